@@ -1,0 +1,74 @@
+"""isoscope: the shape of an embedding space, measured exactly, at any size, on any array.
+
+>>> import numpy as np, isoscope
+>>> cloud = np.random.default_rng(0).standard_normal((1000, 64)) + 2
+>>> round(float(isoscope.isoscore(cloud, unbiased=True)), 2), round(float(isoscope.mean_cosine(cloud)), 2)
+(1.0, 0.8)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+_ROOMS = {
+    "errors": ["DataWarning", "InputError"],
+    "sketching": ["Sketch", "sketch"],
+    "metrics.spectrum": [
+        "Estimate",
+        "anisotropy",
+        "effective_rank",
+        "isoscore",
+        "isoscore_star",
+        "participation_ratio",
+        "spectrum",
+    ],
+    "metrics.cosine": ["cosine_contribution", "inter_similarity", "intra_similarity", "mean_cosine"],
+    "metrics.partition": ["partition_isotropy"],
+    "metrics.neighbors": ["Hubness", "hubness", "lid", "two_nn"],
+    "metrics.clusters": ["ClusterChoice", "choose_clusters", "silhouette"],
+    "metrics.objectives": ["classifier_objective", "isotropy_objective", "silhouette_objective", "triplet_objective"],
+    "metrics.topology": ["h0_barcode", "persistent_entropy", "select_bars"],
+    "metrics.uniformity": ["alignment", "uniformity"],
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+if TYPE_CHECKING:
+    from isoscope.errors import DataWarning, InputError
+    from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
+    from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
+    from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn
+    from isoscope.metrics.objectives import (
+        classifier_objective,
+        isotropy_objective,
+        silhouette_objective,
+        triplet_objective,
+    )
+    from isoscope.metrics.partition import partition_isotropy
+    from isoscope.metrics.spectrum import (
+        Estimate,
+        anisotropy,
+        effective_rank,
+        isoscore,
+        isoscore_star,
+        participation_ratio,
+        spectrum,
+    )
+    from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
+    from isoscope.metrics.uniformity import alignment, uniformity
+    from isoscope.sketching import Sketch, sketch
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import isoscope` costs little."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'isoscope' has no attribute {name!r}")
+    value = getattr(import_module(f"isoscope.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

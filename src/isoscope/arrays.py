@@ -1,0 +1,297 @@
+"""Arrays of any library: which one it is, whether it can be measured, how to walk over it.
+
+A measurement is written once against the array API standard. *Geometry* (sums, products, norms) runs in the
+array's own library, so that gradients flow and devices are kept. *Combinatorics* (who is whose neighbour) is
+decided on `host` values, which carry no gradient, and only indices come back.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_cupy_array,
+    is_jax_array,
+    is_numpy_array,
+    is_torch_array,
+)
+
+from isoscope.errors import DataWarning, InputError
+
+Array = Any
+"""An array of NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
+
+TILE_BYTES = 32 * 2**20
+"""How much of a cloud is worked on at a time: large enough for BLAS, small enough to stay bounded."""
+
+# Sizes that models give their vectors. A cloud with so many rows and far more columns is probably lying on its side.
+_USUAL_DIMENSIONS = frozenset(
+    {50, 96, 100, 128, 192, 200, 256, 300, 384, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 2560, 3072, 4096}
+)
+
+
+def points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
+    """Check that `X` is a finite (n, d) cloud and give it with its array namespace.
+
+    Lists, nested sequences and anything with ``__array__`` become NumPy arrays; integers become float64.
+    Nothing is copied otherwise. Raises `InputError` for everything that cannot be measured.
+    """
+    X = _as_array(X, name)
+    if X.ndim != 2:
+        raise InputError(
+            f"{name} has {X.ndim} dimension{'s' * (X.ndim != 1)}, shape {tuple(X.shape)}: "
+            "need (n, d), one row for each vector" + _reshape_advice(X.ndim)
+        )
+    n, d = X.shape
+    if n < min_rows:
+        raise InputError(f"{name} has {n} row{'s' * (n != 1)}: need at least {min_rows} vectors")
+    if d < min_dims:
+        raise InputError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
+    xp, X = array_of(X, name)
+    _refuse_nonfinite(xp, X, name)
+    if n in _USUAL_DIMENSIONS and d >= 2 * n and d % 32 and d not in _USUAL_DIMENSIONS:
+        warnings.warn(
+            f"{name} has {n} rows and {d} columns: rows are taken as the vectors. "
+            f"If these are {d} vectors of {n} dimensions, pass {name}.T",
+            DataWarning,
+            stacklevel=3,
+        )
+    return xp, X
+
+
+def array_of(X: Any, name: str) -> tuple[Any, Array]:
+    """X as an array of real numbers of at least 16 bits, with its namespace."""
+    X = _as_array(X, name)
+    xp = array_namespace(X)
+    return xp, _as_real(xp, X, name)
+
+
+def _as_array(X: Any, name: str) -> Array:
+    if is_array_api_obj(X):
+        return X
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):
+        raise InputError(f"{name} is a sparse matrix: need dense vectors, pass {name}.toarray()")
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"{name} cannot be read as an array: {error}; need rows of equal length") from error
+
+
+def _as_real(xp: Any, X: Array, name: str) -> Array:
+    if is_numpy_array(X):
+        if X.dtype == np.longdouble and X.dtype != np.float64:
+            return X.astype(np.float64)
+        if isinstance(X, np.ma.MaskedArray):
+            raise InputError(f"{name} is a masked array: need every value, pass {name}.filled() or drop the rows")
+        if X.dtype.kind not in "fiub":
+            raise InputError(
+                f"{name} has dtype {X.dtype}: need real numbers, pass np.stack(list({name})) or {name}.astype(float)"
+            )
+        if X.dtype.kind == "b":
+            raise InputError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
+    if xp.isdtype(X.dtype, "real floating"):
+        return X
+    if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
+        return xp.astype(X, accumulator(xp, X))
+    if str(X.dtype).endswith("float16"):  # bfloat16 is outside the standard, and welcome
+        return X
+    raise InputError(f"{name} has dtype {X.dtype}: need real numbers")
+
+
+def _reshape_advice(ndim: int) -> str:
+    if ndim == 1:
+        return "; for one vector pass X[None, :]"
+    if ndim == 3:
+        return "; for (batch, tokens, d) states pass X.reshape(-1, X.shape[-1]), without the padding"
+    return ""
+
+
+def _refuse_nonfinite(xp: Any, X: Array, name: str) -> None:
+    if not _looks_nonfinite(xp, X):
+        return
+    finite = np.concatenate([np.isfinite(host(X[part])).all(axis=1) for part in tiles(X)])
+    bad = int((~finite).sum())
+    if bad:
+        raise InputError(
+            f"{name} has {bad} of {len(finite)} rows with NaN or infinity, the first is row {int(np.argmin(finite))}: "
+            f'drop or mend them (a sketch can count and drop them: sketch({name}, nonfinite="drop"))'
+        )
+
+
+def _looks_nonfinite(xp: Any, X: Array) -> bool:
+    """One cheap sum: it is finite only if every term is. Under a JAX trace there is nothing to look at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = xp.sum(detached(X))
+    try:
+        return not math.isfinite(number(total))
+    except Exception:
+        if is_traced(X):
+            return False
+        raise
+
+
+def is_traced(X: Array) -> bool:
+    """Whether X is a placeholder inside `jax.jit`, whose values cannot be seen."""
+    if not is_jax_array(X):
+        return False
+    from jax.core import Tracer
+
+    return isinstance(detached(X), Tracer)
+
+
+def carries_gradient(X: Array) -> bool:
+    """Whether a derivative may be asked of what is computed from X."""
+    if is_torch_array(X):
+        return bool(X.requires_grad)
+    if is_jax_array(X):
+        from jax.core import Tracer
+
+        return isinstance(X, Tracer)
+    return False
+
+
+def detached(X: Array) -> Array:
+    """X in its own library, without its history: what is computed from it passes no derivative on."""
+    if is_torch_array(X):
+        return X.detach()
+    if is_jax_array(X):
+        from jax.lax import stop_gradient
+
+        return stop_gradient(X)
+    return X
+
+
+def host(X: Array) -> np.ndarray:
+    """The values of X as a NumPy array of float32 or float64, without gradient; a view where that is possible."""
+    if is_traced(X):
+        raise InputError(
+            "X is traced by jax.jit: neighbours, spanning trees and clusters need values; call this outside jit"
+        )
+    X = detached(X)
+    values: np.ndarray
+    if is_torch_array(X):
+        values = (X.float() if X.dtype.itemsize < 4 else X).cpu().numpy()
+    elif is_cupy_array(X):
+        values = X.get()
+    else:
+        values = np.asarray(X)
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float32)
+    return values
+
+
+def accumulator(xp: Any, X: Array) -> Any:
+    """The dtype that sums are kept in: float64, or float32 where the library or the device has no other."""
+    if is_numpy_array(X):
+        return np.dtype(np.float64)
+    if is_torch_array(X):
+        return xp.float32 if X.device.type == "mps" else xp.float64
+    return xp.__array_namespace_info__().dtypes(kind="real floating").get("float64", xp.float32)
+
+
+def precision(xp: Any, X: Array) -> Any:
+    """The dtype that a result comes in: that of X, but never less than float32."""
+    return xp.float64 if X.dtype == xp.float64 else xp.float32
+
+
+def like(xp: Any, X: Array, value: Any, dtype: Any = None) -> Array:
+    """`value`, computed on the host, as an array of X's library, device and precision."""
+    if is_numpy_array(X):
+        return np.asarray(value, dtype=dtype or precision(xp, X))[()]
+    return xp.asarray(value, dtype=dtype or precision(xp, X), device=_place(X))
+
+
+def take(xp: Any, X: Array, rows: np.ndarray) -> Array:
+    """The given rows of X; the gradient passes."""
+    dtype = xp.__array_namespace_info__().default_dtypes()["indexing"] if is_jax_array(X) else xp.int64
+    return xp.take(X, like(xp, X, rows, dtype), axis=0)
+
+
+def zeros(xp: Any, X: Array, shape: tuple[int, ...]) -> Array:
+    """Where a sum over X begins: zeros of the accumulator's dtype."""
+    return xp.zeros(shape, dtype=accumulator(xp, X), device=_place(X))
+
+
+def _place(X: Array) -> Any:
+    """The device to make arrays on beside X; a JAX tracer has none of its own and takes the default."""
+    return None if is_jax_array(X) and carries_gradient(X) else device(X)
+
+
+def itemsize(xp: Any, dtype: Any) -> int:
+    """Bytes of one number."""
+    return int(xp.finfo(dtype).bits) // 8
+
+
+def result(xp: Any, X: Array, value: Array) -> Array:
+    """A value of X's own library, computed in the accumulator's dtype, in X's precision."""
+    return xp.astype(value, precision(xp, X))[()] if is_numpy_array(X) else xp.astype(value, precision(xp, X))
+
+
+def tiles(X: Array, *, nbytes: int = TILE_BYTES, itemsize: int = 8) -> Iterator[slice]:
+    """Slices that walk over the rows of X, each within `nbytes` once its values take `itemsize` bytes."""
+    n, d = X.shape
+    return blocks(n, max(1, nbytes // (itemsize * max(d, 1))))
+
+
+def blocks(n: int, rows: int) -> Iterator[slice]:
+    """Slices of at most so many rows that cover 0…n−1."""
+    return (slice(start, min(start + rows, n)) for start in range(0, n, rows))
+
+
+def number(value: Array) -> float:
+    """A scalar of any library as a float, without a warning about its gradient."""
+    return float(detached(value))
+
+
+def safe_sqrt(xp: Any, squared: Array) -> Array:
+    """√ with the derivative 0 at 0: the distance of two equal points pulls neither."""
+    positive = squared > 0
+    root = xp.sqrt(xp.where(positive, squared, xp.ones_like(squared)))
+    return xp.where(positive, root, xp.zeros_like(root))
+
+
+def unit_rows(xp: Any, X: Array) -> Array:
+    """Rows scaled to length 1; a zero row stays zero. Scaled first, so that no square overflows or vanishes."""
+    largest = xp.max(xp.abs(X), axis=1, keepdims=True)
+    scaled = X / xp.where(largest > 0, largest, xp.ones_like(largest))
+    squared = xp.sum(scaled * scaled, axis=1, keepdims=True)
+    return scaled / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
+
+
+class Groups(NamedTuple):
+    """A label for each row: `codes` into the sorted `names`, and how many rows have each."""
+
+    codes: np.ndarray
+    names: np.ndarray
+    counts: np.ndarray
+
+
+def groups(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
+    """Check that `labels` names one group for each of n rows and count them."""
+    if is_torch_array(labels) or is_jax_array(labels) or is_cupy_array(labels):
+        labels = np.asarray(labels.tolist())
+    values = np.asarray(labels)
+    if values.ndim != 1:
+        raise InputError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
+    if len(values) != n:
+        raise InputError(f"{name} has {len(values)} entries, X has {n} rows")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise InputError(
+            f"{name} has {int((~np.isfinite(values)).sum())} NaN or infinite entries: give those rows a label"
+        )
+    try:
+        names, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise InputError(f"{name} mixes kinds that cannot be sorted ({error}): make them all strings") from error
+    if len(names) < min_groups:
+        raise InputError(
+            f"{name} has {len(names)} different value{'s' * (len(names) != 1)}: need at least {min_groups}"
+        )
+    return Groups(codes.astype(np.int64), names, counts.astype(np.int64))

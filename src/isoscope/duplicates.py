@@ -1,0 +1,60 @@
+"""How many rows are copies of others, counted in pieces that can be added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+CAPACITY = 2**16
+"""Different rows that are remembered. Up to so many the count is exact, above it is estimated from a sample."""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """How often each different row occurs, for the rows whose 64-bit hash is below 2^(64 − level).
+
+    Which rows are remembered depends on their values alone, so that pieces counted apart agree on them: adding is
+    associative and commutative, and a row is either counted fully or not at all (distinct sampling, Gibbons 2001).
+    """
+
+    hashes: np.ndarray
+    counts: np.ndarray
+    level: int = 0
+
+    @classmethod
+    def of(cls, hashes: np.ndarray) -> RowCounts:
+        """Count the given rows' hashes."""
+        return cls._within_capacity(hashes, np.ones(len(hashes), np.int64), 0)
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return self._within_capacity(
+            np.concatenate([self.hashes, other.hashes]),
+            np.concatenate([self.counts, other.counts]),
+            max(self.level, other.level),
+        )
+
+    @classmethod
+    def _within_capacity(cls, hashes: np.ndarray, counts: np.ndarray, level: int) -> RowCounts:
+        kept = _below(hashes, level)
+        different, inverse = np.unique(hashes[kept], return_inverse=True)
+        added = np.bincount(inverse, weights=counts[kept], minlength=len(different)).astype(np.int64)
+        while len(different) > CAPACITY:
+            level += 1
+            kept = _below(different, level)
+            different, added = different[kept], added[kept]
+        return cls(different, added, level)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every different row is remembered."""
+        return self.level == 0
+
+    @property
+    def copies(self) -> float:
+        """How many rows have an equal before them: rows less different rows."""
+        return float(int((self.counts - 1).sum()) << self.level)
+
+
+def _below(hashes: np.ndarray, level: int) -> np.ndarray:
+    return (hashes >> np.uint64(64 - level)) == 0 if level else np.ones(len(hashes), bool)

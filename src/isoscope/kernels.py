@@ -1,0 +1,346 @@
+"""The hot loops, compiled by numba on first use and cached for the next process.
+
+Small functions over flat arrays: no allocation inside, no Python objects, the GIL released. They run on tiles that
+`pairs` and `sketch` hand them from a pool of ordinary threads, so no threading layer of numba's is started.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_loose = {"reassoc", "contract"}  # sums may be reordered into vector lanes; NaN and infinity keep their meaning
+
+
+@njit(cache=True, nogil=True, fastmath=_loose, inline="never")
+def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """‖a−b‖² by difference, without the cancellation of ‖a‖²+‖b‖²−2ab."""
+    total = 0.0
+    for p in range(a.shape[0]):
+        step = a[p] - b[p]
+        total += step * step
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
+def square_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
+    """Turn a tile of inner products into squared distances, in place.
+
+    Where two points are so close that the three terms cancel (below `near` of their size), take the difference.
+    """
+    rows, columns = products.shape
+    for i in range(rows):
+        norm = left_norms[i]
+        close = 0
+        for j in range(columns):
+            size = norm + right_norms[j]
+            value = size - 2 * products[i, j]
+            products[i, j] = value
+            close += value <= near * size
+        if close:
+            for j in range(columns):
+                if products[i, j] <= near * (norm + right_norms[j]):
+                    products[i, j] = squared_distance(left[i], right[j])
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
+def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column):  # type: ignore[no-untyped-def]
+    """Add a tile's distances to each row's and each column's sum for each cluster.
+
+    Rows and columns are sorted by cluster; cluster c of this tile lies at starts[c]:starts[c + 1].
+    """
+    for a in range(row_starts.shape[0] - 1):
+        for i in range(row_starts[a], row_starts[a + 1]):
+            for j in range(squared.shape[1]):
+                squared[i, j] = np.sqrt(squared[i, j])
+            for j in range(squared.shape[1]):
+                by_column[a, j] += squared[i, j]
+            for b in range(column_starts.shape[0] - 1):
+                total = by_row[i, b] * 0
+                for j in range(column_starts[b], column_starts[b + 1]):
+                    total += squared[i, j]
+                by_row[i, b] += total
+
+
+@njit(cache=True, nogil=True)
+def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
+    """Replace the worst of a heap whose root is the largest (distance, index)."""
+    k = distances.shape[0]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= k:
+            break
+        other = child + 1
+        if other < k and (
+            distances[other] > distances[child]
+            or (distances[other] == distances[child] and indices[other] > indices[child])
+        ):
+            child = other
+        if distances[child] < value or (distances[child] == value and indices[child] < index):
+            break
+        distances[at] = distances[child]
+        indices[at] = indices[child]
+        at = child
+    distances[at] = value
+    indices[at] = index
+
+
+@njit(cache=True, nogil=True)
+def keep_nearest(squared, own, first_column, distances, indices):  # type: ignore[no-untyped-def]
+    """Offer each column of a tile to its row's heap of the k nearest; row i is point own[i], no neighbour of itself."""
+    for i in range(squared.shape[0]):
+        worst, worst_index = distances[i, 0], indices[i, 0]
+        for j in range(squared.shape[1]):
+            value = squared[i, j]
+            if value <= worst:
+                index = first_column + j
+                if index != own[i] and (value < worst or index < worst_index):
+                    _sift(distances[i], indices[i], value, index)
+                    worst, worst_index = distances[i, 0], indices[i, 0]
+
+
+@njit(cache=True, nogil=True)
+def sort_neighbors(points, queries, distances, indices):  # type: ignore[no-untyped-def]
+    """Give each heap its distances by difference, nearest first."""
+    k = distances.shape[1]
+    for i in range(queries.shape[0]):
+        for j in range(k):
+            distances[i, j] = squared_distance(queries[i], points[indices[i, j]])
+        order = np.argsort(distances[i], kind="mergesort")
+        distances[i] = distances[i][order]
+        indices[i] = indices[i][order]
+
+
+@njit(cache=True, nogil=True)
+def tree_of_block(squared, tails, heads, weights):  # type: ignore[no-untyped-def]
+    """The minimum spanning tree of a complete graph, by Prim's algorithm."""
+    n = squared.shape[0]
+    parent = np.zeros(n, np.int64)
+    key = np.empty(n, squared.dtype)
+    inside = np.zeros(n, np.bool_)
+    inside[0] = True
+    for j in range(n):
+        key[j] = squared[0, j]
+    for step in range(n - 1):
+        best = -1
+        least = key[0]
+        for j in range(n):
+            if not inside[j] and (best < 0 or key[j] < least):
+                best, least = j, key[j]
+        tails[step], heads[step], weights[step] = parent[best], best, least
+        inside[best] = True
+        row = squared[best]
+        for j in range(n):
+            if not inside[j] and row[j] < key[j]:
+                key[j] = row[j]
+                parent[j] = best
+
+
+@njit(cache=True, nogil=True)
+def tree_of_blocks(  # type: ignore[no-untyped-def]
+    squared, transposed, left_tree, right_tree, left_weights, right_weights, edges, weights
+):
+    """The minimum spanning tree of two blocks of points: all edges between them, and each block's own tree.
+
+    An edge inside a block that is not in the block's tree is in no larger tree either. Rows are nodes 0…m−1, columns
+    m…m+p−1; trees are given in the blocks' own numbers. Prim's algorithm again.
+    """
+    m, p = squared.shape
+    n = m + p
+    starts = np.zeros(n + 1, np.int64)
+    for e in range(left_tree.shape[0]):
+        starts[left_tree[e, 0] + 1] += 1
+        starts[left_tree[e, 1] + 1] += 1
+    for e in range(right_tree.shape[0]):
+        starts[m + right_tree[e, 0] + 1] += 1
+        starts[m + right_tree[e, 1] + 1] += 1
+    for v in range(n):
+        starts[v + 1] += starts[v]
+    fill = starts[:-1].copy()
+    others = np.empty(starts[n], np.int64)
+    lengths = np.empty(starts[n], squared.dtype)
+    for e in range(left_tree.shape[0] + right_tree.shape[0]):
+        if e < left_tree.shape[0]:
+            a, b, w = left_tree[e, 0], left_tree[e, 1], left_weights[e]
+        else:
+            f = e - left_tree.shape[0]
+            a, b, w = m + right_tree[f, 0], m + right_tree[f, 1], right_weights[f]
+        others[fill[a]], lengths[fill[a]] = b, w
+        fill[a] += 1
+        others[fill[b]], lengths[fill[b]] = a, w
+        fill[b] += 1
+
+    key = np.full(n, np.inf, squared.dtype)
+    parent = np.zeros(n, np.int64)
+    inside = np.zeros(n, np.bool_)
+    current = 0
+    inside[0] = True
+    for step in range(n - 1):
+        first = m if current < m else 0
+        row = squared[current] if current < m else transposed[current - m]
+        for j in range(row.shape[0]):
+            if row[j] < key[first + j] and not inside[first + j]:
+                key[first + j] = row[j]
+                parent[first + j] = current
+        for e in range(starts[current], starts[current + 1]):
+            v = others[e]
+            if lengths[e] < key[v] and not inside[v]:
+                key[v] = lengths[e]
+                parent[v] = current
+        best = -1
+        least = key[0]
+        for v in range(n):
+            if not inside[v] and (best < 0 or key[v] < least):
+                best, least = v, key[v]
+        edges[step, 0], edges[step, 1], weights[step] = parent[best], best, least
+        inside[best] = True
+        current = best
+
+
+@njit(cache=True, nogil=True)
+def _root(parent, v):  # type: ignore[no-untyped-def]
+    while parent[v] != v:
+        parent[v] = parent[parent[v]]
+        v = parent[v]
+    return v
+
+
+@njit(cache=True, nogil=True)
+def tree_of_edges(edges, order, n, kept):  # type: ignore[no-untyped-def]
+    """Kruskal: walk the edges in the given order of length and keep those that join two trees; how many were kept."""
+    parent = np.arange(n)
+    count = 0
+    for e in order:
+        a, b = _root(parent, edges[e, 0]), _root(parent, edges[e, 1])
+        if a != b:
+            parent[a] = b
+            kept[count] = e
+            count += 1
+            if count == n - 1:
+                break
+    return count
+
+
+@njit(cache=True, nogil=True)
+def pair_distances(X, tails, heads, out):  # type: ignore[no-untyped-def]
+    """The squared distance of each pair, by difference."""
+    for e in range(tails.shape[0]):
+        out[e] = squared_distance(X[tails[e]], X[heads[e]])
+
+
+@njit(cache=True, nogil=True)
+def count_features(bars, printed):  # type: ignore[no-untyped-def]
+    """How many of the decreasing, positive bars are features (Atienza et al., as `select_bars` explains).
+
+    The longest bar T stands last in the algorithm's list x and r is the shortest; a round's list is the bars
+    1…m−2 of the sorted ones, then r, then T. Suffix sums of x and x·log x give every suffix's entropy.
+    """
+    n = bars.shape[0]
+    longest, shortest = bars[0], bars[n - 1]
+    alpha = shortest / longest
+    if n < 4 or alpha >= 1:
+        return n
+    x = np.empty(n)
+    x[: n - 1] = bars[1:]
+    x[n - 1] = longest
+    m = n
+    while True:
+        suffix, entropy_sum = np.empty(m + 1), np.empty(m + 1)
+        suffix[m] = entropy_sum[m] = 0.0
+        for i in range(m - 1, -1, -1):
+            suffix[i] = suffix[i + 1] + x[i]
+            entropy_sum[i] = entropy_sum[i + 1] + x[i] * np.log(x[i])
+        quota = np.ceil(alpha * m * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
+        before = suffix[0]
+        last = m - 2 if printed else m - 3
+        i = 1
+        while True:
+            # P + i·P/e^E with E = log P − Σx·log x / P
+            after = suffix[i] + i * np.exp(entropy_sum[i] / suffix[i])
+            ratio = before / after
+            if (ratio > 1 if printed else ratio < 1) or i >= last:
+                break
+            before = after
+            i += 1
+        if not (quota <= i if printed else quota < i) or i + 2 >= m:
+            return i + 1
+        x[i] = shortest
+        x[i + 1] = longest
+        m = i + 2
+        if m < 4:
+            return i + 1
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
+def read_rows(  # type: ignore[no-untyped-def]
+    X, bits, pivot, keys, centred, norms, hashes, total, cubic, unit_sum, unit_squares
+):
+    """One look at each row of a tile: what a sketch keeps of it, but for the product of the centred rows.
+
+    Fills the rows less the pivot, ‖x‖ (NaN for a row that is not finite, which adds nothing to anything) and a hash of
+    the row; adds to Σy, Σ‖y‖²y, Σu and Σu²; gives Σ‖y‖⁴. `bits` are the rows' own bits, hashed by random multiples
+    (`keys`); −0 is hashed as 0.
+    """
+    n, d = X.shape
+    quartic = 0.0
+    for i in range(n):
+        size = 0.0
+        for p in range(d):
+            value = np.float64(X[i, p])
+            size += value * value
+        norm = np.sqrt(size)
+        if not 1e-140 < norm < 1e140:  # zero, not finite, or a square that left the range of float64
+            norm = _careful_norm(X[i])
+        norms[i] = norm
+        if np.isnan(norm):
+            hashes[i] = 0
+            for p in range(d):
+                centred[i, p] = 0.0
+            continue
+        square = 0.0
+        for p in range(d):
+            y = np.float64(X[i, p]) - pivot[p]
+            centred[i, p] = y
+            square += y * y
+        factor = 1 / norm if norm > 0 else 0.0
+        for p in range(d):
+            u = np.float64(X[i, p]) * factor
+            unit_sum[p] += u
+            unit_squares[p] += u * u
+            total[p] += centred[i, p]
+            cubic[p] += square * centred[i, p]
+        quartic += square * square
+        code = np.uint64(0)
+        for p in range(d):
+            word = np.uint64(bits[i, p])
+            word ^= word >> np.uint64(32)
+            code += np.uint64(X[i, p] != 0) * word * keys[p]
+        hashes[i] = _mix(code)
+    return quartic
+
+
+@njit(cache=True, nogil=True)
+def _careful_norm(x):  # type: ignore[no-untyped-def]
+    """‖x‖ with the largest value taken out first; NaN if a value is not finite."""
+    largest = 0.0
+    for p in range(x.shape[0]):
+        if not np.isfinite(x[p]):
+            return np.nan
+        largest = max(largest, abs(np.float64(x[p])))
+    if largest == 0:
+        return 0.0
+    size = 0.0
+    for p in range(x.shape[0]):
+        size += (x[p] / largest) ** 2
+    return largest * np.sqrt(size)
+
+
+@njit(cache=True, nogil=True)
+def _mix(code):  # type: ignore[no-untyped-def]
+    """Spread a sum over all 64 bits (the finaliser of splitmix64)."""
+    code ^= code >> np.uint64(30)
+    code *= np.uint64(0xBF58476D1CE4E5B9)
+    code ^= code >> np.uint64(27)
+    code *= np.uint64(0x94D049BB133111EB)
+    return code ^ (code >> np.uint64(31))

@@ -1,0 +1,1 @@
+"""A pure function for each measurement."""

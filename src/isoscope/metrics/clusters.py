@@ -1,0 +1,191 @@
+"""Whether a cloud falls into clusters, and into how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isoscope.arrays import (
+    Array,
+    Groups,
+    accumulator,
+    blocks,
+    carries_gradient,
+    groups,
+    host,
+    like,
+    points,
+    result,
+    safe_sqrt,
+    tiles,
+    unit_rows,
+    zeros,
+)
+from isoscope.errors import InputError
+from isoscope.pairs import MAX_MEMORY, cluster_distances, tile_rows
+
+
+class ClusterChoice(NamedTuple):
+    """The number of clusters that fits best, and what the others scored."""
+
+    n_clusters: int
+    """1 if no number reaches `least`."""
+    labels: np.ndarray
+    """Each row's cluster, 0 … n_clusters − 1."""
+    silhouettes: dict[int, float]
+    """The silhouette of each number tried."""
+
+
+def silhouette(
+    X: Any, labels: Any, *, metric: str = "euclidean", per_point: bool = False, max_memory: int = MAX_MEMORY
+) -> Array:
+    """How well the labels are clusters: 1 far apart and tight, 0 overlapping, below 0 mixed up.
+
+    For each row (b − a)/max(a, b): a its mean distance to its own label's other rows, b to the nearest other label's.
+    A row that is alone with its label scores 0. Exact, over all pairs; for "cosine" by sums alone.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector.
+    labels : (n,) labels
+        Numbers or strings, at least two different ones.
+    metric : {"euclidean", "cosine"}
+        The distance: ‖x−y‖ or 1 − cos.
+    per_point : bool
+        Give each row's value, (n,), and not their mean.
+    max_memory : int
+        Bytes for the tiles of pairs. With a gradient the tiles are kept for it: use batches then.
+
+    Examples
+    --------
+    >>> import isoscope
+    >>> X = [[0, 0], [0, 1], [9, 9], [9, 8]]
+    >>> round(float(isoscope.silhouette(X, ["a", "a", "b", "b"])), 3)
+    0.917
+
+    References
+    ----------
+    Rousseeuw, Silhouettes, 1987.
+    """
+    xp, X = points(X, min_dims=1)
+    found = groups(labels, X.shape[0], min_groups=2)
+    if metric == "cosine":
+        sums = _cosine_distance_sums(xp, X, found)
+    elif metric != "euclidean":
+        raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
+    else:
+        sums = distance_sums(xp, X, found, max_memory)
+    scores = _silhouettes(xp, X, sums, found)
+    return result(xp, X, scores if per_point else xp.mean(scores))
+
+
+def choose_clusters(
+    X: Any,
+    numbers: Iterable[int] = range(2, 16),
+    *,
+    least: float = 0.1,
+    sample: int = 20_000,
+    seed: int = 0,
+    max_memory: int = MAX_MEMORY,
+) -> ClusterChoice:
+    """Into how many clusters X falls best: K-means for each number, the one with the highest silhouette.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector.
+    numbers : iterable of int
+        The numbers of clusters to try, each from 2 to n − 1.
+    least : float
+        Below this silhouette there are no clusters to speak of: the choice is 1 (Cai et al.).
+    sample : int
+        The silhouette is measured on at most so many random rows, the same ones for each number.
+    seed : int
+        For K-means and that choice.
+    max_memory : int
+        Bytes for the tiles of pairs.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 8)) + 9 * np.eye(8)[np.arange(300) % 3]
+    >>> isoscope.choose_clusters(X, range(2, 6)).n_clusters
+    3
+
+    References
+    ----------
+    Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
+    """
+    from sklearn.cluster import KMeans
+
+    _, X = points(X, min_rows=3, min_dims=1)
+    values = host(X)
+    n = len(values)
+    numbers = sorted(set(numbers))
+    if not numbers or numbers[0] < 2 or numbers[-1] >= n:
+        raise InputError(f"numbers is {numbers}: need numbers of clusters from 2 to {n - 1} for {n} rows")
+    rng = np.random.default_rng(seed)
+    rows = np.arange(n) if n <= sample else np.sort(rng.choice(n, sample, replace=False))
+    silhouettes: dict[int, float] = {}
+    best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes)
+    highest = least
+    for k in numbers:
+        found = KMeans(k, n_init=10, random_state=seed).fit(values)
+        codes = found.labels_.astype(np.int64)
+        different = len(np.unique(codes[rows]))
+        # fewer distinct points than clusters: K-means leaves some empty, and a single one has no silhouette
+        silhouettes[k] = float(silhouette(values[rows], codes[rows], max_memory=max_memory)) if different > 1 else 0.0
+        if silhouettes[k] >= highest and (best.n_clusters == 1 or silhouettes[k] > highest):
+            highest = silhouettes[k]
+            best = ClusterChoice(k, codes, silhouettes)
+    return best
+
+
+def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups) -> Array:
+    """(b − a)/max(a, b) of each row from its sums of distances to each label."""
+    k = len(found.names)
+    own = like(xp, X, np.arange(k)[None, :] == found.codes[:, None], xp.bool)
+    counts = like(xp, X, found.counts[None, :].astype(np.float64), sums.dtype)
+    company = like(xp, X, found.counts[found.codes].astype(np.float64), sums.dtype) - 1
+    alone = company == 0
+    a = xp.sum(xp.where(own, sums, xp.zeros_like(sums)), axis=1) / xp.where(alone, xp.ones_like(company), company)
+    b = xp.min(xp.where(own, xp.full_like(sums, xp.inf), sums / counts), axis=1)
+    larger = xp.maximum(a, b)
+    some = (larger > 0) & ~alone
+    return xp.where(some, (b - a) / xp.where(some, larger, xp.ones_like(larger)), xp.zeros_like(a))
+
+
+def distance_sums(xp: Any, X: Array, found: Groups, max_memory: int) -> Array:
+    """Each row's sum of distances to each label's rows; in X's own library if the gradient must pass."""
+    wide = accumulator(xp, X)
+    if not carries_gradient(X):
+        sums = cluster_distances(host(X), found.codes, len(found.names), max_memory=max_memory)
+        return like(xp, X, sums, wide)
+    X = xp.astype(X, wide)
+    X = X - xp.mean(X, axis=0)
+    member = like(xp, X, np.eye(len(found.names))[found.codes], wide)
+    rows = []
+    for a in blocks(X.shape[0], tile_rows(8 * max(1, X.shape[1]), max_memory)):
+        step = X[a, :][:, None, :] - X[None, :, :]
+        rows.append(safe_sqrt(xp, xp.sum(step * step, axis=2)) @ member)
+    return xp.concat(rows, axis=0)
+
+
+def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
+    """Each row's sum of 1 − cos to each label's rows (itself left out), by the labels' Σu."""
+    wide = accumulator(xp, X)
+    member = np.eye(len(found.names))[found.codes]
+    sums = zeros(xp, X, (len(found.names), X.shape[1]))
+    for part in tiles(X):
+        sums = sums + like(xp, X, member[part].T, wide) @ unit_rows(xp, xp.astype(X[part, :], wide))
+    rows = []
+    for part in tiles(X):
+        u = unit_rows(xp, xp.astype(X[part, :], wide))
+        mine = like(xp, X, member[part], wide)
+        others = like(xp, X, found.counts[None, :] - member[part], wide)
+        rows.append(others - (u @ sums.T - mine * xp.sum(u * u, axis=1, keepdims=True)))
+    return xp.concat(rows, axis=0)

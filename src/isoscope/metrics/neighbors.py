@@ -1,0 +1,248 @@
+"""What the nearest neighbours say of a cloud: its local dimension, and whether a few are everybody's."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isoscope.arrays import Array, accumulator, carries_gradient, host, like, points, result, safe_sqrt, take, unit_rows
+from isoscope.errors import DataWarning, InputError
+from isoscope.pairs import MAX_MEMORY, nearest
+
+
+class Hubness(NamedTuple):
+    """How unevenly rows turn up among the k nearest neighbours of others."""
+
+    skewness: Array
+    """Skewness of the k-occurrence: near 0 if all turn up alike, above 1 if a few hubs are near everything."""
+    antihubs: Array
+    """The share of rows that are nobody's neighbour: they can never be found."""
+    largest: Array
+    """How often the greatest hub turns up; k on average."""
+
+
+def lid(
+    X: Any,
+    k: int = 100,
+    *,
+    metric: str = "euclidean",
+    convention: str = "textbook",
+    sample: int | None = None,
+    seed: int = 0,
+    max_memory: int = MAX_MEMORY,
+) -> Array:
+    """Local intrinsic dimension: along how many directions the k nearest neighbours of a point spread, on average.
+
+    The maximum-likelihood estimate −1/mean(log(rᵢ/r_k)) over the k distances rᵢ of a point, averaged over points.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector, n > k.
+    k : int
+        How many neighbours.
+    metric : {"euclidean", "cosine"}
+        The distance; for "cosine", the chord between the unit vectors.
+    convention : {"textbook", "cai"}
+        Cai et al. put squared distances (and 1 − cos, half a squared chord) into the formula, which gives exactly half:
+        "cai" is their scale.
+    sample : int, optional
+        Average over so many random rows only; their neighbours are still sought among all.
+    seed : int
+        For that choice.
+    max_memory : int
+        Bytes for the tiles of pairs.
+
+    Notes
+    -----
+    A neighbour at distance zero (a duplicate) says nothing of the dimension and is left out of its point's mean; a
+    point whose neighbours are all at one distance has no estimate and is left out. A `DataWarning` counts both.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> plane = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).standard_normal((2, 64))
+    >>> round(float(isoscope.lid(plane, k=20)), 1)
+    2.2
+
+    References
+    ----------
+    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004; Amsaleg et al., 2015.
+    """
+    if convention not in ("textbook", "cai"):
+        raise InputError(f'convention is {convention!r}: need "textbook" or "cai"')
+    if k < 2:
+        raise InputError(f"k is {k}: need 2 neighbours at least")
+    xp, X, distances = _distances(X, k, metric, sample, seed, max_memory)
+    zero = distances <= 0
+    last = distances[:, -1:]
+    ratio = xp.where(
+        zero | (last <= 0), xp.ones_like(distances), distances / xp.where(last > 0, last, xp.ones_like(last))
+    )
+    logs = xp.sum(xp.log(ratio), axis=1)
+    terms = k - xp.sum(xp.astype(zero, logs.dtype), axis=1)
+    known = logs < 0
+    count = int((host(logs) < 0).sum())
+    _tell(host(distances), host(logs) < 0)
+    if not count:
+        raise InputError(
+            f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
+        )
+    estimates = xp.where(known, -terms / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
+    mean = xp.sum(estimates) / count
+    return result(xp, X, mean / 2 if convention == "cai" else mean)
+
+
+def two_nn(
+    X: Any,
+    *,
+    discard: float = 0.1,
+    sample: int | None = None,
+    seed: int = 0,
+    max_memory: int = MAX_MEMORY,
+) -> Array:
+    """Intrinsic dimension from two neighbours: how much farther the second is than the first.
+
+    In d dimensions the ratio μ of the two distances follows 1 − μ^−d; the slope of −log(1−F) against log μ through the
+    origin is the estimate.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector.
+    discard : float
+        The share of largest ratios left out, which are the noisiest.
+    sample : int, optional
+        Use so many random rows only; their neighbours are still sought among all.
+    seed : int
+        For that choice.
+    max_memory : int
+        Bytes for the tiles of pairs.
+
+    Notes
+    -----
+    A row with a duplicate has no ratio and is left out; a `DataWarning` counts them.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> plane = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).standard_normal((2, 64))
+    >>> round(float(isoscope.two_nn(plane)), 1)
+    2.0
+
+    References
+    ----------
+    Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
+    """
+    if not 0 <= discard < 1:
+        raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
+    xp, X, distances = _distances(X, 2, "euclidean", sample, seed, max_memory)
+    known = host(distances)[:, 0] > 0
+    n = int(known.sum())
+    _tell(host(distances), known)
+    ratios = take(xp, distances, np.flatnonzero(known))
+    kept = min(int(n * (1 - discard)), n - 1)  # the largest ratio has F = 1, whose logarithm is no height
+    if kept < 2:
+        raise InputError(
+            f"{n} rows of X have a neighbour at a distance above zero and {kept} are kept: need 2 at least"
+        )
+    logs = xp.log(ratios[:, 1] / ratios[:, 0])
+    order = np.argsort(host(logs), kind="stable")[:kept]
+    logs = take(xp, logs, order)
+    heights = like(xp, X, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
+    if not float(host(logs)[-1]) > 0:
+        raise InputError("all rows of X have two neighbours at the same distance: there is no dimension to estimate")
+    return result(xp, X, xp.sum(logs * heights) / xp.sum(logs * logs))
+
+
+def hubness(
+    X: Any,
+    k: int = 10,
+    *,
+    metric: str = "euclidean",
+    sample: int | None = None,
+    seed: int = 0,
+    max_memory: int = MAX_MEMORY,
+) -> Hubness:
+    """Whether a few rows are among the nearest neighbours of everything, and how many are never found.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector, n > k.
+    k : int
+        How many neighbours each row asks for.
+    metric : {"euclidean", "cosine"}
+        The distance.
+    sample : int, optional
+        Let so many random rows ask only. Fewer ask, so more rows are found by nobody: compare like with like.
+    seed : int
+        For that choice.
+    max_memory : int
+        Bytes for the tiles of pairs.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> noise = np.random.default_rng(0).standard_normal((1000, 100))
+    >>> flat, deep = isoscope.hubness(noise[:, :2]), isoscope.hubness(noise)
+    >>> bool(flat.skewness < 0.2), bool(deep.skewness > 3), bool(deep.antihubs > 0.1)
+    (True, True, True)
+
+    References
+    ----------
+    Radovanović et al., Hubs in space, 2010.
+    """
+    xp, X = points(X, min_dims=1)
+    _, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
+    times = np.bincount(indices.ravel(), minlength=X.shape[0]).astype(np.float64)
+    spread = times.std()
+    skewness = ((times - times.mean()) ** 3).mean() / spread**3 if spread > 0 else 0.0
+    return Hubness(*(like(xp, X, value) for value in (skewness, (times == 0).mean(), times.max())))
+
+
+def _neighbors(
+    xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances and indices of the k nearest, on the host."""
+    n = X.shape[0]
+    if metric not in ("euclidean", "cosine"):
+        raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
+    if not 1 <= k < n:
+        raise InputError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}, a row has {n - 1} others")
+    if sample is not None and not 1 <= sample <= n:
+        raise InputError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
+    rows = None
+    if sample is not None and sample < n:
+        rows = np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
+    values = host(X)
+    return nearest(unit_rows(np, values) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory)
+
+
+def _distances(X: Any, k: int, metric: str, sample: int | None, seed: int, max_memory: int) -> tuple[Any, Array, Array]:
+    """Distances to the k nearest, nearest first, wide; through the points if X carries a gradient."""
+    xp, X = points(X, min_dims=1)
+    if carries_gradient(X) and sample is not None:
+        raise InputError("sample is for measuring: with a gradient pass the rows that you mean")
+    squared, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
+    wide = accumulator(xp, X)
+    if not carries_gradient(X):
+        return xp, X, like(xp, X, np.sqrt(squared.astype(np.float64)), wide)
+    P = xp.astype(X, wide)
+    P = unit_rows(xp, P) if metric == "cosine" else P
+    others = xp.reshape(take(xp, P, indices.ravel()), (*indices.shape, X.shape[1]))
+    step = others - P[:, None, :]
+    return xp, X, safe_sqrt(xp, xp.sum(step * step, axis=2))
+
+
+def _tell(distances: np.ndarray, known: np.ndarray) -> None:
+    """Count the rows that have a duplicate and those that give no estimate."""
+    duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
+    if duplicated or left_out:
+        warnings.warn(
+            f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out",
+            DataWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,85 @@
+"""The partition function of a cloud: do all directions see the same total weight?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from isoscope.arrays import Array, accumulator, detached, points, result, tiles, zeros
+from isoscope.errors import InputError
+
+
+def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Array:
+    """min Z(c)/max Z(c) with Z(c) = Σ exp(c·x), c over the eigenvectors of XᵀX: 1 if every direction sees the same.
+
+    Unlike IsoScore it depends on the scale of X and on where the origin is. Computed in log space: lengths of
+    hundreds do not overflow. In the gradient the eigenvectors are held fixed.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector.
+    signs : {"both", "plus"}
+        An eigenvector's sign is arbitrary: "both" takes c and −c, so that the value is defined. "plus" takes the one
+        sign that the eigensolver gives, as the published code does; its value can change with the machine.
+    log : bool
+        Give log(min Z/max Z), which does not vanish where the ratio does.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 32))
+    >>> round(float(isoscope.partition_isotropy(0.1 * X)), 2), round(float(isoscope.partition_isotropy(X + 1)), 4)
+    (0.98, 0.0)
+
+    References
+    ----------
+    Arora et al., A latent variable model approach to PMI-based word embeddings, 2016; Mu and Viswanath, 2018.
+    """
+    if signs not in ("both", "plus"):
+        raise InputError(f'signs is {signs!r}: need "both" or "plus"')
+    xp, X = points(X)
+    directions, null = _directions(xp, X)
+    logs = log_partition(xp, X, directions, both=signs == "both")
+    if null:  # a direction that no row reaches: n terms of e⁰
+        logs = xp.concat([logs, zeros(xp, X, (1,)) + math.log(X.shape[0])])
+    ratio = xp.min(logs) - xp.max(logs)
+    return result(xp, X, ratio if log else xp.exp(ratio))
+
+
+def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
+    """log Σ exp(c·x) for each column c of `directions`, and then for each −c if `both`; tile by tile."""
+    wide = accumulator(xp, X)
+    largest = total = None
+    for part in tiles(X):
+        projected = xp.astype(X[part, :], wide) @ directions
+        if both:
+            projected = xp.concat([projected, -projected], axis=1)
+        high = detached(xp.max(projected, axis=0))
+        if largest is None or total is None:
+            largest, total = high, xp.sum(xp.exp(projected - high), axis=0)
+            continue
+        higher = xp.maximum(largest, high)
+        total = total * xp.exp(largest - higher) + xp.sum(xp.exp(projected - higher), axis=0)
+        largest = higher
+    return largest + xp.log(total)
+
+
+def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
+    """The eigenvectors of XᵀX as columns, without gradient; and whether there are more that no row has a part in."""
+    n, d = X.shape
+    wide = accumulator(xp, X)
+    X = detached(X)
+    if n >= d:
+        moment = zeros(xp, X, (d, d))
+        for part in tiles(X):
+            rows = xp.astype(X[part, :], wide)
+            moment = moment + rows.T @ rows
+        return xp.linalg.eigh(moment)[1], False
+    rows = xp.astype(X, wide)
+    values, vectors = xp.linalg.eigh(rows @ rows.T)
+    real = values > values[-1] * d * xp.finfo(wide).eps
+    first = n - int(xp.count_nonzero(real))
+    if first == n:
+        raise InputError(f"all {n} rows of X are zero: no direction is special")
+    return rows.T @ (vectors[:, first:] / xp.sqrt(values[first:])), True

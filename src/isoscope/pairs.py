@@ -1,0 +1,248 @@
+"""What needs every pair of points, without ever holding every pair: tiles of distances, on all cores.
+
+A tile is one product of two blocks of rows (BLAS), turned into distances and consumed by a kernel while it is in
+cache. The cloud is centred first and close pairs are measured by difference, so that ‖a‖²+‖b‖²−2ab costs no digits.
+Everything here works on host arrays and gives back host arrays: indices, or sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+
+from isoscope.arrays import blocks
+from isoscope.errors import InputError
+
+MAX_MEMORY = 256 * 2**20
+"""Bytes that the tiles in flight may take, unless the caller says otherwise."""
+
+_BLOCK = 512  # rows of a block: its tile of products stays in a core's own cache
+_SMALLEST_BLOCK = 32
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def tile_rows(itemsize: int, max_memory: int) -> int:
+    """How many rows a block may have, so that a tile of pairs for each thread stays within `max_memory` bytes."""
+    each = itemsize * threads()
+    if max_memory < each * _SMALLEST_BLOCK**2:
+        raise InputError(
+            f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
+        )
+    return min(_BLOCK, int((max_memory / each) ** 0.5))
+
+
+class _Blocks:
+    """A centred cloud in blocks of rows, ready to be multiplied."""
+
+    def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
+        mean = X.mean(axis=0, dtype=np.float64)
+        self.X = np.ascontiguousarray((X - mean).astype(X.dtype) if X.dtype == np.float64 else X - mean.astype(X.dtype))
+        if not np.isfinite(np.vdot(self.X, self.X)):
+            raise InputError(
+                f"the squared lengths of X overflow {X.dtype}: the largest value is {abs(X).max():.3g}; scale X down"
+            )
+        self.norms = np.einsum("ij,ij->i", self.X, self.X)
+        self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
+        self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
+
+    def squared(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
+        """The squared distances between the rows a and the rows b."""
+        from isoscope.kernels import square_distances
+
+        left, right = self.X[a], self.X[b]
+        tile: np.ndarray = left @ right.T
+        square_distances(tile, left, right, self.norms[a], self.norms[b], self.near)
+        return tile
+
+    def upper(self) -> Iterator[tuple[int, int]]:
+        """Every pair of blocks once, along the diagonals, so that neighbours in time share no block."""
+        m = len(self.slices)
+        for offset in range(m):
+            for i in range(m - offset):
+                yield i, i + offset
+
+
+def nearest(
+    X: np.ndarray, k: int, *, rows: np.ndarray | None = None, max_memory: int = MAX_MEMORY
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest other rows of each row, or of the given `rows` only: squared distances and indices, nearest first.
+
+    Ties go to the smaller index, so that the answer does not depend on the order in which tiles are done.
+    """
+    from isoscope.kernels import keep_nearest, sort_neighbors
+
+    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
+    asked = np.arange(len(X)) if rows is None else rows
+    distances = np.full((len(asked), k), np.inf, X.dtype)
+    indices = np.full((len(asked), k), len(X), np.int64)
+    locks = [Lock() for _ in cloud.slices]
+
+    def offer_both(pair: tuple[int, int]) -> None:
+        i, j = pair
+        a, b = cloud.slices[i], cloud.slices[j]
+        tile = cloud.squared(a, b)
+        with locks[i]:
+            keep_nearest(tile, asked[a], b.start, distances[a], indices[a])
+        if i != j:
+            tile = np.ascontiguousarray(tile.T)
+            with locks[j]:
+                keep_nearest(tile, asked[b], a.start, distances[b], indices[b])
+
+    def offer_all(part: slice) -> None:
+        own = asked[part]
+        for b in cloud.slices:
+            keep_nearest(cloud.squared(own, b), own, b.start, distances[part], indices[part])
+
+    if rows is None:
+        _drain(in_threads(offer_both, cloud.upper(), len(cloud.slices)))
+    else:
+        parts = list(blocks(len(asked), cloud.slices[0].stop))
+        _drain(in_threads(offer_all, parts, len(parts)))
+
+    def finish(part: slice) -> None:
+        sort_neighbors(cloud.X, cloud.X[asked[part]], distances[part], indices[part])
+
+    _drain(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
+    return distances, indices
+
+
+def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
+    """The edges (n−1, 2) of the minimum spanning tree of the complete graph of distances.
+
+    The tree of all points lies within the trees of all pairs of blocks: one pass over the tiles finds those, and
+    Kruskal's algorithm the tree among their edges.
+    """
+    from isoscope.kernels import tree_of_block, tree_of_blocks
+
+    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
+
+    def block_tree(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        n = part.stop - part.start
+        tails, heads, weights = np.empty(n - 1, np.int64), np.empty(n - 1, np.int64), np.empty(n - 1, X.dtype)
+        if n > 1:
+            tree_of_block(cloud.squared(part, part), tails, heads, weights)
+        return np.stack([tails, heads], axis=1), weights
+
+    trees = list(in_threads(block_tree, cloud.slices, len(cloud.slices)))
+    if len(trees) == 1:
+        return trees[0][0]
+
+    def joint_tree(pair: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        i, j = pair
+        a, b = cloud.slices[i], cloud.slices[j]
+        m = a.stop - a.start
+        n = m + b.stop - b.start
+        tile = cloud.squared(a, b)
+        edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
+        tree_of_blocks(
+            tile, np.ascontiguousarray(tile.T), trees[i][0], trees[j][0], trees[i][1], trees[j][1], edges, weights
+        )
+        return np.where(edges < m, edges + a.start, edges - m + b.start), weights
+
+    pool, pool_weights, held = [], [], 0
+    pairs = [(i, j) for i, j in cloud.upper() if i != j]
+    for edges, weights in in_threads(joint_tree, pairs, len(pairs)):
+        pool.append(edges)
+        pool_weights.append(weights)
+        held += len(edges)
+        if held > 8 * len(X):  # keep only what is still in some tree
+            kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
+            pool, pool_weights, held = [kept], [kept_weights], len(kept)
+    return _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0]
+
+
+def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    from isoscope.kernels import tree_of_edges
+
+    kept = np.empty(n - 1, np.int64)
+    count = tree_of_edges(edges, np.argsort(weights, kind="stable"), n, kept)
+    return edges[kept[:count]], weights[kept[:count]]
+
+
+def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
+    """For each row, the sum of its distances to the rows of each of the k clusters: (n, k) in float64."""
+    from isoscope.kernels import add_cluster_distances
+
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    cloud = _Blocks(X[order], max_memory=max_memory)
+    clusters = [np.unique(codes[part]) for part in cloud.slices]
+    starts = [
+        np.append(np.searchsorted(codes[part], present), part.stop - part.start)
+        for part, present in zip(cloud.slices, clusters, strict=True)
+    ]
+
+    def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
+        i, j = pair
+        tile = cloud.squared(cloud.slices[i], cloud.slices[j])
+        by_row = np.zeros((tile.shape[0], len(clusters[j])), X.dtype)
+        by_column = np.zeros((len(clusters[i]), tile.shape[1]), X.dtype)
+        add_cluster_distances(tile, starts[i], starts[j], by_row, by_column)
+        return i, j, by_row, by_column
+
+    total = np.zeros((len(X), k))
+    for i, j, by_row, by_column in in_threads(sums, cloud.upper(), len(cloud.slices)):
+        total[cloud.slices[i], clusters[j][0] : clusters[j][-1] + 1] += by_row
+        if i != j:
+            total[cloud.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
+    back = np.empty_like(total)
+    back[order] = total
+    return back
+
+
+def pair_lengths(X: np.ndarray, tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """The distance of each pair of rows, by difference, in float64."""
+    from isoscope.kernels import pair_distances
+
+    squared = np.empty(len(tails))
+    pair_distances(np.ascontiguousarray(X), tails, heads, squared)
+    return np.sqrt(squared)
+
+
+def _drain(results: Iterable[Any]) -> None:
+    for _ in results:
+        pass
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def threads() -> int:
+    """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
+    return max((int(library.num_threads) for library in _blas().lib_controllers), default=1)
+
+
+@contextmanager
+def single_blas() -> Iterator[None]:
+    """BLAS on one thread, while our own threads each work on a tile."""
+    with _blas().limit(limits=1):
+        yield
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:
+    """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
+    workers = threads()
+    if workers == 1 or expected < 2:
+        yield from map(work, items)
+        return
+    items = iter(items)
+    with single_blas(), ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, item) for item in islice(items, 2 * workers)]
+        while waiting:
+            done = waiting.pop(0).result()
+            for item in islice(items, 1):
+                waiting.append(pool.submit(work, item))
+            yield done

@@ -1,0 +1,422 @@
+"""A cloud of any size, summed up in one pass: a few d-vectors and one d×d matrix that can be added to others.
+
+Whatever a measurement needs that is a sum over rows is here, kept about the mean so that a large mean does not eat the
+digits. Pieces are summed up apart, on any number of threads or machines, and added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from isoscope import formulas
+from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points
+from isoscope.duplicates import RowCounts
+from isoscope.errors import InputError
+from isoscope.files import replacing
+from isoscope.formulas import Moments
+from isoscope.pairs import in_threads
+from isoscope.type_sums import TypeSums
+
+_FORMAT, _VERSION = "isoscope.sketch", 1
+
+
+def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketch:
+    """Sum up a whole cloud, chunk by chunk, on all cores.
+
+    Parameters
+    ----------
+    source : (n, d) array, or iterable
+        An array (a memory-mapped one is never loaded whole), or chunks: (m, d) arrays, or pairs of such an array and
+        its rows' types.
+    types : (n,) labels, optional
+        What each row of an array is an instance of; gives S_inter, S_intra and the label objectives.
+    nonfinite : {"raise", "drop"}
+        Refuse rows with NaN or infinity, or leave them out and count them.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((10_000, 64))
+    >>> s = isoscope.sketch(X[i : i + 1000] for i in range(0, 10_000, 1000))
+    >>> s.n, round(s.isoscore(), 3), round(s.mean_cosine(), 3)
+    (10000, 0.993, 0.0)
+    """
+    if nonfinite not in ("raise", "drop"):
+        raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+
+    def summed(item: tuple[int, Any, Any]) -> Sketch:
+        first, chunk, chunk_types = item
+        return _sum_up(chunk, chunk_types, nonfinite, first)
+
+    chunks, expected = _chunks(source, types)
+    total = Sketch()
+    for part in in_threads(summed, chunks, expected):
+        total = total + part
+    if not total.n:
+        raise InputError("the source has no finite row: need one at least")
+    return total
+
+
+def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], int]:
+    """(first row's number, chunk, its types) for each chunk, and how many there may be."""
+    if hasattr(source, "ndim") or isinstance(source, list):
+        _, X = array_of(source, "source")
+        if X.ndim != 2:
+            raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
+        n, d = X.shape
+        if types is not None and len(types) != n:
+            raise InputError(f"types has {len(types)} entries, source has {n} rows")
+        parts = list(blocks(n, max(1, TILE_BYTES // (8 * max(d, 1)))))
+        return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
+    if types is not None:
+        raise InputError("types is given beside chunks: give pairs (chunk, its types) as the source")
+
+    def walk() -> Iterator[tuple[int, Any, Any]]:
+        first = 0
+        for item in source:
+            chunk, chunk_types = item if isinstance(item, tuple) else (item, None)
+            yield first, chunk, chunk_types
+            first += len(chunk)
+
+    return walk(), 2
+
+
+@dataclass(eq=False)
+class Sketch:
+    """The sums of a cloud; `a + b` is the sketch of both, and `Sketch()` that of nothing."""
+
+    n: int = 0
+    """Finite rows."""
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    scatter: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    """W = Σ(x−x̄)(x−x̄)ᵀ."""
+    cubic: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """Σ‖x−x̄‖²(x−x̄)."""
+    quartic: float = 0.0
+    """Σ‖x−x̄‖⁴."""
+    unit_sum: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """Σu, u = x/‖x‖."""
+    unit_squares: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """Σu² of each coordinate."""
+    zeros: int = 0
+    """Rows that are zero."""
+    nonfinite: int = 0
+    """Rows with NaN or infinity, left out of everything else."""
+    least_norm: float = np.inf
+    greatest_norm: float = 0.0
+    rows: RowCounts = field(default_factory=lambda: RowCounts.of(np.zeros(0, np.uint64)))
+    types: TypeSums | None = None
+
+    @classmethod
+    def of(cls, chunk: Any, types: Any = None, *, nonfinite: str = "raise") -> Sketch:
+        """The sketch of one (n, d) chunk held in memory.
+
+        Parameters
+        ----------
+        chunk : (n, d) array
+            One row for each vector; any library, any real dtype.
+        types : (n,) labels, optional
+            What each row is an instance of.
+        nonfinite : {"raise", "drop"}
+            Refuse rows with NaN or infinity, or leave them out and count them.
+        """
+        if nonfinite not in ("raise", "drop"):
+            raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+        return _sum_up(chunk, types, nonfinite, 0)
+
+    @property
+    def d(self) -> int:
+        """Dimensions."""
+        return len(self.mean)
+
+    @property
+    def duplicates(self) -> float:
+        """Rows that equal an earlier one; estimated from a sample of different rows unless `rows.exact`."""
+        return self.rows.copies
+
+    def __add__(self, other: Sketch) -> Sketch:
+        if not isinstance(other, Sketch):
+            return NotImplemented
+        if not self.d:
+            return replace(other, nonfinite=self.nonfinite + other.nonfinite)
+        if not other.d:
+            return replace(self, nonfinite=self.nonfinite + other.nonfinite)
+        if self.d != other.d:
+            raise InputError(f"sketches of {self.d} and of {other.d} dimensions cannot be added")
+        if (self.types is None) != (other.types is None) and self.n and other.n:
+            raise InputError("one sketch has types and the other has none: give types for both or for neither")
+        n = self.n + other.n
+        mean = self.mean + (other.mean - self.mean) * (other.n / n) if n else self.mean
+        if self.n < other.n or (self.n == other.n and self._key() > other._key()):
+            mean = other.mean + (self.mean - other.mean) * (self.n / n)  # the same bits in either order
+        here, there = self._moments_about(mean), other._moments_about(mean)
+        return Sketch(
+            n=n,
+            mean=mean,
+            scatter=here.scatter + there.scatter,
+            cubic=here.cubic + there.cubic,
+            quartic=float(here.quartic + there.quartic),
+            unit_sum=self.unit_sum + other.unit_sum,
+            unit_squares=self.unit_squares + other.unit_squares,
+            zeros=self.zeros + other.zeros,
+            nonfinite=self.nonfinite + other.nonfinite,
+            least_norm=min(self.least_norm, other.least_norm),
+            greatest_norm=max(self.greatest_norm, other.greatest_norm),
+            rows=self.rows + other.rows,
+            types=self.types + other.types if self.types and other.types else self.types or other.types,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sketch):
+            return NotImplemented
+        return _equal(self._tensors(), other._tensors()) and self._numbers() == other._numbers()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        kinds = "" if self.types is None else f", {len(self.types.names)} types"
+        return f"Sketch({self.n} rows, {self.d} dimensions{kinds})"
+
+    def _key(self) -> bytes:
+        return self.mean.tobytes()
+
+    def _moments_about(self, point: np.ndarray) -> Moments:
+        own = Moments(np.zeros(self.d), self.scatter, self.cubic, np.float64(self.quartic))
+        return own.moved(np, self.n, self.mean - point)
+
+    # what it measures
+
+    def covariance(self) -> np.ndarray:
+        """The sample covariance, (d, d)."""
+        self._need(2)
+        return self.scatter / (self.n - 1)
+
+    def isoscore(self, *, unbiased: bool = False) -> float:
+        """See `isoscope.isoscore`."""
+        self._need(4 if unbiased else 2, variance=True)
+        trace, squared = np.trace(self.scatter), np.vdot(self.scatter, self.scatter)
+        if unbiased:
+            traces = formulas.unbiased_traces(self.n, trace, squared, np.float64(self.quartic))
+            traces = formulas.bounded(np, traces, self.d)
+        else:
+            traces = formulas.covariance_traces(self.n, trace, squared)
+        return float(formulas.isoscore(traces, self.d))
+
+    def isoscore_star(self, shrinkage: Any, zeta: float = 0.2) -> float:
+        """See `isoscope.isoscore_star`."""
+        S, other = self.covariance(), host(points(shrinkage, name="shrinkage")[1]).astype(np.float64)
+        if other.shape != S.shape:
+            raise InputError(f"shrinkage has shape {other.shape}: need {S.shape}")
+        if not 0 <= zeta <= 1:
+            raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
+        traces = formulas.shrunk_traces(
+            zeta, np.trace(S), np.vdot(S, S), np.trace(other), np.vdot(other, other), np.vdot(S, other)
+        )
+        return float(formulas.isoscore(traces, self.d))
+
+    def participation_ratio(self) -> float:
+        """See `isoscope.participation_ratio`."""
+        self._need(2, variance=True)
+        return float(np.trace(self.scatter) ** 2 / np.vdot(self.scatter, self.scatter))
+
+    def spectrum(self, *, center: bool = True) -> np.ndarray:
+        """See `isoscope.spectrum`; d values."""
+        self._need(2 if center else 1)
+        matrix = self.scatter if center else self.scatter + self.n * np.outer(self.mean, self.mean)
+        return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
+
+    def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
+        """See `isoscope.anisotropy`."""
+        if not 1 <= k <= self.d:
+            raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
+        self._need(1, variance=center)
+        return np.asarray(formulas.anisotropy(np, self.spectrum(center=center), k))
+
+    def effective_rank(self, *, center: bool = True) -> float:
+        """See `isoscope.effective_rank`."""
+        self._need(2, variance=center)
+        return float(formulas.effective_rank(np, self.spectrum(center=center)))
+
+    def mean_cosine(self) -> float:
+        """See `isoscope.mean_cosine`."""
+        return float(self.cosine_contribution().sum())
+
+    def cosine_contribution(self) -> np.ndarray:
+        """See `isoscope.cosine_contribution`."""
+        self._need(2)
+        return np.asarray(formulas.mean_cosine(self.n, self.unit_sum, self.unit_squares))
+
+    def intra_similarity(self) -> float:
+        """See `isoscope.intra_similarity`."""
+        t = self._types()
+        if t.counts.max() < 2:
+            raise InputError(f"{len(t.names)} types for {self.n} rows: need a type with two rows at least")
+        return float(formulas.intra_similarity(np, t.counts.astype(float), t.unit_sums, t.unit_squares))
+
+    def inter_similarity(self, *, average: str = "instances") -> float:
+        """See `isoscope.inter_similarity`."""
+        if average not in ("instances", "types"):
+            raise InputError(f'average is {average!r}: need "instances" or "types"')
+        t = self._types()
+        if len(t.names) < 2:
+            raise InputError("the rows have one type: need two types at least")
+        return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
+
+    def isotropy_objective(self, *, cosine: bool = False) -> float:
+        """See `isoscope.isotropy_objective`."""
+        if cosine:
+            return float(np.sqrt(self.participation_ratio() / self.d))
+        return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
+
+    def silhouette_objective(self) -> float:
+        """See `isoscope.silhouette_objective`."""
+        t = self._types()
+        return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
+
+    def classifier_objective(self, class_vectors: Any) -> float:
+        """See `isoscope.classifier_objective`."""
+        t = self._types()
+        C = host(points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
+        if C.shape != t.means.shape:
+            raise InputError(f"class_vectors has shape {C.shape}: need {t.means.shape}, a row for each type")
+        return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
+
+    def triplet_objective(self) -> float:
+        """See `isoscope.triplet_objective`, of squared distances."""
+        t = self._types()
+        return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
+
+    def _need(self, rows: int, *, variance: bool = False) -> None:
+        if self.n < rows:
+            raise InputError(f"the sketch has {self.n} rows: need at least {rows}")
+        if variance and not np.trace(self.scatter) > 0:
+            raise InputError(f"all {self.n} rows are equal: there is no variance to share among the dimensions")
+
+    def _types(self) -> TypeSums:
+        if self.types is None:
+            raise InputError("the sketch was made without types: give each row's type to Sketch.of or sketch")
+        return self.types
+
+    # how it is kept
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sketch to a safetensors file; an interrupted write leaves the old file."""
+        from safetensors.numpy import save_file
+
+        about = {"format": _FORMAT, "version": str(_VERSION), "numbers": json.dumps(self._numbers())}
+        with replacing(path) as temporary:
+            save_file({k: np.ascontiguousarray(v) for k, v in self._tensors().items()}, temporary, about)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Sketch:
+        """Read what `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="np") as file:
+                about = file.metadata() or {}
+                if about.get("format") != _FORMAT:
+                    raise InputError(f"{path} is a safetensors file, but not of a sketch")
+                if int(about["version"]) > _VERSION:
+                    raise InputError(
+                        f"{path} has version {about['version']} of the format, this isoscope reads {_VERSION}: upgrade it"
+                    )
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            numbers = json.loads(about["numbers"])
+            rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), numbers.pop("rows.level"))
+            kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
+            return cls(**tensors, **numbers, rows=rows, types=TypeSums.from_tensors(kinds) if kinds else None)
+        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is not a whole sketch: {error}; make it again") from error
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+        arrays |= {"rows.hashes": self.rows.hashes, "rows.counts": self.rows.counts}
+        if self.types is not None:
+            arrays |= {f"types.{name}": value for name, value in self.types.tensors().items()}
+        return arrays
+
+    def _numbers(self) -> dict[str, float]:
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in own.items() if isinstance(v, int | float)} | {"rows.level": self.rows.level}
+
+
+def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
+    """Look once at each row, a tile at a time; `first` is the chunk's first row in the whole, for the error message."""
+    from isoscope.kernels import read_rows
+
+    _, chunk = array_of(chunk, "chunk")
+    if chunk.ndim != 2 or chunk.shape[1] < 1:
+        raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
+    X = host(chunk)
+    n, d = X.shape
+    pivot = _pivot(X)
+    moment, total, cubic, quartic = np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0
+    unit_sum, unit_squares = np.zeros(d), np.zeros(d)
+    norms, hashes = np.empty(n), np.empty(n, np.uint64)
+    keys = np.random.default_rng(0x150C09E).integers(0, 2**64, d, np.uint64) | np.uint64(1)
+    buffer = np.empty((min(n, _tile_rows(d)), d))
+    for part in blocks(n, _tile_rows(d)):
+        rows = np.ascontiguousarray(X[part])
+        centred = buffer[: len(rows)]
+        bits = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)
+        quartic += read_rows(
+            rows, bits, pivot, keys, centred, norms[part], hashes[part], total, cubic, unit_sum, unit_squares
+        )
+        moment += centred.T @ centred
+    finite = ~np.isnan(norms)
+    m = int(finite.sum())
+    if m < n and nonfinite == "raise":
+        raise InputError(
+            f"{n - m} of the {n} rows {first}…{first + n - 1} have NaN or infinity, the first is row "
+            f'{first + int(np.argmin(finite))}: mend them, or pass nonfinite="drop" to count and leave them out'
+        )
+    if not m:
+        return Sketch(nonfinite=n)
+    norms, hashes = norms[finite], hashes[finite]
+    mean = total / m
+    sums = Moments(total, moment, cubic, np.float64(quartic)).moved(np, m, -mean)
+    found = None
+    if types is not None:
+        found = TypeSums.of(X[finite], groups(_strided(types)[finite] if m < n else types, m, name="types"))
+    return Sketch(
+        n=m,
+        mean=pivot + mean,
+        scatter=sums.scatter,
+        cubic=sums.cubic,
+        quartic=float(sums.quartic),
+        unit_sum=unit_sum,
+        unit_squares=unit_squares,
+        zeros=int((norms == 0).sum()),
+        nonfinite=n - m,
+        least_norm=float(norms.min()),
+        greatest_norm=float(norms.max()),
+        rows=RowCounts.of(hashes),
+        types=found,
+    )
+
+
+def _strided(types: Any) -> np.ndarray:
+    return np.asarray(types.tolist() if hasattr(types, "tolist") else types)
+
+
+def _tile_rows(d: int) -> int:
+    return max(1, TILE_BYTES // 4 // (8 * d))
+
+
+def _pivot(X: np.ndarray) -> np.ndarray:
+    """A point amid the chunk: its first finite row, moved by the mean of the first few. Equal rows give it exactly."""
+    few = X[:256].astype(np.float64)
+    few = few[np.isfinite(few).all(axis=1)]
+    return few[0] + (few - few[0]).mean(axis=0) if len(few) else np.zeros(X.shape[1])
