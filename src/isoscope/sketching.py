@@ -325,7 +325,7 @@ class Sketch:
                     raise InputError(f"{path} is a safetensors file, but not of a sketch")
                 if int(about["version"]) > _VERSION:
                     raise InputError(
-                        f"{path} has version {about['version']} of the format, this isoscope reads {_VERSION}: upgrade it"
+                        f"{path} is of version {about['version']}, this isoscope reads {_VERSION}: upgrade it"
                     )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             numbers = json.loads(about["numbers"])

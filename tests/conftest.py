@@ -1,0 +1,116 @@
+"""What all tests share: array libraries, clouds, the papers' vectors, one tolerance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+VECTORS = Path(__file__).parent / "vectors"
+
+# The first call of a kernel compiles it, which is no fault of the example that happened to be first.
+settings.register_profile(
+    "isoscope",
+    deadline=None,
+    max_examples=25,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("isoscope")
+
+
+def tolerance(dtype: Any) -> float:
+    """4·√eps: what isoscope promises against a float64 oracle."""
+    return 4 * float(np.sqrt(np.finfo(np.dtype(dtype)).eps))
+
+
+class Library(NamedTuple):
+    """An array library: how to make its arrays and how to see their values."""
+
+    name: str
+    array: Any
+    values: Any
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _libraries() -> list[Any]:
+    def numpy_values(x: Any) -> np.ndarray:
+        return np.asarray(x, dtype=np.float64)
+
+    def missing(name: str) -> Any:
+        return pytest.param(None, marks=pytest.mark.skip(reason=f"{name} is not installed"), id=name)
+
+    found = [Library(f"numpy-{d}", lambda x, d=d: np.asarray(x, d), numpy_values) for d in ("float32", "float64")]
+    try:
+        import array_api_strict
+
+        found.append(Library("strict-float64", lambda x: array_api_strict.asarray(np.asarray(x, float)), numpy_values))
+    except ImportError:
+        found.append(missing("array-api-strict"))
+    try:
+        import torch
+
+        def torch_values(x: Any) -> np.ndarray:
+            return x.detach().double().numpy()
+
+        for d in ("float32", "float64"):
+            dtype = getattr(torch, d)
+            found.append(Library(f"torch-{d}", lambda x, t=dtype: torch.tensor(np.asarray(x), dtype=t), torch_values))
+    except ImportError:
+        found.append(missing("torch"))
+    try:
+        import jax.numpy as jnp
+
+        found.append(Library("jax-float32", lambda x: jnp.asarray(np.asarray(x, np.float32)), numpy_values))
+    except ImportError:
+        found.append(missing("jax"))
+    return found
+
+
+@pytest.fixture(params=_libraries(), ids=repr)
+def library(request: pytest.FixtureRequest) -> Library:
+    """Each array library and precision in turn."""
+    return request.param
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240917)
+
+
+CLOUDS = {
+    "ball": lambda rng: rng.standard_normal((120, 12)),
+    "cone": lambda rng: rng.standard_normal((120, 12)) + 3,
+    "power_law": lambda rng: rng.standard_normal((150, 16)) / np.arange(1, 17) ** 0.75,
+    "far": lambda rng: rng.standard_normal((120, 12)) + 1e4,
+    "wide": lambda rng: rng.standard_normal((20, 70)),
+    "plane": lambda rng: rng.standard_normal((100, 2)),
+}
+
+
+@pytest.fixture(params=CLOUDS)
+def cloud(request: pytest.FixtureRequest, rng: np.random.Generator) -> np.ndarray:
+    """Clouds of several shapes, in float64."""
+    return CLOUDS[request.param](rng)
+
+
+@pytest.fixture
+def vectors() -> Any:
+    """`vectors("cai")` gives the arrays and the scalars that the paper's own code produced."""
+
+    def load(name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        with np.load(VECTORS / f"{name}.npz") as arrays:
+            return dict(arrays), json.loads((VECTORS / f"{name}.json").read_text())
+
+    return load
+
+
+def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
+    """A random rotation."""
+    return np.linalg.qr(rng.standard_normal((d, d)))[0]
