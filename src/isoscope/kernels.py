@@ -23,6 +23,20 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @njit(cache=True, nogil=True, fastmath=_loose)
+def differences(X, out):  # type: ignore[no-untyped-def]
+    """All squared distances of a small cloud, each by difference: no product, no thread of BLAS is woken."""
+    n, d = X.shape
+    for i in range(n):
+        out[i, i] = 0
+        for j in range(i):
+            total = out[i, i]
+            for p in range(d):
+                step = X[i, p] - X[j, p]
+                total += step * step
+            out[i, j] = out[j, i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
 def square_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Turn a tile of inner products into squared distances, in place.
 

@@ -25,6 +25,7 @@ MAX_MEMORY = 256 * 2**20
 
 _BLOCK = 512  # rows of a block: its tile of products stays in a core's own cache
 _SMALLEST_BLOCK = 32
+_SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,20 +45,24 @@ class _Blocks:
     """A centred cloud in blocks of rows, ready to be multiplied."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
-        mean = X.mean(axis=0, dtype=np.float64)
-        self.X = np.ascontiguousarray((X - mean).astype(X.dtype) if X.dtype == np.float64 else X - mean.astype(X.dtype))
-        if not np.isfinite(np.vdot(self.X, self.X)):
+        mean = X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        self.X = np.ascontiguousarray(X - mean)
+        self.norms = np.einsum("ij,ij->i", self.X, self.X)
+        if not np.isfinite(self.norms.sum()):
             raise InputError(
                 f"the squared lengths of X overflow {X.dtype}: the largest value is {abs(X).max():.3g}; scale X down"
             )
-        self.norms = np.einsum("ij,ij->i", self.X, self.X)
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
 
     def squared(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
         """The squared distances between the rows a and the rows b."""
-        from isoscope.kernels import square_distances
+        from isoscope.kernels import differences, square_distances
 
+        if len(self.X) <= _SMALL:
+            whole = np.empty((len(self.X), len(self.X)), self.X.dtype)
+            differences(self.X, whole)
+            return whole[a, b]
         left, right = self.X[a], self.X[b]
         tile: np.ndarray = left @ right.T
         square_distances(tile, left, right, self.norms[a], self.norms[b], self.near)

@@ -24,6 +24,8 @@ from isoscope.pairs import in_threads
 from isoscope.type_sums import TypeSums
 
 _FORMAT, _VERSION = "isoscope.sketch", 1
+_CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is added to the rest
+_ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
 
 
 def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketch:
@@ -72,7 +74,7 @@ def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], in
         n, d = X.shape
         if types is not None and len(types) != n:
             raise InputError(f"types has {len(types)} entries, source has {n} rows")
-        parts = list(blocks(n, max(1, TILE_BYTES // (8 * max(d, 1)))))
+        parts = list(blocks(n, max(1, _CHUNK_BYTES // (8 * max(d, 1)))))
         return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
     if types is not None:
         raise InputError("types is given beside chunks: give pairs (chunk, its types) as the source")
@@ -412,7 +414,7 @@ def _strided(types: Any) -> np.ndarray:
 
 
 def _tile_rows(d: int) -> int:
-    return max(1, TILE_BYTES // 4 // (8 * d))
+    return max(1, _ROW_BYTES // (8 * d))
 
 
 def _pivot(X: np.ndarray) -> np.ndarray:

@@ -1,0 +1,45 @@
+# Each target makes its own virtual environment with pip and needs nothing else: `make demo`, `make test`.
+PYTHON ?= python3
+PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench estimators clean
+
+demo: .venv-demo/done
+	.venv-demo/bin/python examples/first_look.py
+
+test: .venv-test/done
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/mypy
+	.venv-test/bin/python -m pytest
+
+lint: .venv-test/done
+	.venv-test/bin/ruff check --fix .
+	.venv-test/bin/ruff format .
+	.venv-test/bin/mypy
+
+# Every performance promise beside its peer, in one run (about 5 minutes); writes the table in docs/performance.md.
+bench: .venv-bench/done
+	.venv-bench/bin/python benchmarks/bench.py --output docs/performance-table.md
+
+# Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
+estimators: .venv-bench/done
+	.venv-bench/bin/python benchmarks/estimators.py --output docs/estimators-table.md
+
+.venv-demo/done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-demo
+	.venv-demo/$(PIP) --editable .
+	touch $@
+
+.venv-test/done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-test
+	.venv-test/$(PIP) --editable '.[test,lint]'
+	touch $@
+
+.venv-bench/done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/$(PIP) --editable '.[bench]'
+	touch $@
+
+clean:
+	rm -rf .venv-demo .venv-test .venv-bench

@@ -1,0 +1,348 @@
+"""Each performance promise, side by side with the peer, in one run: `make bench`.
+
+Every line is measured in this process, with the same number of threads for both, as the median of repeats taken in
+turns (ours, peer, ours, peer …), so that a busy moment of the machine hits both. Ratios are what is promised; absolute
+times belong to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+import isoscope
+
+Call = Callable[[], object]
+
+
+@dataclass
+class Line:
+    work: str
+    peer: str
+    peer_time: float
+    our_time: float
+    difference: str
+    wanted: float
+
+    @property
+    def ratio(self) -> float:
+        return self.peer_time / self.our_time
+
+
+def cloud(n: int, d: int, seed: int = 0) -> np.ndarray:
+    """Power-law variances and a mean, as embeddings have them, in float32."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d), dtype=np.float32)
+    X *= (np.arange(1, d + 1) ** -0.35).astype(np.float32)
+    return X + 0.1
+
+
+def turns(ours: Call, peer: Call, repeats: int) -> tuple[float, float]:
+    """Median seconds of each, after one warm-up of each."""
+    times: tuple[list[float], list[float]] = ([], [])
+    ours(), peer()
+    for _ in range(repeats):
+        for call, taken in zip((ours, peer), times, strict=True):
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def relative(ours: object, theirs: object) -> str:
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    return f"{np.abs(a - b).max() / max(np.abs(b).max(), 1e-300):.0e}"
+
+
+def isoscore_lines() -> list[Line]:
+    from IsoScore.IsoScore import IsoScore
+
+    lines = []
+    for n, repeats, wanted in ((200, 51, 400), (10_000, 9, 8), (100_000, 5, 8)):
+        X = cloud(n, 768)
+        ours, peer = turns(lambda: isoscope.isoscore(X), lambda: IsoScore(X), repeats)
+        difference = relative(isoscope.isoscore(X), isoscope.isoscore(X.astype(np.float64)))
+        lines.append(Line(f"isoscore {n:,}×768", f"IsoScore {version('IsoScore')}", peer, ours, difference, wanted))
+    return lines
+
+
+def isoscore_star_lines() -> list[Line]:
+    import torch
+    from IsoScore.IsoScore import istar
+
+    X, S = torch.from_numpy(cloud(64, 768)), torch.cov(torch.from_numpy(cloud(8000, 768, 1)).T)
+    module = istar()
+
+    def theirs() -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        module.IsoScore_star(x, S, 0.2, is_eval=False).backward()
+        return x.grad
+
+    def ours() -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        isoscope.isoscore_star(x, S, 0.2).backward()
+        return x.grad
+
+    our_time, peer_time = turns(ours, theirs, 15)
+    oracle = X.double().requires_grad_()
+    isoscope.isoscore_star(oracle, S.double(), 0.2).backward()
+    difference = relative(ours(), oracle.grad)
+    name = f"IsoScore {version('IsoScore')} istar"
+    return [Line("isoscore_star forward+backward 64×768", name, peer_time, our_time, difference, 40)]
+
+
+def mean_cosine_lines() -> list[Line]:
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    X = cloud(20_000, 768)
+    n = len(X)
+
+    def theirs() -> float:
+        C = cosine_similarity(X)
+        return (C.sum(dtype=np.float64) - n) / (n * (n - 1))
+
+    ours, peer = turns(lambda: isoscope.mean_cosine(X), theirs, 3)
+    difference = relative(isoscope.mean_cosine(X), theirs())
+    name = f"scikit-learn {version('scikit-learn')} cosine_similarity"
+    return [Line("mean_cosine 20,000×768", name, peer, ours, difference, 50)]
+
+
+def barcode_lines() -> list[Line]:
+    from ripser import ripser
+    from scipy.sparse.csgraph import minimum_spanning_tree
+    from scipy.spatial.distance import pdist, squareform
+
+    X = cloud(5000, 768)
+
+    def by_ripser() -> np.ndarray:
+        return np.sort(ripser(X, maxdim=0)["dgms"][0][:-1, 1])[::-1]
+
+    def by_scipy() -> np.ndarray:
+        return np.sort(minimum_spanning_tree(squareform(pdist(X))).data)[::-1]
+
+    bars = isoscope.h0_barcode(X)
+    lines = []
+    for name, call, wanted in (
+        (f"ripser {version('ripser')} maxdim=0", by_ripser, 15),
+        (f"scipy {version('scipy')} minimum_spanning_tree of pdist", by_scipy, 20),
+    ):
+        ours, peer = turns(lambda: isoscope.h0_barcode(X), call, 1)
+        lines.append(Line("h0_barcode 5,000×768", name, peer, ours, relative(bars, by_scipy()), wanted))
+    return lines
+
+
+def entropy_lines() -> list[Line]:
+    import torch
+    from torch_topological.nn import VietorisRipsComplex
+
+    X = torch.from_numpy(cloud(64, 768))
+    rips = VietorisRipsComplex(dim=0)
+
+    def theirs() -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        pairs = rips(x)[0].diagram
+        bars = pairs[:, 1] - pairs[:, 0]
+        bars = bars[torch.isfinite(bars)]
+        p = bars / bars.sum()
+        (-(p * p.log()).sum()).backward()
+        return x.grad
+
+    def all_bars() -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        isoscope.persistent_entropy(isoscope.h0_barcode(x)).backward()
+        return x.grad
+
+    def selected() -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        isoscope.persistent_entropy(isoscope.select_bars(isoscope.h0_barcode(x))).backward()
+        return x.grad
+
+    ours, peer = turns(selected, theirs, 51)
+    work = "persistent entropy of selected bars, forward+backward 64×768"
+    name = f"torch-topological {version('torch-topological')}, all bars"
+    return [Line(work, name, peer, ours, relative(all_bars(), theirs()), 50)]
+
+
+def silhouette_lines() -> list[Line]:
+    from sklearn.metrics import silhouette_score
+
+    X = cloud(10_000, 384)
+    lines = []
+    for k, wanted in ((2, 6), (50, 4.5)):
+        labels = np.random.default_rng(k).integers(0, k, len(X))
+        ours, peer = turns(lambda: isoscope.silhouette(X, labels), lambda: silhouette_score(X, labels), 5)
+        oracle = silhouette_score(X.astype(np.float64), labels)
+        difference = f"{abs(float(isoscope.silhouette(X, labels)) - oracle):.0e}"
+        name = f"scikit-learn {version('scikit-learn')} silhouette_score"
+        lines.append(Line(f"silhouette 10,000×384, k={k}", name, peer, ours, difference, wanted))
+    return lines
+
+
+def neighbor_lines() -> list[Line]:
+    from sklearn.neighbors import NearestNeighbors
+    from skdim.id import TwoNN
+
+    X = cloud(20_000, 768)
+    lines = []
+    name = f"scikit-learn {version('scikit-learn')} brute neighbours alone"
+    for work, call, k in (
+        ("lid k=100, 20,000×768", lambda: isoscope.lid(X), 100),
+        ("two_nn 20,000×768", lambda: isoscope.two_nn(X), 2),
+    ):
+
+        def theirs(k: int = k) -> np.ndarray:
+            return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors()[0]
+
+        ours, peer = turns(call, theirs, 1)
+        if k == 100:
+            r = theirs().astype(np.float64)
+            oracle = (-1 / np.log(r / r[:, -1:]).mean(axis=1)).mean()
+        else:
+            oracle = TwoNN(discard_fraction=0.1, dist=True).fit(theirs().astype(np.float64)).dimension_
+        lines.append(Line(work, name, peer, ours, relative(call(), oracle), 2))
+    return lines
+
+
+def faiss_lines() -> list[Line]:
+    """Not promised: how far an exact, in-memory index is ahead."""
+    import faiss
+
+    X = cloud(20_000, 768)
+    index = faiss.IndexFlatL2(X.shape[1])
+    index.add(X)
+    ours, peer = turns(lambda: isoscope.lid(X), lambda: index.search(X, 101), 1)
+    name = f"faiss-cpu {version('faiss-cpu')} IndexFlatL2 alone"
+    return [Line("lid k=100, 20,000×768", name, peer, ours, "", float("nan"))]
+
+
+def sketch_lines() -> list[Line]:
+    n, d = 1_000_000, 384
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vectors.npy"
+        file = np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+        for start in range(0, n, 50_000):
+            file[start : start + 50_000] = cloud(50_000, d, start)
+        del file
+        in_memory, mapped = np.load(path), np.load(path, mmap_mode="r")
+        ours, peer = turns(lambda: isoscope.sketch(mapped), lambda: in_memory.T @ in_memory, 3)
+        few = isoscope.sketch(mapped[:50_000]).covariance()
+        difference = relative(few, np.cov(in_memory[:50_000].astype(np.float64).T))
+    name = f"numpy {version('numpy')} syrk (float32, in memory)"
+    return [Line("sketch 1,000,000×384 from a mapped file", name, peer, ours, difference, 1 / 2.5)]
+
+
+GROUPS = {
+    "isoscore": isoscore_lines,
+    "isoscore_star": isoscore_star_lines,
+    "mean_cosine": mean_cosine_lines,
+    "h0_barcode": barcode_lines,
+    "persistent_entropy": entropy_lines,
+    "silhouette": silhouette_lines,
+    "neighbors": neighbor_lines,
+    "faiss": faiss_lines,
+    "sketch": sketch_lines,
+}
+
+
+def in_new_process(code: str, **environment: str) -> dict[str, float]:
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | environment
+    )
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def peak_memory() -> str:
+    code = """
+import json, resource, numpy as np, isoscope
+X = np.random.default_rng(0).standard_normal((50_000, 384), dtype=np.float32)
+isoscope.h0_barcode(X[:2000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+isoscope.h0_barcode(X)
+print(json.dumps({"MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}))
+"""
+    over = in_new_process(code)["MB"]
+    return f"`h0_barcode` 50,000×384: {over:,.0f} MB peak over the input (wanted: under 1,000 MB)."
+
+
+def compile_times() -> str:
+    code = """
+import json, time, numpy as np
+start = time.perf_counter()
+import isoscope
+imported = time.perf_counter() - start
+X = np.random.default_rng(0).standard_normal((1200, 16), dtype=np.float32)
+taken = {}
+for name, call in {
+    "sketch": lambda: isoscope.sketch(X), "silhouette": lambda: isoscope.silhouette(X, np.arange(1200) % 3),
+    "lid": lambda: isoscope.lid(X), "h0_barcode": lambda: isoscope.h0_barcode(X),
+    "select_bars": lambda: isoscope.select_bars(np.arange(1.0, 50.0)),
+}.items():
+    start = time.perf_counter(); call(); taken[name] = time.perf_counter() - start
+print(json.dumps(taken | {"import isoscope": imported}))
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        first = in_new_process(code, NUMBA_CACHE_DIR=folder)
+        later = in_new_process(code, NUMBA_CACHE_DIR=folder)
+    rows = [f"| {name} | {first[name]:.2f} s | {later[name]:.2f} s |" for name in first]
+    return "\n".join(["| first call of a process | nothing compiled yet | compiled before |", "|---|---|---|", *rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=GROUPS, nargs="+", help="measure these alone")
+    parser.add_argument("--output", type=Path, help="write the table to this file too")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    from threadpoolctl import threadpool_info
+
+    import torch
+
+    threads = max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+    torch.set_num_threads(threads)
+    out = [
+        f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
+        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both sides; medians, taken in turns.",
+        "",
+        "| work (float32) | peer | peer's time | ours | ratio | wanted | largest difference |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(out), flush=True)
+    for name in arguments.only or GROUPS:
+        for line in GROUPS[name]():
+            mark = "" if np.isnan(line.wanted) else f"{line.wanted:g}×" + (" ✓" if line.ratio >= line.wanted else " ✗")
+            ratio = f"{line.ratio:.3g}×"
+            cells = (
+                line.work,
+                line.peer,
+                f"{line.peer_time:.4g} s",
+                f"{line.our_time:.4g} s",
+                ratio,
+                mark,
+                line.difference,
+            )
+            out.append("| " + " | ".join(cells) + " |")
+            print(out[-1], flush=True)
+    if not arguments.only:
+        for part in ("", peak_memory(), "", compile_times()):
+            out.append(part)
+            print(part, flush=True)
+    if arguments.output:
+        arguments.output.write_text("\n".join(out) + "\n")
+
+
+if __name__ == "__main__":
+    main()
