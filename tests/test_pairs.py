@@ -244,7 +244,7 @@ def test_ties_go_to_the_smaller_index(k, rows):
 
 @pytest.mark.xfail(strict=True, reason="taking off a mean that is no binary fraction makes equal distances differ")
 def test_ties_outlive_the_centring():
-    X = lattice((20, 3))
+    X = lattice((10, 10)) - 3  # its mean is 7/50
     np.testing.assert_array_equal(nearest(X, 1)[1][:, 0], np.argmin(distances(X), axis=1))
 
 

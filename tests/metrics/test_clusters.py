@@ -1,0 +1,420 @@
+"""Silhouettes and the number of clusters: what must hold, what others compute, what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from sklearn.metrics import silhouette_samples, silhouette_score
+from threadpoolctl import threadpool_limits
+
+import isoscope
+from tests.conftest import rotation, tolerance
+from tests.test_pairs import DTYPES, memory_for
+
+METRICS = ["euclidean", "cosine"]
+
+
+@pytest.fixture
+def one_thread():
+    """K-means of a small cloud spends its time waiting for its own threads."""
+    with threadpool_limits(1):
+        yield
+
+
+def some_labels(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Random labels, each of the k present twice at least."""
+    return rng.permutation(np.concatenate([np.arange(k), np.arange(k), rng.integers(0, k, n - 2 * k)]))
+
+
+def from_distances(X: np.ndarray, labels: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """Silhouettes of float64 distances taken by difference; 1 − cos is half a squared chord."""
+    X = X.astype(np.float64)
+    if metric == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        return silhouette_samples(cdist(X, X, "sqeuclidean") / 2, labels, metric="precomputed")
+    return silhouette_samples(cdist(X, X), labels, metric="precomputed")
+
+
+# what must hold
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@given(seed=st.integers(0, 10**6), power=st.floats(-100, 100), k=st.integers(2, 6))
+def test_rotation_scale_order_and_names_change_nothing(metric, seed, power, k):
+    rng = np.random.default_rng(seed)
+    X, labels = rng.standard_normal((40, 5)) + 1, some_labels(40, k, rng)
+    order = rng.permutation(40)
+    moved = 10**power * X[order] @ rotation(5, rng)
+    renamed = rng.permutation(k)[labels[order]]
+    found = isoscope.silhouette(moved, renamed, metric=metric, per_point=True)
+    expected = isoscope.silhouette(X, labels, metric=metric, per_point=True)[order]
+    np.testing.assert_allclose(found, expected, atol=tolerance("float64"))
+
+
+@given(seed=st.integers(0, 10**6), shift=st.floats(-1e4, 1e4))
+def test_translation_changes_nothing(seed, shift):
+    rng = np.random.default_rng(seed)
+    X, labels = rng.standard_normal((40, 5)), some_labels(40, 3, rng)
+    assert isoscope.silhouette(X + shift, labels) == pytest.approx(
+        isoscope.silhouette(X, labels), abs=tolerance("float64")
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 60), d=st.integers(1, 5), gap=st.floats(0, 1e3))
+def test_silhouettes_are_between_minus_one_and_one(metric, seed, n, d, gap):
+    rng = np.random.default_rng(seed)
+    labels = some_labels(n, 2, rng)
+    X = rng.integers(-3, 4, (n, d)) + gap * labels[:, None]  # whole numbers, so that points fall together
+    scores = isoscope.silhouette(X, labels, metric=metric, per_point=True)
+    assert scores.shape == (n,)
+    assert np.abs(scores).max() <= 1 + tolerance("float64")
+    assert isoscope.silhouette(X, labels, metric=metric) == pytest.approx(scores.mean())
+
+
+def test_tight_and_far_apart_is_one_and_mixed_up_is_below_zero(rng):
+    labels = np.arange(60) % 3
+    X = 1e6 * np.eye(3)[labels] + rng.standard_normal((60, 3))
+    assert isoscope.silhouette(X, labels) > 1 - 1e-5
+    assert isoscope.silhouette(X, np.arange(60) // 20) < 0
+
+
+def test_who_is_alone_with_his_label_scores_zero(rng):
+    X = rng.standard_normal((10, 3)) + 1
+    labels = [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]
+    for metric in METRICS:
+        scores = isoscope.silhouette(X, labels, metric=metric, per_point=True)
+        assert scores[8] == scores[9] == 0
+        np.testing.assert_allclose(
+            scores, silhouette_samples(X, labels, metric=metric), atol=tolerance("float64")
+        )
+    assert isoscope.silhouette([[0, 0], [1, 1]], ["a", "b"]) == 0
+
+
+# outside oracles
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("k", [2, 7])
+def test_silhouettes_are_those_of_scikit_learn(cloud, rng, metric, k):
+    labels = some_labels(len(cloud), k, rng)
+    # 1 − cos of the far cloud is about 1e-8: what is left of it in any float64 product is a matter of 1e-8 of itself
+    slack = 10 if cloud.mean() > 100 and metric == "cosine" else 1
+    np.testing.assert_allclose(
+        isoscope.silhouette(cloud, labels, metric=metric, per_point=True),
+        from_distances(cloud, labels, metric),
+        atol=slack * tolerance("float64"),
+    )
+    if cloud.mean() < 100:
+        assert isoscope.silhouette(cloud, labels, metric=metric) == pytest.approx(
+            silhouette_score(cloud, labels, metric=metric), abs=tolerance("float64")
+        )
+
+
+@pytest.mark.parametrize("k", range(2, 16))
+def test_silhouettes_are_those_of_cai(vectors, k):
+    arrays, scalars = vectors("cai")
+    expected = scalars["cases"]["cluster_center"]["sil"][k - 2]
+    # the paper centres first, which no distance sees
+    for X in (arrays["y"], arrays["y"] - arrays["y"].mean(axis=0)):
+        assert isoscope.silhouette(X, arrays[f"km_labels_k{k}"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_silhouette_is_that_of_mickus(vectors):
+    arrays, scalars = vectors("misc")
+    (trace,) = (value for key, value in scalars["cases"].items() if key.startswith("mickus_toy(NOT"))
+    assert isoscope.silhouette(arrays["mickus_E0"], arrays["mickus_y"]) == pytest.approx(trace[0][2], abs=1e-8)
+
+
+# every library and precision
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("per_point", [False, True])
+def test_every_library_gives_the_same(library, metric, per_point, rng):
+    X, labels = library.array(rng.standard_normal((50, 6)) + 1), some_labels(50, 4, rng)
+    found = isoscope.silhouette(X, labels, metric=metric, per_point=per_point)
+    assert array_namespace(found) is array_namespace(X)
+    assert found.dtype == X.dtype
+    expected = isoscope.silhouette(library.values(X), labels, metric=metric, per_point=per_point)
+    np.testing.assert_allclose(
+        library.values(found), expected, atol=tolerance(library.name.split("-")[1]), strict=per_point
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_precision_is_measured_as_the_numbers_it_holds(metric, half, rng):
+    torch = pytest.importorskip("torch")
+    X, labels = torch.tensor(rng.standard_normal((50, 6)), dtype=getattr(torch, half)), some_labels(50, 4, rng)
+    found = isoscope.silhouette(X, labels, metric=metric)
+    assert found.dtype == torch.float32
+    expected = isoscope.silhouette(X.double().numpy(), labels, metric=metric)
+    assert float(found) == pytest.approx(expected, abs=tolerance("float32"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("layout", ["read-only", "strided", "by columns"])
+def test_memory_may_lie_in_any_way_and_stays_as_it_is(metric, layout, rng):
+    X, labels = rng.standard_normal((40, 6)), some_labels(40, 3, rng)
+    given = {"read-only": X.copy(), "strided": np.repeat(X, 2, axis=0)[::2], "by columns": np.asfortranarray(X)}[layout]
+    given.setflags(write=layout != "read-only")
+    before = given.tobytes()
+    found = isoscope.silhouette(given, labels, metric=metric)
+    assert found == pytest.approx(isoscope.silhouette(X, labels, metric=metric), abs=1e-12)
+    assert given.tobytes() == before
+
+
+@pytest.mark.parametrize("kind", ["strings", "list", "floats", "torch", "jax", "negative"])
+def test_labels_may_be_of_any_kind(kind, rng):
+    X, labels = rng.standard_normal((30, 3)), some_labels(30, 3, rng)
+    named = {
+        "strings": lambda: np.array(["cat", "dog", "ox"])[labels],
+        "list": labels.tolist,
+        "floats": lambda: labels / 2,
+        "negative": lambda: labels - 1,
+        "torch": lambda: pytest.importorskip("torch").tensor(labels),
+        "jax": lambda: pytest.importorskip("jax").numpy.asarray(labels),
+    }[kind]()
+    assert isoscope.silhouette(X, named) == isoscope.silhouette(X, labels)
+
+
+# gradients
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_gradients_are_finite_differences(metric, rng):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rng.standard_normal((10, 3)) + 1, requires_grad=True)
+    labels = [0, 0, 0, 1, 1, 1, 1, 2, 2, 3]
+    assert torch.autograd.gradcheck(lambda Y: isoscope.silhouette(Y, labels, metric=metric), (X,))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_gradient_and_its_blocks_do_not_change_the_value(metric, rng):
+    torch = pytest.importorskip("torch")
+    X, labels = torch.tensor(rng.standard_normal((80, 4)) + 1), some_labels(80, 3, rng)
+    found = isoscope.silhouette(X.clone().requires_grad_(), labels, metric=metric, max_memory=4 * memory_for(32))
+    assert found.requires_grad
+    expected = isoscope.silhouette(X, labels, metric=metric)
+    assert float(found.detach()) == pytest.approx(float(expected), abs=tolerance("float64"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_gradients_at_duplicates_are_finite(metric, dtype, rng):
+    torch = pytest.importorskip("torch")
+    values = rng.standard_normal((20, 4)) + 1
+    X = torch.tensor(np.concatenate([values, values[:5]]), dtype=getattr(torch, dtype), requires_grad=True)
+    (gradient,) = torch.autograd.grad(isoscope.silhouette(X, np.arange(25) % 3, metric=metric), X)
+    assert gradient.dtype == X.dtype
+    assert torch.isfinite(gradient).all()
+    assert gradient.abs().sum() > 0
+
+
+@pytest.mark.xfail(strict=True, raises=isoscope.InputError, reason="one thread works, as many tiles as cores are asked")
+def test_a_gradient_in_many_dimensions_needs_no_more_memory_on_more_cores(rng):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rng.standard_normal((8, 4096)), requires_grad=True)
+    with threadpool_limits(16):
+        assert isoscope.silhouette(X, np.arange(8) % 2).requires_grad
+
+
+# digits
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [2, 16, 256, 4096])
+@pytest.mark.parametrize("at", [0, 10])
+@pytest.mark.parametrize("near", [1e-3, 1e-5])
+def test_two_clusters_near_each_other_and_far_from_a_third_keep_their_digits(rng, near, at, d, dtype):
+    labels = np.arange(150) % 3
+    centres = at + np.array([[0], [near], [1]]) * np.eye(1, d)
+    X = (centres[labels] + 0.1 * near * rng.standard_normal((150, d)) / np.sqrt(d)).astype(dtype)
+    np.testing.assert_allclose(
+        isoscope.silhouette(X, labels, per_point=True), from_distances(X, labels), atol=tolerance(dtype)
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_far_cloud_keeps_its_digits(rng, dtype):
+    X, labels = (rng.standard_normal((300, 8)) + 1e4).astype(dtype), some_labels(300, 4, rng)
+    np.testing.assert_allclose(
+        isoscope.silhouette(X, labels, per_point=True), from_distances(X, labels), atol=tolerance(dtype)
+    )
+
+
+def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng):
+    labels = np.arange(60) % 3
+    X = library.array(1 + 1e-2 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels]))
+    np.testing.assert_allclose(
+        library.values(isoscope.silhouette(X, labels, metric="cosine", per_point=True)),
+        from_distances(library.values(X), labels, "cosine"),
+        atol=tolerance(library.name.split("-")[1]),
+    )
+
+
+def test_a_needle_keeps_its_digits(rng):
+    labels = np.arange(60) % 3
+    X = 1 + 1e-5 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels])
+    np.testing.assert_allclose(
+        isoscope.silhouette(X, labels, metric="cosine", per_point=True),
+        from_distances(X, labels, "cosine"),
+        atol=tolerance("float64"),
+    )
+
+
+# blocks
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [2, 40])
+def test_blocks_and_threads_change_nothing(rng, dtype, k):
+    X, labels = rng.standard_normal((1100, 6)).astype(dtype), some_labels(1100, k, rng)
+    expected = isoscope.silhouette(X, labels, per_point=True)
+    small = isoscope.silhouette(X, labels, per_point=True, max_memory=memory_for(40))
+    with threadpool_limits(1):
+        single = isoscope.silhouette(X, labels, per_point=True)
+    np.testing.assert_allclose(small, expected, atol=tolerance(dtype))
+    np.testing.assert_allclose(single, expected, atol=tolerance(dtype))
+    np.testing.assert_array_equal(isoscope.silhouette(X, labels, per_point=True), expected)
+
+
+# edges
+
+
+def test_points_that_are_all_one_score_zero():
+    scores = isoscope.silhouette(np.full((20, 3), 0.1), np.arange(20) % 2, per_point=True)
+    np.testing.assert_array_equal(scores, np.zeros(20))
+
+
+def test_directions_that_are_all_one_score_zero():
+    worst = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        ray = np.outer(1 + rng.random(20), rng.standard_normal(8))
+        scores = isoscope.silhouette(ray, np.arange(20) % 2, metric="cosine", per_point=True)
+        worst = max(worst, np.abs(scores).max())
+    assert worst == 0
+
+
+def test_a_zero_row_is_at_cosine_distance_one(rng):
+    X, labels = np.concatenate([rng.standard_normal((20, 4)), np.zeros((1, 4))]), np.arange(21) % 2
+    np.testing.assert_allclose(
+        isoscope.silhouette(X, labels, metric="cosine", per_point=True),
+        silhouette_samples(X, labels, metric="cosine"),
+        atol=tolerance("float64"),
+    )
+
+
+GOOD = np.random.default_rng(0).standard_normal((20, 4))
+TWO = np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("X", "labels", "options", "complaint"),
+    [
+        (GOOD, np.zeros(20), {}, "labels has 1 different value: need at least 2"),
+        (GOOD, TWO[:19], {}, "labels has 19 entries, X has 20 rows"),
+        (GOOD, np.stack([TWO, TWO]), {}, r"labels has shape \(2, 20\): need one label for each row, shape \(20,\)"),
+        (GOOD, None, {}, r"labels has shape \(\)"),
+        (GOOD, np.where(TWO, np.nan, 1.0), {}, "labels has 10 NaN or infinite entries"),
+        (GOOD, np.array([1, "a"] * 10, dtype=object), {}, "labels mixes kinds that cannot be sorted"),
+        (GOOD, [None, "a"] * 10, {}, "labels mixes kinds that cannot be sorted"),
+        pytest.param(GOOD, np.array([1.0, np.nan] * 10, dtype=object), {}, "labels has 10 NaN"),
+        pytest.param(GOOD, [[1], [1, 2]] * 10, {}, "labels"),
+        (GOOD, TWO, {"metric": "manhattan"}, "metric is 'manhattan'"),
+        (GOOD, TWO, {"max_memory": 100}, "max_memory is 100 bytes"),
+        (GOOD[:1], [0], {}, "X has 1 row: need at least 2"),
+        (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), TWO, {}, "1 of 20 rows with NaN .* the first is row 7"),
+        (GOOD[0], TWO, {}, "X has 1 dimension"),
+    ],
+)
+def test_what_has_no_silhouette_is_refused_by_what_it_is(X, labels, options, complaint):
+    with pytest.raises(isoscope.InputError, match=re.compile(complaint)):
+        isoscope.silhouette(X, labels, **options)
+
+
+# how many clusters
+
+
+@pytest.fixture
+def blobs(rng):
+    return rng.standard_normal((90, 8)) + 9 * np.eye(8)[np.arange(90) % 3]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_three_blobs_are_three_clusters(blobs):
+    found = isoscope.choose_clusters(blobs, range(2, 6))
+    assert found.n_clusters == 3
+    assert sorted(found.silhouettes) == [2, 3, 4, 5]
+    assert found.silhouettes[3] == max(found.silhouettes.values())
+    assert found.silhouettes[3] == pytest.approx(silhouette_score(blobs, found.labels), abs=tolerance("float64"))
+    assert {tuple(set(found.labels[i::3].tolist())) for i in range(3)} == {(0,), (1,), (2,)}
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_ball_in_many_dimensions_is_one_cluster(rng):
+    found = isoscope.choose_clusters(rng.standard_normal((150, 40)), [2, 5])
+    assert found.n_clusters == 1
+    assert set(found.labels.tolist()) == {0}
+    assert sorted(found.silhouettes) == [2, 5]
+    assert max(found.silhouettes.values()) < 0.1
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_clusters_are_those_of_cai(vectors):
+    arrays, scalars = vectors("cai")
+    expected = scalars["cases"]["cluster_center"]
+    found = isoscope.choose_clusters(arrays["y"], range(2, 5))
+    assert found.n_clusters == expected["best_k"]
+    assert found.silhouettes[3] == pytest.approx(expected["sil"][1], abs=1e-6)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_same_seed_chooses_the_same(rng, library):
+    X = rng.standard_normal((60, 5))
+    first, again = (isoscope.choose_clusters(library.array(X), iter([3, 2]), seed=5, least=-1) for _ in range(2))
+    assert isinstance(first.labels, np.ndarray)
+    assert first.n_clusters in (2, 3)
+    assert first.silhouettes == again.silhouettes
+    np.testing.assert_array_equal(first.labels, again.labels)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_sample_scores_and_every_row_gets_a_label(blobs):
+    found = isoscope.choose_clusters(blobs, [2, 3], sample=40)
+    whole = isoscope.choose_clusters(blobs, [2, 3])
+    assert found.n_clusters == 3
+    assert len(found.labels) == 90
+    assert found.silhouettes[3] != whole.silhouettes[3]
+    assert found.silhouettes[3] == pytest.approx(whole.silhouettes[3], abs=0.1)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_point_many_times_is_one_cluster():
+    found = isoscope.choose_clusters(np.ones((10, 3)), [2, 3])
+    assert found.n_clusters == 1
+    assert found.silhouettes == {2: 0, 3: 0}
+
+
+@pytest.mark.parametrize(
+    ("X", "numbers", "complaint"),
+    [
+        (GOOD, [], r"numbers is \[\]: need numbers of clusters from 2 to 19 for 20 rows"),
+        (GOOD, [1, 2], r"numbers is \[1, 2\]"),
+        (GOOD, [2, 20], r"numbers is \[2, 20\]"),
+        (GOOD[:2], [2], "X has 2 rows: need at least 3"),
+        (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), [2], "1 of 20 rows with NaN"),
+    ],
+)
+def test_numbers_of_clusters_that_cannot_be_are_refused(X, numbers, complaint):
+    with pytest.raises(isoscope.InputError, match=complaint):
+        isoscope.choose_clusters(X, numbers)

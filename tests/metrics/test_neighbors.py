@@ -1,0 +1,444 @@
+"""Local dimension and hubs: what must hold, what others compute, what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from scipy.stats import skew
+from sklearn.neighbors import NearestNeighbors
+
+import isoscope
+from tests.conftest import rotation, tolerance
+from tests.test_pairs import CENTRED, DTYPES, HARD, memory_for
+
+MEASURES = {
+    "lid": lambda X, **options: isoscope.lid(X, 10, **options),
+    "lid-cosine": lambda X, **options: isoscope.lid(X, 10, metric="cosine", **options),
+    "two_nn": isoscope.two_nn,
+    "hubness": lambda X, **options: isoscope.hubness(X, 5, **options).skewness,
+    "antihubs": lambda X, **options: isoscope.hubness(X, 5, metric="cosine", **options).antihubs,
+    "largest": lambda X, **options: isoscope.hubness(X, 5, **options).largest,
+}
+of_each_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
+of_each_dimension = pytest.mark.parametrize(
+    "measure", [MEASURES[name] for name in ("lid", "lid-cosine", "two_nn")], ids=["lid", "lid-cosine", "two_nn"]
+)
+
+
+def neighbor_distances(X: np.ndarray, k: int, metric: str = "euclidean") -> np.ndarray:
+    """The k nearest distances of each row by brute force in float64."""
+    X = X.astype(np.float64)
+    if metric == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    table = cdist(X, X)
+    np.fill_diagonal(table, np.inf)
+    return np.sort(table, axis=1)[:, :k]
+
+
+def likely_dimension(r: np.ndarray) -> float:
+    return float((-1 / np.log(r / r[:, -1:]).mean(axis=1)).mean())
+
+
+def two_neighbor_slope(r: np.ndarray, discard: float = 0.1) -> float:
+    n, kept = len(r), int(len(r) * (1 - discard))
+    logs = np.sort(np.log(r[:, 1] / r[:, 0]))[:kept]
+    return float(logs @ -np.log(1 - np.arange(1, kept + 1) / n) / (logs @ logs))
+
+
+# what must hold
+
+
+@of_each_measure
+@given(seed=st.integers(0, 10**6), power=st.floats(-100, 100))
+def test_rotation_scale_and_order_change_nothing(measure, seed, power):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 4)) @ rng.standard_normal((4, 6))
+    moved = 10**power * rng.permutation(X) @ rotation(6, rng)
+    assert measure(moved) == pytest.approx(measure(X), rel=tolerance("float64"))
+
+
+@pytest.mark.parametrize("name", ["lid", "two_nn", "hubness", "largest"])
+@given(seed=st.integers(0, 10**6), shift=st.floats(-1e4, 1e4))
+def test_translation_changes_nothing(name, seed, shift):
+    X = np.random.default_rng(seed).standard_normal((40, 5))
+    assert MEASURES[name](X + shift) == pytest.approx(MEASURES[name](X), rel=tolerance("float64"))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_cai_is_exactly_half_of_the_textbook(cloud, metric):
+    whole = isoscope.lid(cloud, 9, metric=metric)
+    assert isoscope.lid(cloud, 9, metric=metric, convention="cai") == whole / 2
+
+
+def test_cosine_is_the_chord_of_unit_vectors(cloud):
+    units = cloud / np.linalg.norm(cloud, axis=1, keepdims=True)
+    assert isoscope.lid(cloud, 9, metric="cosine") == pytest.approx(isoscope.lid(units, 9), rel=tolerance("float64"))
+    assert isoscope.hubness(cloud, 4, metric="cosine") == pytest.approx(isoscope.hubness(units, 4))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_coordinates_that_say_nothing_change_nothing(rng, d):
+    X = rng.random((300, d))
+    wide = X @ np.eye(d, 50)
+    assert isoscope.lid(wide, 20) == pytest.approx(isoscope.lid(X, 20), rel=tolerance("float64"))
+    assert isoscope.two_nn(wide) == pytest.approx(isoscope.two_nn(X), rel=tolerance("float64"))
+    assert isoscope.two_nn(X) == pytest.approx(d, rel=0.2)  # 300 points tell it within a fifth
+
+
+def test_a_hub_in_the_middle_is_everybodys_neighbor():
+    n = 9
+    star = np.concatenate([np.eye(n - 1), np.zeros((1, n - 1))])
+    times = np.array([1] + [0] * (n - 2) + [n - 1])
+    found = isoscope.hubness(star, 1)
+    assert found == pytest.approx((skew(times), (n - 2) / n, n - 1))
+
+
+def test_if_all_are_neighbors_there_is_no_hub(rng):
+    assert isoscope.hubness(rng.standard_normal((12, 3)), 11) == (0, 0, 11)
+    assert isoscope.hubness([[0, 1], [5, 5]], 1) == (0, 0, 1)
+
+
+# outside oracles
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("k", [2, 19])
+def test_lid_is_the_likelihood_of_brute_force(cloud, k, metric):
+    expected = likely_dimension(neighbor_distances(cloud, k, metric))
+    assert isoscope.lid(cloud, k, metric=metric) == pytest.approx(expected, rel=tolerance("float64"))
+
+
+@pytest.mark.parametrize("name", ["lid_gauss_500x8", "lid_plane2_in_16_500"])
+@pytest.mark.parametrize(("short", "metric"), [("l2", "euclidean"), ("cos", "cosine")])
+@pytest.mark.parametrize("k", [20, 100])
+def test_lid_is_that_of_cai(vectors, name, short, metric, k):
+    arrays, scalars = vectors("cai")
+    expected = scalars["cases"][name][f"{short}_k{k}"]["mean"]
+    found = isoscope.lid(arrays[name], k, metric=metric, convention="cai")
+    assert found == pytest.approx(expected, abs=1e-4)  # their cosines are taken in float32
+
+
+@pytest.mark.parametrize("name", ["id_plane2_in10_800", "id_gauss5_600"])
+def test_two_nn_is_that_of_the_papers(vectors, name):
+    arrays, scalars = vectors("misc")
+    assert isoscope.two_nn(arrays[name]) == pytest.approx(scalars["cases"][name]["skdim_TwoNN"], rel=1e-6)
+
+
+@pytest.mark.parametrize("discard", [0.05, 0.1, 0.3])
+def test_two_nn_is_that_of_scikit_dimension(cloud, discard):
+    skdim = pytest.importorskip("skdim")
+    expected = skdim.id.TwoNN(discard_fraction=discard).fit(cloud).dimension_
+    assert isoscope.two_nn(cloud, discard=discard) == pytest.approx(expected, rel=tolerance("float64"))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("k", [1, 10])
+def test_hubs_are_those_of_scikit_learn(cloud, k, metric):
+    X = cloud if metric == "euclidean" else cloud / np.linalg.norm(cloud, axis=1, keepdims=True)
+    found = NearestNeighbors(n_neighbors=k).fit(X).kneighbors(return_distance=False)
+    times = np.bincount(found.ravel(), minlength=len(X))
+    expected = skew(times), (times == 0).mean(), times.max()
+    assert isoscope.hubness(cloud, k, metric=metric) == pytest.approx(expected, rel=tolerance("float64"))
+
+
+# every library and precision
+
+
+@of_each_measure
+def test_every_library_gives_the_same(library, measure, rng):
+    X = library.array(rng.standard_normal((60, 7)) + 1)
+    found = measure(X)
+    assert array_namespace(found) is array_namespace(X)
+    assert found.dtype == X.dtype
+    assert found.shape == ()
+    expected = measure(library.values(X))
+    assert library.values(found) == pytest.approx(expected, rel=tolerance(library.name.split("-")[1]))
+
+
+@of_each_measure
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_precision_is_measured_as_the_numbers_it_holds(measure, half, rng):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rng.standard_normal((60, 7)), dtype=getattr(torch, half))
+    found = measure(X)
+    assert found.dtype == torch.float32
+    assert float(found) == pytest.approx(float(measure(X.double().numpy())), rel=tolerance("float32"))
+
+
+def test_lists_and_integers_are_float64(rng):
+    X = rng.integers(0, 10**6, (40, 3))
+    assert isoscope.lid(X, 5) == isoscope.lid(X.tolist(), 5) == isoscope.lid(X.astype(float), 5)
+
+
+LAYOUTS = {
+    "read-only": lambda X: (X.setflags(write=False), X)[1],
+    "every second row": lambda X: np.repeat(X, 2, axis=0)[::2],
+    "backwards": lambda X: X[::-1, ::-1].copy()[::-1, ::-1],
+    "by columns": np.asfortranarray,
+    "big-endian": lambda X: X.astype(">f8"),
+}
+
+
+@of_each_measure
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(
+            name, marks=pytest.mark.xfail(strict=True, reason="big-endian float64 is rounded to float32, in silence")
+        )
+        if name == "big-endian"
+        else name
+        for name in LAYOUTS
+    ],
+)
+def test_memory_may_lie_in_any_way_and_stays_as_it_is(measure, layout, rng):
+    X = rng.standard_normal((40, 6))
+    given = LAYOUTS[layout](X.copy())
+    before = given.tobytes()
+    found = measure(given)
+    assert found == pytest.approx(measure(X), rel=1e-12)  # the mean may be summed in another order
+    assert found.dtype == np.float64
+    assert given.tobytes() == before
+
+
+# gradients
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda X: isoscope.lid(X, 5),
+        lambda X: isoscope.lid(X, 5, metric="cosine", convention="cai"),
+        isoscope.two_nn,
+    ],
+    ids=["lid", "lid-cosine", "two_nn"],
+)
+def test_gradients_are_finite_differences(measure, rng):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rng.standard_normal((14, 3)) + 1, requires_grad=True)
+    assert torch.autograd.gradcheck(measure, (X,))
+
+
+def test_a_gradient_does_not_change_the_value(rng):
+    torch = pytest.importorskip("torch")
+    X = torch.tensor(rng.standard_normal((40, 5)))
+    for measure in (MEASURES["lid"], MEASURES["lid-cosine"], isoscope.two_nn):
+        with_gradient = measure(X.clone().requires_grad_())
+        assert with_gradient.requires_grad
+        assert float(with_gradient.detach()) == pytest.approx(float(measure(X)), rel=tolerance("float64"))
+
+
+def test_jax_differentiates_lid_as_torch_does(rng):
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    values = rng.standard_normal((20, 3)).astype(np.float32)
+    X = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(isoscope.lid(X, 5), X)
+    found = jax.grad(lambda Y: isoscope.lid(Y, 5))(jax.numpy.asarray(values))
+    np.testing.assert_allclose(found, expected, rtol=tolerance("float32"), atol=tolerance("float32"))
+
+
+@of_each_dimension
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_gradients_at_duplicates_are_finite(measure, dtype, rng):
+    torch = pytest.importorskip("torch")
+    values = rng.standard_normal((40, 4))
+    X = torch.tensor(np.concatenate([values, values[:3]]), dtype=getattr(torch, dtype), requires_grad=True)
+    with pytest.warns(isoscope.DataWarning, match="6 of 43 rows have a duplicate"):
+        (gradient,) = torch.autograd.grad(measure(X), X)
+    assert gradient.dtype == X.dtype
+    assert torch.isfinite(gradient).all()
+    assert gradient.abs().sum() > 0
+
+
+# digits
+
+
+@pytest.mark.parametrize("d", [2, 64, 4096])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        pytest.param(shape, dtype, marks=CENTRED if (shape, dtype) == ("tight beside wide", "float32") else ())
+        for shape in HARD
+        for dtype in DTYPES
+    ],
+)
+def test_hard_clouds_keep_their_digits(rng, shape, d, dtype):
+    X = HARD[shape](120, d, rng).astype(dtype)
+    assert isoscope.lid(X, 5) == pytest.approx(likely_dimension(neighbor_distances(X, 5)), rel=tolerance(dtype))
+    assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(neighbor_distances(X, 2)), rel=tolerance(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_near_directions_keep_their_digits(rng, dtype):
+    X = (np.ones(8) + 1e-4 * rng.standard_normal((120, 8))).astype(dtype)
+    expected = likely_dimension(neighbor_distances(X, 5, "cosine"))
+    assert isoscope.lid(X, 5, metric="cosine") == pytest.approx(expected, rel=tolerance(dtype))
+
+
+# blocks and samples
+
+
+@of_each_measure
+def test_blocks_change_nothing(measure, rng):
+    X = rng.standard_normal((700, 6))
+    assert measure(X, max_memory=memory_for(40)) == pytest.approx(measure(X), rel=tolerance("float64"))
+
+
+@of_each_measure
+def test_a_sample_is_its_seeds(measure, rng):
+    X = rng.standard_normal((300, 6))
+    assert measure(X, sample=300) == measure(X)
+    assert measure(X, sample=100, seed=3) == measure(X, sample=100, seed=3)
+    if measure is not MEASURES["largest"]:  # a small whole number, that two samples may share
+        assert measure(X, sample=100, seed=3) != measure(X, sample=100, seed=4)
+
+
+def test_samples_average_to_the_whole(rng):
+    X = rng.standard_normal((200, 4))
+    means = [isoscope.lid(X, 10, sample=100, seed=seed) for seed in range(30)]
+    spread = np.std(means) / np.sqrt(len(means))
+    assert abs(np.mean(means) - isoscope.lid(X, 10)) < 4 * spread
+
+
+# duplicates
+
+
+def test_neighbors_at_zero_are_left_out_of_the_mean_and_counted(rng):
+    X = rng.standard_normal((50, 4))
+    X[7] = X[8] = X[3]
+    r = neighbor_distances(X, 10)
+    logs = np.log(np.where(r > 0, r, r[:, -1:]) / r[:, -1:])
+    expected = (-(r > 0).sum(axis=1) / logs.sum(axis=1)).mean()
+    with pytest.warns(isoscope.DataWarning, match="3 of 50 rows have a duplicate; 0 give no estimate"):
+        assert isoscope.lid(X, 10) == pytest.approx(expected, rel=tolerance("float64"))
+
+
+def test_a_row_without_an_estimate_is_left_out_and_counted(rng):
+    X = rng.standard_normal((50, 4))
+    X[1:6] = X[0]
+    r = neighbor_distances(X, 5)[6:]
+    with pytest.warns(isoscope.DataWarning, match="6 of 50 rows have a duplicate; 6 give no estimate"):
+        assert isoscope.lid(X, 5) == pytest.approx(likely_dimension(r), rel=tolerance("float64"))
+
+
+def test_two_nn_leaves_duplicates_out_and_counts_them(rng):
+    X = rng.standard_normal((50, 4))
+    X[4] = X[9]
+    r = neighbor_distances(X, 2)
+    with pytest.warns(isoscope.DataWarning, match="2 of 50 rows have a duplicate; 2 give no estimate"):
+        assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(r[r[:, 0] > 0]), rel=tolerance("float64"))
+
+
+def test_hubs_among_duplicates_are_the_first_of_them():
+    assert isoscope.hubness(np.ones((20, 3)), 4) == pytest.approx((skew([19] * 4 + [4] + [0] * 15), 0.75, 19))
+
+
+@pytest.mark.parametrize(
+    ("measure", "complaint"),
+    [
+        (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbours at different distances"),
+        (isoscope.two_nn, "0 rows of X have a neighbour at a distance above zero"),
+    ],
+    ids=["lid", "two_nn"],
+)
+def test_a_single_point_many_times_has_no_dimension(measure, complaint):
+    with (
+        pytest.warns(isoscope.DataWarning, match="20 of 20 rows have a duplicate; 20 give no estimate"),
+        pytest.raises(isoscope.InputError, match=complaint),
+    ):
+        measure(np.ones((20, 3)))
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.xfail(strict=True, reason="log of 1 − 1e-16 is taken for an estimate")),
+    ],
+)
+def test_a_regular_simplex_has_no_dimension(turn, rng):
+    X = np.eye(10) @ (rotation(10, rng) if turn else np.eye(10))
+    with pytest.raises(isoscope.InputError, match="two neighbours at the same distance"):
+        isoscope.two_nn(X)
+    with (
+        pytest.warns(isoscope.DataWarning, match="0 of 10 rows have a duplicate; 10 give no estimate"),
+        pytest.raises(isoscope.InputError, match="no row of X has 5 neighbours at different distances"),
+    ):
+        isoscope.lid(X, 5)
+
+
+@pytest.mark.xfail(strict=True, reason="a zero row is at distance 1 ± 1e-16 from all: its own estimate is 1e16")
+@pytest.mark.filterwarnings("ignore::isoscope.DataWarning")
+def test_a_zero_row_does_not_blow_up_the_cosine_dimension(rng):
+    X = rng.standard_normal((50, 4))
+    with_zero = isoscope.lid(np.concatenate([X, np.zeros((1, 4))]), 5, metric="cosine")
+    assert with_zero == pytest.approx(isoscope.lid(X, 5, metric="cosine"), rel=0.2)
+
+
+# what is refused
+
+
+def wrong(**changes) -> np.ndarray:
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    for row, value in changes.get("rows", {}).items():
+        X[row] = value
+    return X[: changes.get("n", 30)]
+
+
+NOT_WHOLE = pytest.mark.xfail(strict=True, raises=TypeError, reason="what is no whole number is not looked at")
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: isoscope.lid(wrong(), 30), "k is 30 and X has 30 rows: need 1 ≤ k ≤ 29"),
+        (lambda: isoscope.lid(wrong()), "k is 100 and X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 1), "k is 1: need 2 neighbours"),
+        (lambda: isoscope.lid(wrong(), -3), "k is -3"),
+        pytest.param(lambda: isoscope.lid(wrong(), 2.5), "k is 2.5", marks=NOT_WHOLE),
+        (lambda: isoscope.lid(wrong(n=2), 2), "k is 2 and X has 2 rows"),
+        (lambda: isoscope.lid(wrong(n=1), 2), "X has 1 row: need at least 2"),
+        (lambda: isoscope.lid(wrong(), 5, metric="manhattan"), "metric is 'manhattan'"),
+        (lambda: isoscope.lid(wrong(), 5, convention="mine"), "convention is 'mine'"),
+        (lambda: isoscope.lid(wrong(), 5, sample=0), "sample is 0 and X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 5, sample=31), "sample is 31 and X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 5, max_memory=100), "max_memory is 100 bytes"),
+        (lambda: isoscope.lid(wrong(rows={3: np.nan, 9: np.inf}), 5), "2 of 30 rows with NaN.* first is row 3"),
+        (lambda: isoscope.lid(wrong()[0], 5), "X has 1 dimension"),
+        (lambda: isoscope.two_nn(wrong(n=1)), "X has 1 row"),
+        (lambda: isoscope.two_nn(wrong(n=2)), "X has 2 rows"),
+        (lambda: isoscope.two_nn(wrong(), discard=1), "discard is 1"),
+        (lambda: isoscope.two_nn(wrong(), discard=-0.1), "discard is -0.1"),
+        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 are kept: need 2"),
+        (lambda: isoscope.two_nn(wrong(), sample=99), "sample is 99"),
+        (lambda: isoscope.two_nn(wrong(rows={0: np.nan})), "1 of 30 rows with NaN"),
+        (lambda: isoscope.hubness(wrong()[:10]), "k is 10 and X has 10 rows"),
+        (lambda: isoscope.hubness(wrong(), 0), "k is 0 and X has 30 rows"),
+        pytest.param(lambda: isoscope.hubness(wrong(), 2.5), "k is 2.5", marks=NOT_WHOLE),
+        (lambda: isoscope.hubness(wrong(n=1), 1), "X has 1 row"),
+        (lambda: isoscope.hubness(wrong(), 5, metric="dot"), "metric is 'dot'"),
+        (lambda: isoscope.hubness(wrong(), 5, max_memory=1), "max_memory is 1 bytes"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_what_it_is(call, complaint):
+    with pytest.raises(isoscope.InputError, match=re.compile(complaint)):
+        call()
+
+
+def test_a_sample_has_no_gradient(rng):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(isoscope.InputError, match="with a gradient pass the rows that you mean"):
+        isoscope.lid(torch.tensor(rng.standard_normal((30, 3)), requires_grad=True), 5, sample=10)
+
+
+@of_each_measure
+def test_values_that_jit_hides_are_asked_for(measure, rng):
+    jax = pytest.importorskip("jax")
+    with pytest.raises(isoscope.InputError, match="traced by jax.jit"):
+        jax.jit(measure)(jax.numpy.asarray(rng.standard_normal((30, 3))))
