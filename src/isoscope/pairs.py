@@ -42,16 +42,13 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
 
 
 class _Blocks:
-    """A centred cloud in blocks of rows, ready to be multiplied."""
+    """A centred cloud in blocks of rows, ready to be multiplied; `unit` undoes its scaling for lengths."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
+        X, self.unit = tamed(X)
         mean = X.mean(axis=0, dtype=np.float64).astype(X.dtype)
         self.X = np.ascontiguousarray(X - mean)
         self.norms = np.einsum("ij,ij->i", self.X, self.X)
-        if not np.isfinite(self.norms.sum()):
-            raise InputError(
-                f"the squared lengths of X overflow {X.dtype}: the largest value is {abs(X).max():.3g}; scale X down"
-            )
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
 
@@ -79,7 +76,7 @@ class _Blocks:
 def nearest(
     X: np.ndarray, k: int, *, rows: np.ndarray | None = None, max_memory: int = MAX_MEMORY
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest other rows of each row, or of the given `rows` only: squared distances and indices, nearest first.
+    """The k nearest other rows of each row, or of the given `rows` only: distances and indices, nearest first.
 
     Ties go to the smaller index, so that the answer does not depend on the order in which tiles are done.
     """
@@ -117,7 +114,7 @@ def nearest(
         sort_neighbors(cloud.X, cloud.X[asked[part]], distances[part], indices[part])
 
     _drain(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
-    return distances, indices
+    return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
@@ -200,7 +197,7 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
         if i != j:
             total[cloud.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
     back = np.empty_like(total)
-    back[order] = total
+    back[order] = total * cloud.unit
     return back
 
 
@@ -208,9 +205,16 @@ def pair_lengths(X: np.ndarray, tails: np.ndarray, heads: np.ndarray) -> np.ndar
     """The distance of each pair of rows, by difference, in float64."""
     from isoscope.kernels import pair_distances
 
+    X, unit = tamed(X)
     squared = np.empty(len(tails))
     pair_distances(np.ascontiguousarray(X), tails, heads, squared)
-    return np.sqrt(squared)
+    return np.sqrt(squared) * unit
+
+
+def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:
+    """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
+    exponent = int(np.frexp(max(X.max(), -X.min()))[1])
+    return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)
 
 
 def _drain(results: Iterable[Any]) -> None:

@@ -206,7 +206,7 @@ def hubness(
 def _neighbors(
     xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances and indices of the k nearest, on the host."""
+    """Distances and indices of the k nearest, on the host."""
     n = X.shape[0]
     if metric not in ("euclidean", "cosine"):
         raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
@@ -226,10 +226,10 @@ def _distances(X: Any, k: int, metric: str, sample: int | None, seed: int, max_m
     xp, X = points(X, min_dims=1)
     if carries_gradient(X) and sample is not None:
         raise InputError("sample is for measuring: with a gradient pass the rows that you mean")
-    squared, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
+    distances, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
     wide = accumulator(xp, X)
     if not carries_gradient(X):
-        return xp, X, like(xp, X, np.sqrt(squared.astype(np.float64)), wide)
+        return xp, X, like(xp, X, distances, wide)
     P = xp.astype(X, wide)
     P = unit_rows(xp, P) if metric == "cosine" else P
     others = xp.reshape(take(xp, P, indices.ravel()), (*indices.shape, X.shape[1]))

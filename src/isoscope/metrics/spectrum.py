@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from isoscope import formulas
 from isoscope.arrays import (
@@ -74,8 +77,7 @@ def isoscore(
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
     n, d = X.shape
-    sums = _centred_sums(xp, X, wide=unbiased or return_interval)
-    _refuse_constant(sums.trace, n)
+    X, sums = _scale_free_sums(xp, X, wide=unbiased or return_interval)
 
     def score(n: int, trace: Array, trace_squared: Array, quartic: Array) -> Array:
         if unbiased:
@@ -161,8 +163,7 @@ def participation_ratio(X: Any) -> Array:
     2.0
     """
     xp, X = points(X)
-    sums = _centred_sums(xp, X, wide=False)
-    _refuse_constant(sums.trace, X.shape[0])
+    X, sums = _scale_free_sums(xp, X, wide=False)
     return result(xp, X, sums.trace**2 / sums.trace_squared)
 
 
@@ -219,7 +220,7 @@ def anisotropy(X: Any, k: int = 3, *, center: bool = False) -> Array:
     xp, X = points(X, min_rows=1 if not center else 2)
     if not 1 <= k <= min(X.shape):
         raise InputError(f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} axes, need 1 ≤ k ≤ {min(X.shape)}")
-    values = _spectrum(xp, X, center)
+    values = _spectrum(xp, _scaled(xp, X), center)
     if not is_traced(X) and not number(xp.sum(values)) > 0:
         raise InputError(
             _CONSTANT.format(n=X.shape[0]) if center else "all rows of X are zero: there is nothing to share"
@@ -240,7 +241,7 @@ def effective_rank(X: Any, *, center: bool = True) -> Array:
     2.0
     """
     xp, X = points(X)
-    values = _spectrum(xp, X, center)
+    values = _spectrum(xp, _scaled(xp, X), center)
     _refuse_constant(xp.sum(values), X.shape[0])
     return result(xp, X, formulas.effective_rank(xp, values))
 
@@ -254,6 +255,26 @@ class _CentredSums(NamedTuple):
     trace_squared: Array
     quartic: Array | None
     matrix: Array  # W, or the Gram matrix YYᵀ where that is smaller: they share trace and square
+
+
+def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CentredSums]:
+    """The sums for a score that does not depend on scale, of X scaled where its squares would leave the range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = _centred_sums(xp, X, wide=wide)
+    if is_traced(X):
+        return X, sums
+    low, high = (1e-140, 1e140) if wide or X.dtype == xp.float64 else (1e-30, 1e37)
+    if not low < number(sums.trace) < high:
+        X = _scaled(xp, X)
+        sums = _centred_sums(xp, X, wide=wide)
+        _refuse_constant(sums.trace, X.shape[0])
+    return X, sums
+
+
+def _scaled(xp: Any, X: Array) -> Array:
+    """X times a power of two that brings its largest value near 1, unless that is an ordinary number already."""
+    exponent = 0 if is_traced(X) else math.frexp(number(xp.max(xp.abs(X))))[1]
+    return X if -50 < exponent < 50 else xp.astype(X, precision(xp, X)) * 2.0**-exponent
 
 
 def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:
