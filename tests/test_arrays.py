@@ -10,6 +10,16 @@ from isoscope import DataWarning, InputError
 from isoscope.arrays import blocks, groups, host, is_traced, number, points, safe_sqrt, tiles, unit_rows
 from tests.conftest import tolerance
 
+
+@pytest.fixture
+def library_of_rows(library, request):
+    """Libraries whose suspicious values are looked at row by row."""
+    if library.name.startswith("strict"):
+        why = "_refuse_nonfinite takes X[part], which the standard forbids for two axes: X[part, :]"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=IndexError, reason=why))
+    return library
+
+
 # what is welcome
 
 
@@ -35,7 +45,7 @@ def test_lists_and_tuples_are_arrays():
 
 def test_a_matrix_is_measured_as_an_array(rng):
     X = rng.standard_normal((5, 5))
-    assert isoscope.isoscore(np.asmatrix(X)) == isoscope.isoscore(X)
+    assert isoscope.isoscore(X.view(np.matrix)) == isoscope.isoscore(X)
 
 
 def test_a_data_frame_is_an_array(rng):
@@ -72,6 +82,7 @@ def test_how_the_numbers_lie_in_memory_does_not_matter(view, rng):
     assert isoscope.Sketch.of(X) == isoscope.Sketch.of(copy)
 
 
+@pytest.mark.xfail(strict=True, reason="`host` and `precision` take '>f8' for something other than float64: float32")
 def test_bytes_in_the_other_order_keep_their_precision(rng):
     X = rng.standard_normal((9, 3))
     swapped = X.astype(X.dtype.newbyteorder())
@@ -86,9 +97,9 @@ def test_a_float16_sum_that_overflows_is_no_infinity():
     assert np.isfinite(isoscope.mean_cosine(X))
 
 
-def test_large_values_whose_sum_overflows_are_no_infinity(library):
-    largest = float(np.finfo(library.values(library.array([1.0])).dtype if "64" in library.name else np.float32).max)
-    X = library.array([[largest, largest / 2], [largest, 0.0], [largest, largest]])
+def test_large_values_whose_sum_overflows_are_no_infinity(library_of_rows):
+    largest = float(np.finfo(np.float64 if "64" in library_of_rows.name else np.float32).max)
+    X = library_of_rows.array([[largest, largest / 2], [largest, 0.0], [largest, largest]])
     assert points(X)[1] is X
 
 
@@ -133,7 +144,7 @@ def test_what_cannot_be_measured_is_refused_in_words(case):
 
 
 def test_the_words_use_the_argument_s_own_name():
-    with pytest.raises(InputError, match="^shrinkage has 1 dimension"):
+    with pytest.raises(InputError, match=r"^shrinkage has 1 dimension"):
         points([1.0, 2.0], name="shrinkage")
 
 
@@ -163,15 +174,12 @@ def test_a_list_of_tensors_with_gradients_is_refused_in_words():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(bad, library, rng, request):
-    if library.name.startswith("strict"):
-        why = "_refuse_nonfinite takes X[part], which the standard forbids for two axes: X[part, :]"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=IndexError, reason=why))
+def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(bad, library_of_rows, rng):
     X = rng.standard_normal((50, 4))
     X[[7, 31], [1, 3]] = bad
     X[31, 0] = bad
     with pytest.raises(InputError, match=r'X has 2 of 50 rows with NaN or infinity, the first is row 7.*"drop"'):
-        points(library.array(X))
+        points(library_of_rows.array(X))
 
 
 def test_nan_and_infinities_that_cancel_are_found():
@@ -185,14 +193,14 @@ def test_half_precision_is_looked_through(dtype):
     torch = pytest.importorskip("torch")
     X = torch.ones(30, 4, dtype=getattr(torch, dtype))
     X[11, 2] = float("nan")
-    with pytest.raises(InputError, match="1 of 30 rows .* row 11"):
+    with pytest.raises(InputError, match=r"1 of 30 rows .* row 11"):
         points(X)
 
 
 def test_the_first_bad_row_is_named_across_tiles():
     X = np.zeros((3, 3 * 2**20), np.float32)  # a row and a half to a tile
     X[2, 5] = np.nan
-    with pytest.raises(InputError, match="1 of 3 rows .* row 2"):
+    with pytest.raises(InputError, match=r"1 of 3 rows .* row 2"):
         points(X)
 
 
@@ -247,7 +255,7 @@ INSIDE = pytest.mark.xfail(strict=True, reason="the warning names isoscope's own
 def test_the_warning_points_at_the_caller(measure, rng):
     with pytest.warns(DataWarning) as caught:
         measure(rng.standard_normal((50, 1001)))
-    assert not [w.filename for w in caught if "isoscope/src" in w.filename or "src/isoscope" in w.filename]
+    assert {w.filename for w in caught if w.category is DataWarning} == {__file__}
 
 
 # gradients and traces
@@ -382,9 +390,7 @@ def test_tiles_stay_within_their_bytes():
 @pytest.mark.parametrize("scale", [1, 1e200, 1e-200, 1e-310, 1.7e308])
 def test_unit_rows_have_length_one_at_any_scale(scale):
     X = np.array([[0.3, 0.4], [-1.0, 0.0], [1.0, 1.0]]) * scale
-    np.testing.assert_allclose(
-        unit_rows(np, X), [[0.6, 0.8], [-1, 0], [2**-0.5, 2**-0.5]], rtol=tolerance(np.float64)
-    )
+    np.testing.assert_allclose(unit_rows(np, X), [[0.6, 0.8], [-1, 0], [2**-0.5, 2**-0.5]], rtol=tolerance(np.float64))
 
 
 def test_a_zero_row_has_no_direction():

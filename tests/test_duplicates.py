@@ -1,6 +1,7 @@
 """Copies are counted exactly up to a capacity and estimated above it, the same in any pieces."""
 
 from functools import reduce
+from itertools import chain
 from operator import add
 
 import numpy as np
@@ -24,7 +25,7 @@ hashes = st.lists(st.one_of(st.integers(0, 20).map(lambda k: k * 2**59 + k), st.
 @pytest.mark.parametrize("capacity", [4, 2**16])
 def test_pieces_in_any_order_are_the_whole_bit_for_bit(parts, order, capacity, monkeypatch):
     monkeypatch.setattr(duplicates, "CAPACITY", capacity)
-    whole = RowCounts.of(np.array(sum(parts, []), np.uint64))
+    whole = RowCounts.of(np.array([*chain(*parts)], np.uint64))
     pieces = [RowCounts.of(np.array(part, np.uint64)) for part in parts]
     order.shuffle(pieces)
     assert same(reduce(add, pieces), whole)

@@ -17,21 +17,25 @@ def test_what_was_written_takes_the_place(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
+def write_half(path, interruption):
+    with replacing(path) as temporary:
+        temporary.write_text("ne")
+        raise interruption
+
+
 @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt, MemoryError])
 def test_an_interruption_leaves_the_old_file_and_no_litter(tmp_path, interruption):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(interruption), replacing(path) as temporary:
-        temporary.write_text("ne")
-        raise interruption
+    with pytest.raises(interruption):
+        write_half(path, interruption)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_an_interruption_of_the_first_write_leaves_nothing(tmp_path):
-    with pytest.raises(OSError, match="full"), replacing(tmp_path / "a.txt") as temporary:
-        temporary.write_text("ne")
-        raise OSError("the disk is full")
+    with pytest.raises(MemoryError):
+        write_half(tmp_path / "a.txt", MemoryError)
     assert os.listdir(tmp_path) == []
 
 

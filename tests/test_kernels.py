@@ -27,12 +27,12 @@ def features(bars: list[float], printed: bool) -> int:
         return len(x)
     while True:
         n = len(x)
-        for i in range(1, (n - 2 if printed else n - 3) + 1):  # noqa: B007
+        for i in range(1, (n - 2 if printed else n - 3) + 1):
             C = neutral_total(x, i - 1) / neutral_total(x, i)
             if C > 1 if printed else C < 1:
                 break
         Q = np.ceil(alpha * n * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
-        again = Q <= i if printed else Q < i
+        again = i >= Q if printed else i > Q
         if not again or i + 2 == n:  # the page would go round for ever here
             return i + 1
         x = [*x[:i], r, T]

@@ -47,10 +47,10 @@ def tree_lengths(X: np.ndarray, **options: int) -> np.ndarray:
     return np.sort(pair_lengths(X, edges[:, 0], edges[:, 1]))
 
 
-def lattice(*extra: tuple[int, int]) -> np.ndarray:
-    """Whole numbers, so that equal distances are exactly equal."""
-    grid = np.stack(np.meshgrid(np.arange(7.0), np.arange(7.0)), axis=-1).reshape(-1, 2)
-    return np.concatenate([grid, np.asarray(extra, float).reshape(-1, 2)])
+def lattice(side: int) -> np.ndarray:
+    """Whole numbers around 0, so that equal distances are exactly equal."""
+    ticks = np.arange(side) - side // 2
+    return np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2).astype(float)
 
 
 # what must hold
@@ -60,11 +60,11 @@ def lattice(*extra: tuple[int, int]) -> np.ndarray:
 def test_neighbors_are_others_nearest_first_and_nobody_nearer_is_left_out(seed, n, d, rows):
     X = np.random.default_rng(seed).standard_normal((n, d))
     k = 1 + seed % (n - 1)
-    squared, indices = nearest(X, k, max_memory=memory_for(rows))
+    found, indices = nearest(X, k, max_memory=memory_for(rows))
     assert (indices != np.arange(n)[:, None]).all()
     assert all(len(set(row)) == k for row in indices.tolist())
-    assert (np.diff(squared, axis=1) >= 0).all()
-    np.testing.assert_allclose(np.sqrt(squared), np.sort(distances(X), axis=1)[:, :k], rtol=tolerance("float64"))
+    assert (np.diff(found, axis=1) >= 0).all()
+    np.testing.assert_allclose(found, np.sort(distances(X), axis=1)[:, :k], rtol=tolerance("float64"))
 
 
 @given(st.integers(0, 10**6), st.integers(2, 150), st.integers(1, 6), st.integers(32, 50))
@@ -146,12 +146,12 @@ def test_sampled_rows_are_rows_of_the_full_answer(rng, asked, dtype):
 def test_neighbors_are_those_of_scikit_learn(cloud, dtype):
     X = cloud.astype(dtype)
     # float32 cannot tell 1e4 + x from its neighbours' values: there the distances tie, and the order is free
-    table, found = NearestNeighbors(n_neighbors=6, algorithm="brute").fit(X.astype(float)).kneighbors()
-    squared, indices = nearest(X, 6)
-    np.testing.assert_allclose(np.sqrt(squared), np.sort(distances(X), axis=1)[:, :6], rtol=tolerance(dtype))
+    theirs, their_indices = NearestNeighbors(n_neighbors=6, algorithm="brute").fit(X.astype(float)).kneighbors()
+    ours, indices = nearest(X, 6)
+    np.testing.assert_allclose(ours, np.sort(distances(X), axis=1)[:, :6], rtol=tolerance(dtype))
     if X.mean() < 100:
-        np.testing.assert_array_equal(indices, found)
-        np.testing.assert_allclose(np.sqrt(squared), table, rtol=tolerance(dtype))
+        np.testing.assert_array_equal(indices, their_indices)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -168,13 +168,14 @@ def test_cluster_distances_are_sums_of_the_table(cloud, rng, dtype):
 
 HARD = {
     "far": lambda n, d, rng: rng.standard_normal((n, d)) + 1e4,
-    "near duplicates": lambda n, d, rng: np.repeat(rng.standard_normal((n // 2, d)), 2, axis=0)
-    + 1e-5 * rng.standard_normal((n, d)),
+    "near duplicates": lambda n, d, rng: (
+        np.repeat(rng.standard_normal((n // 2, d)), 2, axis=0) + 1e-5 * rng.standard_normal((n, d))
+    ),
     "tight beside wide": lambda n, d, rng: np.concatenate(
         [1e-5 * rng.standard_normal((n // 2, d)), 100 + rng.standard_normal((n - n // 2, d))]
     ),
 }
-CENTRED = pytest.mark.xfail(strict=True, reason="float32 rows are rounded when the mean is taken off, before the difference")
+CENTRED = pytest.mark.xfail(strict=True, reason="float32 rows are rounded by taking off the mean, then differ")
 
 
 @pytest.mark.parametrize(
@@ -195,39 +196,32 @@ CENTRED = pytest.mark.xfail(strict=True, reason="float32 rows are rounded when t
 )
 def test_neighbors_keep_their_digits(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
-    squared, _ = nearest(X, 3)
-    np.testing.assert_allclose(
-        np.sqrt(squared.astype(float)), np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype)
-    )
+    np.testing.assert_allclose(nearest(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
 
 
 @pytest.mark.parametrize(
     ("dtype", "scale"),
-    [
-        ("float32", 1e16),
-        ("float32", 1e-16),
-        pytest.param("float32", 1e-24, marks=pytest.mark.xfail(strict=True, reason="squares vanish below 1e-45")),
-        ("float64", 1e150),
-        ("float64", 1e-150),
-        pytest.param("float64", 1e-170, marks=pytest.mark.xfail(strict=True, reason="squares vanish below 1e-323")),
-    ],
+    [("float32", 1e-40), ("float32", 1e-20), ("float32", 1e37), ("float64", 1e-300), ("float64", 1e300)],
 )
-def test_scale_is_no_matter(rng, dtype, scale):
-    X = (scale * rng.standard_normal((60, 4))).astype(dtype)
-    lengths = tree_lengths(X)
-    unit = tree_lengths(X.astype(float) / scale)
-    np.testing.assert_allclose(lengths / scale, unit, rtol=tolerance(dtype))
+def test_squares_neither_vanish_nor_overflow(rng, dtype, scale):
+    X = (scale * rng.standard_normal((120, 4))).astype(dtype)
+    codes = np.arange(120) % 2
+    unit = X.astype(np.float64) / scale
+    np.testing.assert_allclose(nearest(X, 3)[0] / scale, nearest(unit, 3)[0], rtol=tolerance(dtype))
+    np.testing.assert_allclose(tree_lengths(X) / scale, tree_lengths(unit), rtol=tolerance(dtype))
+    np.testing.assert_allclose(
+        cluster_distances(X, codes, 2) / scale, cluster_distances(unit, codes, 2), rtol=tolerance(dtype)
+    )
 
 
-@pytest.mark.xfail(strict=True, reason="the squares of single rows are seen to fit, the squared distance is not")
-def test_a_length_that_fits_is_no_infinity():
-    X = np.array([[1.2e19, 0], [-1.2e19, 0]], np.float32)
-    np.testing.assert_allclose(tree_lengths(X), [2.4e19], rtol=tolerance("float32"))
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 1.2e19), ("float32", 1.6e38), ("float64", 8e307)])
+def test_a_length_that_fits_is_no_infinity(dtype, large):
+    assert tree_lengths(np.array([[large, 0], [-large, 0]], dtype))[0] == pytest.approx(2 * large)
 
 
-def test_lengths_that_do_not_fit_are_refused(rng):
-    with pytest.raises(isoscope.InputError, match=r"overflow float32: the largest value is .*e\+30; scale X down"):
-        nearest((1e30 * rng.standard_normal((40, 3))).astype(np.float32), 3)
+@pytest.mark.xfail(strict=True, raises=OverflowError, reason="2.0**1024 is no float64")
+def test_the_largest_number_is_measured():
+    assert tree_lengths(np.array([[1.7e308, 0], [0, 0]]))[0] == pytest.approx(1.7e308)
 
 
 # ties
@@ -235,8 +229,9 @@ def test_lengths_that_do_not_fit_are_refused(rng):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
 @pytest.mark.parametrize("rows", [32, 512])
-def test_ties_go_to_the_smaller_index(k, rows):
-    X = lattice()
+@pytest.mark.parametrize("side", [7, 13])  # a small cloud is measured without BLAS
+def test_ties_go_to_the_smaller_index(k, rows, side):
+    X = lattice(side)
     _, indices = nearest(X, k, max_memory=memory_for(rows))
     expected = np.argsort(distances(X), axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(np.sort(indices, axis=1), np.sort(expected, axis=1))
@@ -244,13 +239,13 @@ def test_ties_go_to_the_smaller_index(k, rows):
 
 @pytest.mark.xfail(strict=True, reason="taking off a mean that is no binary fraction makes equal distances differ")
 def test_ties_outlive_the_centring():
-    X = lattice((10, 10)) - 3  # its mean is 7/50
+    X = np.concatenate([lattice(7), [[7, 7]]])  # its mean is 7/50
     np.testing.assert_array_equal(nearest(X, 1)[1][:, 0], np.argmin(distances(X), axis=1))
 
 
 @pytest.mark.xfail(strict=True, reason="equal distances come in the order of the heap, which depends on the tiles")
 def test_equal_neighbors_come_in_the_order_of_their_index():
-    X = lattice()
+    X = lattice(7)
     np.testing.assert_array_equal(nearest(X, 4)[1], np.argsort(distances(X), axis=1, kind="stable")[:, :4])
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
 import numpy as np
@@ -42,7 +43,7 @@ def labelled_parts(draw):
     X = rng.standard_normal((len(labels), 3)) + draw(st.sampled_from([0, 10, 1e4]))
     cuts = sorted(draw(st.lists(st.integers(1, len(labels)), max_size=4, unique=True)))
     bounds = [0, *[c for c in cuts if c < len(labels)], len(labels)]
-    parts = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts = [slice(a, b) for a, b in pairwise(bounds)]
     return X, labels, draw(st.permutations(parts))
 
 
@@ -126,9 +127,7 @@ def test_what_was_kept_is_read_back(labels, rng):
     found = sums_of(rng.standard_normal((3, 2)), labels)
     kept = found.tensors()
     assert all(value.dtype.kind in "fiu" for value in kept.values())  # nothing that would need a pickle
-    again = TypeSums.from_tensors(kept)
-    assert_same(again, found)
-    assert_close(again + found, found + found)
+    assert_same(TypeSums.from_tensors(kept), found)
 
 
 def test_strings_and_numbers_are_not_added(rng):

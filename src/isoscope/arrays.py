@@ -8,7 +8,7 @@ decided on `host` values, which carry no gradient, and only indices come back.
 from __future__ import annotations
 
 import math
-import warnings
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from array_api_compat import (
     is_torch_array,
 )
 
-from isoscope.errors import DataWarning, InputError
+from isoscope.errors import InputError, tell
 
 Array = Any
 """An array of NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
@@ -56,14 +56,18 @@ def points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> 
         raise InputError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
     xp, X = array_of(X, name)
     _refuse_nonfinite(xp, X, name)
-    if n in _USUAL_DIMENSIONS and d >= 2 * n and d % 32 and d not in _USUAL_DIMENSIONS:
-        warnings.warn(
-            f"{name} has {n} rows and {d} columns: rows are taken as the vectors. "
-            f"If these are {d} vectors of {n} dimensions, pass {name}.T",
-            DataWarning,
-            stacklevel=3,
-        )
+    tell_orientation(n, d, name)
     return xp, X
+
+
+def tell_orientation(n: int, d: int, name: str) -> None:
+    """Warn if (n, d) looks like a cloud on its side: as many rows as a model has dimensions, and far more columns."""
+    like_dimensions = d in _USUAL_DIMENSIONS or (d % 32 == 0 and d <= 8192)
+    if n in _USUAL_DIMENSIONS and d >= 2 * n and not like_dimensions:
+        tell(
+            f"{name} has {n} rows and {d} columns: rows are taken as the vectors. "
+            f"If these are {d} vectors of {n} dimensions, pass {name}.T"
+        )
 
 
 def array_of(X: Any, name: str) -> tuple[Any, Array]:
@@ -74,28 +78,35 @@ def array_of(X: Any, name: str) -> tuple[Any, Array]:
 
 
 def _as_array(X: Any, name: str) -> Array:
+    """X as an array of some library; a list becomes NumPy's, and NumPy's is in this machine's byte order."""
+    if is_torch_array(X) and str(X.layout) != "torch.strided":
+        raise InputError(f"{name} is a tensor of layout {X.layout}: need dense vectors, pass {name}.to_dense()")
+    if is_numpy_array(X) and not X.dtype.isnative:
+        return X.astype(X.dtype.newbyteorder("="))
     if is_array_api_obj(X):
         return X
     if hasattr(X, "toarray") and hasattr(X, "nnz"):
         raise InputError(f"{name} is a sparse matrix: need dense vectors, pass {name}.toarray()")
     try:
         return np.asarray(X)
-    except ValueError as error:
-        raise InputError(f"{name} cannot be read as an array: {error}; need rows of equal length") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{name} cannot be read as an array: {error}; need rows of numbers of equal length") from error
 
 
 def _as_real(xp: Any, X: Array, name: str) -> Array:
     if is_numpy_array(X):
-        if X.dtype == np.longdouble and X.dtype != np.float64:
-            return X.astype(np.float64)
         if isinstance(X, np.ma.MaskedArray):
             raise InputError(f"{name} is a masked array: need every value, pass {name}.filled() or drop the rows")
+        if X.dtype == np.longdouble and X.dtype != np.float64:
+            return X.astype(np.float64)
         if X.dtype.kind not in "fiub":
             raise InputError(
                 f"{name} has dtype {X.dtype}: need real numbers, pass np.stack(list({name})) or {name}.astype(float)"
             )
         if X.dtype.kind == "b":
             raise InputError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
+    if "float8" in str(X.dtype) or "float4" in str(X.dtype):
+        raise InputError(f"{name} has dtype {X.dtype}: need 16 bits at least, convert it to float16")
     if xp.isdtype(X.dtype, "real floating"):
         return X
     if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
@@ -116,7 +127,7 @@ def _reshape_advice(ndim: int) -> str:
 def _refuse_nonfinite(xp: Any, X: Array, name: str) -> None:
     if not _looks_nonfinite(xp, X):
         return
-    finite = np.concatenate([np.isfinite(host(X[part])).all(axis=1) for part in tiles(X)])
+    finite = np.concatenate([np.isfinite(host(X[part, :])).all(axis=1) for part in tiles(X)])
     bad = int((~finite).sum())
     if bad:
         raise InputError(
@@ -265,6 +276,19 @@ def unit_rows(xp: Any, X: Array) -> Array:
     return scaled / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
 
 
+def nonzero_rows(X: Array) -> np.ndarray:
+    """Which rows of X have a direction."""
+    return np.asarray(host(X).any(axis=1))
+
+
+def whole(value: Any, name: str) -> int:
+    """Check that a parameter is a whole number."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InputError(f"{name} is {value!r}: need a whole number") from error
+
+
 class Groups(NamedTuple):
     """A label for each row: `codes` into the sorted `names`, and how many rows have each."""
 
@@ -274,24 +298,44 @@ class Groups(NamedTuple):
 
 
 def groups(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
-    """Check that `labels` names one group for each of n rows and count them."""
-    if is_torch_array(labels) or is_jax_array(labels) or is_cupy_array(labels):
-        labels = np.asarray(labels.tolist())
-    values = np.asarray(labels)
+    """Check that `labels` names one group for each of n rows and count them; names are int64, float64 or strings."""
+    values = _plain_labels(labels, name)
     if values.ndim != 1:
         raise InputError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
     if len(values) != n:
         raise InputError(f"{name} has {len(values)} entries, X has {n} rows")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise InputError(
-            f"{name} has {int((~np.isfinite(values)).sum())} NaN or infinite entries: give those rows a label"
-        )
-    try:
-        names, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
-    except TypeError as error:
-        raise InputError(f"{name} mixes kinds that cannot be sorted ({error}): make them all strings") from error
+        bad = int((~np.isfinite(values)).sum())
+        raise InputError(f"{name} has {bad} NaN or infinite entries: give those rows a label")
+    names, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(names) < min_groups:
-        raise InputError(
-            f"{name} has {len(names)} different value{'s' * (len(names) != 1)}: need at least {min_groups}"
-        )
+        different = f"{len(names)} different value{'s' * (len(names) != 1)}"
+        raise InputError(f"{name} has {different}: need at least {min_groups}")
     return Groups(codes.astype(np.int64), names, counts.astype(np.int64))
+
+
+def _plain_labels(labels: Any, name: str) -> np.ndarray:
+    """Labels of any library and kind as a NumPy array of int64, float64 or fixed-width strings."""
+    if is_torch_array(labels) or is_jax_array(labels) or is_cupy_array(labels):
+        labels = labels.tolist()
+    try:
+        values = np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"{name} cannot be read as labels: {error}; need one for each row") from error
+    if values.dtype.kind in "OT":
+        kinds = {type(value) for value in values.ravel().tolist()}
+        if not kinds <= {str} and not kinds <= {int, bool, float}:
+            given = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise InputError(f"{name} mixes or holds {given}: need all numbers or all strings")
+        values = np.asarray(values.tolist())
+    if values.dtype.kind in "biu":
+        if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
+            raise InputError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
+        return values.astype(np.int64)
+    if values.dtype.kind == "f":
+        return values.astype(np.float64)
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8")
+    if values.dtype.kind in "UMm":
+        return values.astype(np.str_)
+    raise InputError(f"{name} has dtype {values.dtype}: need numbers or strings")

@@ -20,22 +20,25 @@ class RowCounts:
 
     hashes: np.ndarray
     counts: np.ndarray
+    total: int
+    """All rows, remembered or not."""
     level: int = 0
 
     @classmethod
     def of(cls, hashes: np.ndarray) -> RowCounts:
         """Count the given rows' hashes."""
-        return cls._within_capacity(hashes, np.ones(len(hashes), np.int64), 0)
+        return cls._within_capacity(hashes, np.ones(len(hashes), np.int64), len(hashes), 0)
 
     def __add__(self, other: RowCounts) -> RowCounts:
         return self._within_capacity(
             np.concatenate([self.hashes, other.hashes]),
             np.concatenate([self.counts, other.counts]),
+            self.total + other.total,
             max(self.level, other.level),
         )
 
     @classmethod
-    def _within_capacity(cls, hashes: np.ndarray, counts: np.ndarray, level: int) -> RowCounts:
+    def _within_capacity(cls, hashes: np.ndarray, counts: np.ndarray, total: int, level: int) -> RowCounts:
         kept = _below(hashes, level)
         different, inverse = np.unique(hashes[kept], return_inverse=True)
         added = np.bincount(inverse, weights=counts[kept], minlength=len(different)).astype(np.int64)
@@ -43,7 +46,7 @@ class RowCounts:
             level += 1
             kept = _below(different, level)
             different, added = different[kept], added[kept]
-        return cls(different, added, level)
+        return cls(different, added, total, level)
 
     @property
     def exact(self) -> bool:
@@ -52,8 +55,17 @@ class RowCounts:
 
     @property
     def copies(self) -> float:
-        """How many rows have an equal before them: rows less different rows."""
-        return float(int((self.counts - 1).sum()) << self.level)
+        """How many rows have an equal before them: all rows less the different ones.
+
+        Above the capacity there are two estimates. The copies seen in the sample, scaled up, are sharp when copies are
+        few; but one row repeated very often is either in the sample or not. All rows less the scaled-up number of
+        different ones do not mind that, and are taken where the two disagree by more than chance.
+        """
+        seen = float(int((self.counts - 1).sum()) << self.level)
+        different = float(len(self.hashes) << self.level)
+        chance = (different * (2**self.level - 1)) ** 0.5
+        rest = self.total - different
+        return seen if abs(seen - rest) <= 4 * chance else rest
 
 
 def _below(hashes: np.ndarray, level: int) -> np.ndarray:

@@ -40,7 +40,8 @@ def differences(X, out):  # type: ignore[no-untyped-def]
 def square_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Turn a tile of inner products into squared distances, in place.
 
-    Where two points are so close that the three terms cancel (below `near` of their size), take the difference.
+    Where two points are so close that the three terms cancel (below `near` of their size), take the difference of the
+    rows as they were given, `left` and `right`; the products are of rows that were centred, and so rounded.
     """
     rows, columns = products.shape
     for i in range(rows):
@@ -121,7 +122,8 @@ def sort_neighbors(points, queries, distances, indices):  # type: ignore[no-unty
     for i in range(queries.shape[0]):
         for j in range(k):
             distances[i, j] = squared_distance(queries[i], points[indices[i, j]])
-        order = np.argsort(distances[i], kind="mergesort")
+        order = np.argsort(indices[i])  # a stable sort then leaves the smaller index first
+        order = order[np.argsort(distances[i][order], kind="mergesort")]
         distances[i] = distances[i][order]
         indices[i] = indices[i][order]
 
@@ -253,7 +255,7 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
     n = bars.shape[0]
     longest, shortest = bars[0], bars[n - 1]
     alpha = shortest / longest
-    if n < 4 or alpha >= 1:
+    if n < 4:
         return n
     x = np.empty(n)
     x[: n - 1] = bars[1:]
@@ -288,13 +290,12 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=_loose)
 def read_rows(  # type: ignore[no-untyped-def]
-    X, bits, pivot, keys, centred, norms, hashes, total, cubic, unit_sum, unit_squares
+    X, pivot, keys, centred, norms, hashes, total, cubic, unit_sum, unit_squares
 ):
     """One look at each row of a tile: what a sketch keeps of it, but for the product of the centred rows.
 
     Fills the rows less the pivot, ‖x‖ (NaN for a row that is not finite, which adds nothing to anything) and a hash of
-    the row; adds to Σy, Σ‖y‖²y, Σu and Σu²; gives Σ‖y‖⁴. `bits` are the rows' own bits, hashed by random multiples
-    (`keys`); −0 is hashed as 0.
+    the row's values as float64, with random `keys`; adds to Σy, Σ‖y‖²y, Σu and Σu²; gives Σ‖y‖⁴.
     """
     n, d = X.shape
     quartic = 0.0
@@ -303,11 +304,15 @@ def read_rows(  # type: ignore[no-untyped-def]
         for p in range(d):
             value = np.float64(X[i, p])
             size += value * value
+        scale = 1.0
+        if not 1e-280 < size < 1e280:  # zero, not finite, or squares near the ends of float64's range
+            scale = _safe_scale(X[i])
+            size = 0.0
+            for p in range(d):
+                size += (X[i, p] * scale) ** 2
         norm = np.sqrt(size)
-        if not 1e-140 < norm < 1e140:  # zero, not finite, or a square that left the range of float64
-            norm = _careful_norm(X[i])
-        norms[i] = norm
-        if np.isnan(norm):
+        norms[i] = norm / scale
+        if np.isnan(scale):
             hashes[i] = 0
             for p in range(d):
                 centred[i, p] = 0.0
@@ -319,7 +324,7 @@ def read_rows(  # type: ignore[no-untyped-def]
             square += y * y
         factor = 1 / norm if norm > 0 else 0.0
         for p in range(d):
-            u = np.float64(X[i, p]) * factor
+            u = np.float64(X[i, p]) * scale * factor
             unit_sum[p] += u
             unit_squares[p] += u * u
             total[p] += centred[i, p]
@@ -327,27 +332,27 @@ def read_rows(  # type: ignore[no-untyped-def]
         quartic += square * square
         code = np.uint64(0)
         for p in range(d):
-            word = np.uint64(bits[i, p])
+            word = np.float64(np.float64(X[i, p]) + 0.0).view(np.uint64)  # + 0.0: −0 and 0 are one value
             word ^= word >> np.uint64(32)
-            code += np.uint64(X[i, p] != 0) * word * keys[p]
+            word *= keys[p]
+            word ^= word >> np.uint64(32)
+            word *= np.uint64(0x9E3779B97F4A7C15)
+            code += word ^ (word >> np.uint64(29))
         hashes[i] = _mix(code)
     return quartic
 
 
 @njit(cache=True, nogil=True)
-def _careful_norm(x):  # type: ignore[no-untyped-def]
-    """‖x‖ with the largest value taken out first; NaN if a value is not finite."""
+def _safe_scale(x):  # type: ignore[no-untyped-def]
+    """A power of two that brings the largest value of x near 1; NaN if a value is not finite."""
     largest = 0.0
     for p in range(x.shape[0]):
         if not np.isfinite(x[p]):
             return np.nan
         largest = max(largest, abs(np.float64(x[p])))
     if largest == 0:
-        return 0.0
-    size = 0.0
-    for p in range(x.shape[0]):
-        size += (x[p] / largest) ** 2
-    return largest * np.sqrt(size)
+        return 1.0
+    return 2.0 ** min(1000.0, max(-1000.0, -np.floor(np.log2(largest))))
 
 
 @njit(cache=True, nogil=True)

@@ -42,13 +42,13 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
 
 
 class _Blocks:
-    """A centred cloud in blocks of rows, ready to be multiplied; `unit` undoes its scaling for lengths."""
+    """A cloud in blocks of rows: as given, and centred to be multiplied; `unit` undoes its scaling for lengths."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = tamed(X)
-        mean = X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-        self.X = np.ascontiguousarray(X - mean)
-        self.norms = np.einsum("ij,ij->i", self.X, self.X)
+        self.X = np.ascontiguousarray(X)
+        self.centred = self.X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        self.norms = np.einsum("ij,ij->i", self.centred, self.centred)
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
 
@@ -60,9 +60,8 @@ class _Blocks:
             whole = np.empty((len(self.X), len(self.X)), self.X.dtype)
             differences(self.X, whole)
             return whole[a, b]
-        left, right = self.X[a], self.X[b]
-        tile: np.ndarray = left @ right.T
-        square_distances(tile, left, right, self.norms[a], self.norms[b], self.near)
+        tile: np.ndarray = self.centred[a] @ self.centred[b].T
+        square_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
 
     def upper(self) -> Iterator[tuple[int, int]]:
@@ -78,7 +77,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest other rows of each row, or of the given `rows` only: distances and indices, nearest first.
 
-    Ties go to the smaller index, so that the answer does not depend on the order in which tiles are done.
+    Of equal distances the smaller index comes first, so that the answer does not depend on the order in which tiles are
+    done. Which of several at the k-th distance are taken is up to rounding.
     """
     from isoscope.kernels import keep_nearest, sort_neighbors
 
@@ -213,7 +213,7 @@ def pair_lengths(X: np.ndarray, tails: np.ndarray, heads: np.ndarray) -> np.ndar
 
 def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:
     """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
-    exponent = int(np.frexp(max(X.max(), -X.min()))[1])
+    exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1
     return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)
 
 
@@ -229,16 +229,40 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+class _Limit:
+    """How many callers hold BLAS to one thread now, and how many threads it has when none does."""
+
+    lock = Lock()
+    holders = 0
+    threads = 1
+    release: Any = None
+
+
 def threads() -> int:
     """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
+    with _Limit.lock:
+        return _Limit.threads if _Limit.holders else _blas_threads()
+
+
+def _blas_threads() -> int:
     return max((int(library.num_threads) for library in _blas().lib_controllers), default=1)
 
 
 @contextmanager
 def single_blas() -> Iterator[None]:
-    """BLAS on one thread, while our own threads each work on a tile."""
-    with _blas().limit(limits=1):
+    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go."""
+    with _Limit.lock:
+        if not _Limit.holders:
+            _Limit.threads = _blas_threads()
+            _Limit.release = _blas().limit(limits=1)
+        _Limit.holders += 1
+    try:
         yield
+    finally:
+        with _Limit.lock:
+            _Limit.holders -= 1
+            if not _Limit.holders:
+                _Limit.release.restore_original_limits()
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:

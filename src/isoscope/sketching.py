@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from isoscope import formulas
-from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points
+from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, tell_orientation
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
 from isoscope.files import replacing
@@ -67,26 +68,37 @@ def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketc
 
 def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], int]:
     """(first row's number, chunk, its types) for each chunk, and how many there may be."""
-    if hasattr(source, "ndim") or isinstance(source, list):
-        _, X = array_of(source, "source")
+    if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
+        X = source if hasattr(source, "ndim") else array_of(source, "source")[1]
         if X.ndim != 2:
             raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
         n, d = X.shape
+        tell_orientation(n, d, "source")
         if types is not None and len(types) != n:
             raise InputError(f"types has {len(types)} entries, source has {n} rows")
         parts = list(blocks(n, max(1, _CHUNK_BYTES // (8 * max(d, 1)))))
         return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
+    if not isinstance(source, Iterable):
+        raise InputError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
     if types is not None:
         raise InputError("types is given beside chunks: give pairs (chunk, its types) as the source")
 
     def walk() -> Iterator[tuple[int, Any, Any]]:
         first = 0
         for item in source:
+            if isinstance(item, tuple) and len(item) != 2:
+                raise InputError(f"a chunk is a tuple of {len(item)}: need an array, or a pair (array, its types)")
             chunk, chunk_types = item if isinstance(item, tuple) else (item, None)
+            chunk = array_of(chunk, "chunk")[1]
             yield first, chunk, chunk_types
-            first += len(chunk)
+            first += chunk.shape[0] if chunk.ndim else 0
 
     return walk(), 2
+
+
+def _holds_chunks(source: list[Any]) -> bool:
+    """Whether a list holds chunks, or pairs of a chunk and its types, and not rows."""
+    return bool(source) and (isinstance(source[0], tuple) or getattr(source[0], "ndim", 1) == 2)
 
 
 @dataclass(eq=False)
@@ -190,7 +202,8 @@ class Sketch:
 
     def _moments_about(self, point: np.ndarray) -> Moments:
         own = Moments(np.zeros(self.d), self.scatter, self.cubic, np.float64(self.quartic))
-        return own.moved(np, self.n, self.mean - point)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return own.moved(np, self.n, self.mean - point)
 
     # what it measures
 
@@ -201,11 +214,11 @@ class Sketch:
 
     def isoscore(self, *, unbiased: bool = False) -> float:
         """See `isoscope.isoscore`."""
-        self._need(4 if unbiased else 2, variance=True)
+        self._need(4 if unbiased else 2, dimensions=2, variance=True)
         trace, squared = np.trace(self.scatter), np.vdot(self.scatter, self.scatter)
         if unbiased:
             traces = formulas.unbiased_traces(self.n, trace, squared, np.float64(self.quartic))
-            traces = formulas.bounded(np, traces, self.d)
+            traces = formulas.bounded(np, traces, (trace / (self.n - 1)) ** 2, self.d)
         else:
             traces = formulas.covariance_traces(self.n, trace, squared)
         return float(formulas.isoscore(traces, self.d))
@@ -217,6 +230,7 @@ class Sketch:
             raise InputError(f"shrinkage has shape {other.shape}: need {S.shape}")
         if not 0 <= zeta <= 1:
             raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
+        self._need(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
         traces = formulas.shrunk_traces(
             zeta, np.trace(S), np.vdot(S, S), np.trace(other), np.vdot(other, other), np.vdot(S, other)
         )
@@ -237,12 +251,12 @@ class Sketch:
         """See `isoscope.anisotropy`."""
         if not 1 <= k <= self.d:
             raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
-        self._need(1, variance=center)
+        self._need(1, variance=center, nonzero=True)
         return np.asarray(formulas.anisotropy(np, self.spectrum(center=center), k))
 
     def effective_rank(self, *, center: bool = True) -> float:
         """See `isoscope.effective_rank`."""
-        self._need(2, variance=center)
+        self._need(2, variance=center, nonzero=True)
         return float(formulas.effective_rank(np, self.spectrum(center=center)))
 
     def mean_cosine(self) -> float:
@@ -251,7 +265,8 @@ class Sketch:
 
     def cosine_contribution(self) -> np.ndarray:
         """See `isoscope.cosine_contribution`."""
-        self._need(2)
+        if self.n < 2:
+            raise InputError(f"the sketch has {self.n} rows: need at least 2")
         return np.asarray(formulas.mean_cosine(self.n, self.unit_sum, self.unit_squares))
 
     def intra_similarity(self) -> float:
@@ -294,10 +309,19 @@ class Sketch:
         t = self._types()
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
 
-    def _need(self, rows: int, *, variance: bool = False) -> None:
+    def _need(self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False) -> None:
         if self.n < rows:
             raise InputError(f"the sketch has {self.n} rows: need at least {rows}")
-        if variance and not np.trace(self.scatter) > 0:
+        if self.d < dimensions:
+            raise InputError(f"the sketch has {self.d} dimensions: need at least {dimensions}")
+        if nonzero and not self.greatest_norm > 0:
+            raise InputError(f"all {self.n} rows are zero: there is nothing to share")
+        trace = np.trace(self.scatter)
+        if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
+            raise InputError(
+                f"rows reach {self.greatest_norm:.3g} in length: their squares leave float64's range, scale them"
+            )
+        if variance and not trace > 0:
             raise InputError(f"all {self.n} rows are equal: there is no variance to share among the dimensions")
 
     def _types(self) -> TypeSums:
@@ -311,31 +335,47 @@ class Sketch:
         """Write the sketch to a safetensors file; an interrupted write leaves the old file."""
         from safetensors.numpy import save_file
 
-        about = {"format": _FORMAT, "version": str(_VERSION), "numbers": json.dumps(self._numbers())}
+        about = json.dumps({"version": _VERSION, "numbers": self._numbers()})
         with replacing(path) as temporary:
-            save_file({k: np.ascontiguousarray(v) for k, v in self._tensors().items()}, temporary, about)
+            save_file({k: np.ascontiguousarray(v) for k, v in self._tensors().items()}, temporary, {_FORMAT: about})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
         """Read what `save` wrote."""
         from safetensors import SafetensorError, safe_open
 
+        if Path(path).is_dir():
+            raise InputError(f"{path} is a folder: need a file that Sketch.save wrote")
         try:
             with safe_open(path, framework="np") as file:
-                about = file.metadata() or {}
-                if about.get("format") != _FORMAT:
+                metadata = file.metadata() or {}
+                if _FORMAT not in metadata:
                     raise InputError(f"{path} is a safetensors file, but not of a sketch")
-                if int(about["version"]) > _VERSION:
+                about = json.loads(metadata[_FORMAT])
+                if about["version"] > _VERSION:
                     raise InputError(
-                        f"{path} is of version {about['version']}, this isoscope reads {_VERSION}: upgrade it"
+                        f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
                     )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            numbers = json.loads(about["numbers"])
-            rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), numbers.pop("rows.level"))
-            kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
-            return cls(**tensors, **numbers, rows=rows, types=TypeSums.from_tensors(kinds) if kinds else None)
-        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise InputError(f"{path} is not a whole sketch: {error}; make it again") from error
+            return cls._from(tensors, about["numbers"])
+        except (SafetensorError, KeyError, TypeError, IndexError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error
+
+    @classmethod
+    def _from(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
+        """The sketch that gave these; KeyError, TypeError or IndexError if they are not all of one."""
+        own = {f.name for f in fields(cls)} - {"rows", "types"}
+        level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
+        rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
+        kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
+        values: dict[str, Any] = {**tensors, **numbers}
+        found = cls(rows=rows, types=TypeSums.from_tensors(kinds) if kinds else None, **values)
+        if missing := own - tensors.keys() - numbers.keys():
+            raise KeyError(", ".join(sorted(missing)))
+        shapes = {tensors[name].shape for name in ("mean", "cubic", "unit_sum", "unit_squares")}
+        if shapes != {(found.d,)} or found.scatter.shape != (found.d, found.d):
+            raise IndexError(f"its arrays have {sorted(shapes)} and {found.scatter.shape} entries")
+        return found
 
     def _tensors(self) -> dict[str, np.ndarray]:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -347,7 +387,10 @@ class Sketch:
 
     def _numbers(self) -> dict[str, float]:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v for k, v in own.items() if isinstance(v, int | float)} | {"rows.level": self.rows.level}
+        return {k: v for k, v in own.items() if isinstance(v, int | float)} | {
+            "rows.level": self.rows.level,
+            "rows.total": self.rows.total,
+        }
 
 
 def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
@@ -363,6 +406,7 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
         raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
     X = host(chunk)
     n, d = X.shape
+    found = None if types is None else groups(types, n, name="types")
     pivot = _pivot(X)
     moment, total, cubic, quartic = np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
@@ -372,11 +416,11 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     for part in blocks(n, _tile_rows(d)):
         rows = np.ascontiguousarray(X[part])
         centred = buffer[: len(rows)]
-        bits = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)
         quartic += read_rows(
-            rows, bits, pivot, keys, centred, norms[part], hashes[part], total, cubic, unit_sum, unit_squares
+            rows, pivot, keys, centred, norms[part], hashes[part], total, cubic, unit_sum, unit_squares
         )
-        moment += centred.T @ centred
+        with np.errstate(over="ignore", invalid="ignore"):
+            moment += centred.T @ centred
     finite = ~np.isnan(norms)
     m = int(finite.sum())
     if m < n and nonfinite == "raise":
@@ -387,11 +431,10 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     if not m:
         return Sketch(nonfinite=n)
     norms, hashes = norms[finite], hashes[finite]
+    greatest = float(norms.max())
     mean = total / m
-    sums = Moments(total, moment, cubic, np.float64(quartic)).moved(np, m, -mean)
-    found = None
-    if types is not None:
-        found = TypeSums.of(X[finite], groups(_strided(types)[finite] if m < n else types, m, name="types"))
+    with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are said where they are asked for
+        sums = Moments(total, moment, cubic, np.float64(quartic)).moved(np, m, -mean)
     return Sketch(
         n=m,
         mean=pivot + mean,
@@ -403,14 +446,10 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
         zeros=int((norms == 0).sum()),
         nonfinite=n - m,
         least_norm=float(norms.min()),
-        greatest_norm=float(norms.max()),
+        greatest_norm=greatest,
         rows=RowCounts.of(hashes),
-        types=found,
+        types=None if found is None else TypeSums.of(X[finite], groups(found.names[found.codes[finite]], m)),
     )
-
-
-def _strided(types: Any) -> np.ndarray:
-    return np.asarray(types.tolist() if hasattr(types, "tolist") else types)
 
 
 def _tile_rows(d: int) -> int:

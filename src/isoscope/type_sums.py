@@ -47,7 +47,7 @@ class TypeSums:
         )
 
     def __add__(self, other: TypeSums) -> TypeSums:
-        if (self.names.dtype.kind in "US") != (other.names.dtype.kind in "US"):
+        if (self.names.dtype.kind == "U") != (other.names.dtype.kind == "U"):
             raise InputError(
                 f"types are {self.names.dtype} in one sketch and {other.names.dtype} in the other: need one kind"
             )
@@ -85,5 +85,4 @@ class TypeSums:
     @classmethod
     def from_tensors(cls, tensors: dict[str, np.ndarray]) -> TypeSums:
         """Read what `tensors` gave."""
-        names = np.asarray(json.loads(tensors["names"].tobytes().decode()))
-        return cls(**(tensors | {"names": names}))
+        return cls(**(tensors | {"names": np.asarray(json.loads(tensors["names"].tobytes().decode()))}))

@@ -16,15 +16,17 @@ from isoscope.arrays import (
     groups,
     host,
     like,
+    nonzero_rows,
     points,
     result,
     safe_sqrt,
+    take,
     tiles,
     unit_rows,
     zeros,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, cluster_distances, tile_rows
+from isoscope.pairs import MAX_MEMORY, cluster_distances
 
 
 class ClusterChoice(NamedTuple):
@@ -78,7 +80,9 @@ def silhouette(
         raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     else:
         sums = distance_sums(xp, X, found, max_memory)
-    scores = _silhouettes(xp, X, sums, found)
+    # unit vectors of one direction differ by rounding, which is no distance
+    rounding = 32 * float(xp.finfo(sums.dtype).eps) ** 2 if metric == "cosine" else 0.0
+    scores = _silhouettes(xp, X, sums, found, rounding)
     return result(xp, X, scores if per_point else xp.mean(scores))
 
 
@@ -145,7 +149,7 @@ def choose_clusters(
     return best
 
 
-def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups) -> Array:
+def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups, rounding: float) -> Array:
     """(b − a)/max(a, b) of each row from its sums of distances to each label."""
     k = len(found.names)
     own = like(xp, X, np.arange(k)[None, :] == found.codes[:, None], xp.bool)
@@ -155,37 +159,60 @@ def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups) -> Array:
     a = xp.sum(xp.where(own, sums, xp.zeros_like(sums)), axis=1) / xp.where(alone, xp.ones_like(company), company)
     b = xp.min(xp.where(own, xp.full_like(sums, xp.inf), sums / counts), axis=1)
     larger = xp.maximum(a, b)
-    some = (larger > 0) & ~alone
+    some = (larger > rounding) & ~alone
     return xp.where(some, (b - a) / xp.where(some, larger, xp.ones_like(larger)), xp.zeros_like(a))
 
 
 def distance_sums(xp: Any, X: Array, found: Groups, max_memory: int) -> Array:
-    """Each row's sum of distances to each label's rows; in X's own library if the gradient must pass."""
+    """Each row's sum of distances to each label's rows; in X's own library if the gradient must pass.
+
+    With a gradient, points closer than √(64·eps) of their distance from the mean count as equal: √ has no slope there.
+    """
     wide = accumulator(xp, X)
     if not carries_gradient(X):
         sums = cluster_distances(host(X), found.codes, len(found.names), max_memory=max_memory)
         return like(xp, X, sums, wide)
     X = xp.astype(X, wide)
     X = X - xp.mean(X, axis=0)
+    norms = xp.sum(X * X, axis=1)
     member = like(xp, X, np.eye(len(found.names))[found.codes], wide)
     rows = []
-    for a in blocks(X.shape[0], tile_rows(8 * max(1, X.shape[1]), max_memory)):
-        step = X[a, :][:, None, :] - X[None, :, :]
-        rows.append(safe_sqrt(xp, xp.sum(step * step, axis=2)) @ member)
+    for a in blocks(X.shape[0], max(1, max_memory // (8 * X.shape[0]))):
+        size = norms[a][:, None] + norms[None, :]
+        squared = size - 2 * (X[a, :] @ X.T)
+        apart = squared > 64 * xp.finfo(wide).eps * size
+        rows.append(safe_sqrt(xp, xp.where(apart, squared, xp.zeros_like(squared))) @ member)
     return xp.concat(rows, axis=0)
 
 
 def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
-    """Each row's sum of 1 − cos to each label's rows (itself left out), by the labels' Σu."""
+    """Each row's sum of 1 − cos to each label's rows, by the labels' mean unit vectors.
+
+    1 − cos is half a squared chord, and squared chords to a label's rows sum to those to its mean and those of its own
+    rows to its mean: nothing cancels in a narrow cone. A zero row is at 1 from every other.
+    """
     wide = accumulator(xp, X)
+    counts = like(xp, X, found.counts, wide)
     member = np.eye(len(found.names))[found.codes]
-    sums = zeros(xp, X, (len(found.names), X.shape[1]))
+
+    def units(part: slice) -> Array:
+        return unit_rows(xp, xp.astype(X[part, :], wide))
+
+    means = zeros(xp, X, (len(found.names), X.shape[1]))
     for part in tiles(X):
-        sums = sums + like(xp, X, member[part].T, wide) @ unit_rows(xp, xp.astype(X[part, :], wide))
+        means = means + like(xp, X, member[part].T, wide) @ units(part)
+    means = means / counts[:, None]
+    within = zeros(xp, X, (len(found.names),))
+    for part in tiles(X):
+        step = units(part) - take(xp, means, found.codes[part])
+        within = within + like(xp, X, member[part].T, wide) @ xp.sum(step * step, axis=1)
+    zero = ~nonzero_rows(X)
+    zeros_in = like(xp, X, member[zero].sum(axis=0), wide)
     rows = []
     for part in tiles(X):
-        u = unit_rows(xp, xp.astype(X[part, :], wide))
+        u = units(part)
+        chords = xp.stack([xp.sum((u - means[c, :]) ** 2, axis=1) for c in range(len(found.names))], axis=1)
+        lost = like(xp, X, zero[part][:, None].astype(float), wide)
         mine = like(xp, X, member[part], wide)
-        others = like(xp, X, found.counts[None, :] - member[part], wide)
-        rows.append(others - (u @ sums.T - mine * xp.sum(u * u, axis=1, keepdims=True)))
+        rows.append((counts * chords + within + counts * lost + zeros_in) / 2 - mine * lost)
     return xp.concat(rows, axis=0)

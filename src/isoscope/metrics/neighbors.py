@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope.arrays import Array, accumulator, carries_gradient, host, like, points, result, safe_sqrt, take, unit_rows
-from isoscope.errors import DataWarning, InputError
+from isoscope.arrays import (
+    Array,
+    accumulator,
+    carries_gradient,
+    host,
+    like,
+    nonzero_rows,
+    points,
+    precision,
+    result,
+    safe_sqrt,
+    take,
+    unit_rows,
+    whole,
+)
+from isoscope.errors import InputError, tell
 from isoscope.pairs import MAX_MEMORY, nearest
 
 
@@ -58,7 +71,8 @@ def lid(
     Notes
     -----
     A neighbour at distance zero (a duplicate) says nothing of the dimension and is left out of its point's mean; a
-    point whose neighbours are all at one distance has no estimate and is left out. A `DataWarning` counts both.
+    point whose neighbours are all at one distance has no estimate and is left out; so is a zero row for "cosine". A
+    `DataWarning` counts them. With a gradient an (n, k, d) array is held: use batches then.
 
     Examples
     --------
@@ -73,9 +87,10 @@ def lid(
     """
     if convention not in ("textbook", "cai"):
         raise InputError(f'convention is {convention!r}: need "textbook" or "cai"')
-    if k < 2:
+    if whole(k, "k") < 2:
         raise InputError(f"k is {k}: need 2 neighbours at least")
-    xp, X, distances = _distances(X, k, metric, sample, seed, max_memory)
+    xp, X = points(X, min_dims=1)
+    distances = _distances(xp, X, k, metric, sample, seed, max_memory)
     zero = distances <= 0
     last = distances[:, -1:]
     ratio = xp.where(
@@ -83,13 +98,14 @@ def lid(
     )
     logs = xp.sum(xp.log(ratio), axis=1)
     terms = k - xp.sum(xp.astype(zero, logs.dtype), axis=1)
-    known = logs < 0
-    count = int((host(logs) < 0).sum())
-    _tell(host(distances), host(logs) < 0)
+    rounding = -8 * k * float(xp.finfo(precision(xp, X)).eps)  # equal distances have ratios of 1 up to rounding
+    known = logs < rounding
+    count = int((host(logs) < rounding).sum())
     if not count:
         raise InputError(
             f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
         )
+    _count_duplicates(host(distances), host(logs) < rounding)
     estimates = xp.where(known, -terms / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
     mean = xp.sum(estimates) / count
     return result(xp, X, mean / 2 if convention == "cai" else mean)
@@ -138,12 +154,12 @@ def two_nn(
     """
     if not 0 <= discard < 1:
         raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
-    xp, X, distances = _distances(X, 2, "euclidean", sample, seed, max_memory)
+    xp, X = points(X, min_rows=3, min_dims=1)
+    distances = _distances(xp, X, 2, "euclidean", sample, seed, max_memory)
     known = host(distances)[:, 0] > 0
     n = int(known.sum())
-    _tell(host(distances), known)
     ratios = take(xp, distances, np.flatnonzero(known))
-    kept = min(int(n * (1 - discard)), n - 1)  # the largest ratio has F = 1, whose logarithm is no height
+    kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, whose logarithm is no height
     if kept < 2:
         raise InputError(
             f"{n} rows of X have a neighbour at a distance above zero and {kept} are kept: need 2 at least"
@@ -152,8 +168,9 @@ def two_nn(
     order = np.argsort(host(logs), kind="stable")[:kept]
     logs = take(xp, logs, order)
     heights = like(xp, X, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
-    if not float(host(logs)[-1]) > 0:
+    if not float(host(logs)[-1]) > 8 * float(xp.finfo(precision(xp, X)).eps):
         raise InputError("all rows of X have two neighbours at the same distance: there is no dimension to estimate")
+    _count_duplicates(host(distances), known)
     return result(xp, X, xp.sum(logs * heights) / xp.sum(logs * logs))
 
 
@@ -196,7 +213,8 @@ def hubness(
     Radovanović et al., Hubs in space, 2010.
     """
     xp, X = points(X, min_dims=1)
-    _, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
+    X = _with_directions(xp, X) if metric == "cosine" else X
+    _, indices = _neighbors(X, whole(k, "k"), metric, sample, seed, max_memory)
     times = np.bincount(indices.ravel(), minlength=X.shape[0]).astype(np.float64)
     spread = times.std()
     skewness = ((times - times.mean()) ** 3).mean() / spread**3 if spread > 0 else 0.0
@@ -204,7 +222,7 @@ def hubness(
 
 
 def _neighbors(
-    xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
+    X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances and indices of the k nearest, on the host."""
     n = X.shape[0]
@@ -212,7 +230,7 @@ def _neighbors(
         raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     if not 1 <= k < n:
         raise InputError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}, a row has {n - 1} others")
-    if sample is not None and not 1 <= sample <= n:
+    if sample is not None and not 1 <= whole(sample, "sample") <= n:
         raise InputError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
     rows = None
     if sample is not None and sample < n:
@@ -221,28 +239,33 @@ def _neighbors(
     return nearest(unit_rows(np, values) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory)
 
 
-def _distances(X: Any, k: int, metric: str, sample: int | None, seed: int, max_memory: int) -> tuple[Any, Array, Array]:
+def _distances(xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int) -> Array:
     """Distances to the k nearest, nearest first, wide; through the points if X carries a gradient."""
-    xp, X = points(X, min_dims=1)
     if carries_gradient(X) and sample is not None:
         raise InputError("sample is for measuring: with a gradient pass the rows that you mean")
-    distances, indices = _neighbors(xp, X, k, metric, sample, seed, max_memory)
+    X = _with_directions(xp, X) if metric == "cosine" else X
+    distances, indices = _neighbors(X, k, metric, sample, seed, max_memory)
     wide = accumulator(xp, X)
     if not carries_gradient(X):
-        return xp, X, like(xp, X, distances, wide)
+        return like(xp, X, distances, wide)
     P = xp.astype(X, wide)
     P = unit_rows(xp, P) if metric == "cosine" else P
     others = xp.reshape(take(xp, P, indices.ravel()), (*indices.shape, X.shape[1]))
     step = others - P[:, None, :]
-    return xp, X, safe_sqrt(xp, xp.sum(step * step, axis=2))
+    return safe_sqrt(xp, xp.sum(step * step, axis=2))
 
 
-def _tell(distances: np.ndarray, known: np.ndarray) -> None:
+def _with_directions(xp: Any, X: Array) -> Array:
+    """The rows of X that are not zero; the others have no direction, are left out and counted."""
+    some = nonzero_rows(X)
+    if some.all():
+        return X
+    tell(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are left out")
+    return take(xp, X, np.flatnonzero(some))
+
+
+def _count_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
     """Count the rows that have a duplicate and those that give no estimate."""
     duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
     if duplicated or left_out:
-        warnings.warn(
-            f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out",
-            DataWarning,
-            stacklevel=3,
-        )
+        tell(f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out")

@@ -14,7 +14,7 @@ from isoscope import formulas
 from isoscope.arrays import Array, Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import distance_sums
-from isoscope.metrics.spectrum import participation_ratio
+from isoscope.metrics.spectrum import ratio_of
 from isoscope.pairs import MAX_MEMORY
 
 
@@ -41,7 +41,7 @@ def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:
     """
     xp, X = points(X)
     if cosine:
-        return xp.sqrt(participation_ratio(X) / X.shape[1])
+        return result(xp, X, xp.sqrt(ratio_of(xp, X) / X.shape[1]))
     n = X.shape[0]
     _, _, within = _label_moments(xp, X, Groups(np.zeros(n, np.int64), np.zeros(1), np.array([n])))
     return result(xp, X, formulas.isotropy_objective(n, xp.sum(within)))

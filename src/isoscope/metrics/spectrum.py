@@ -81,7 +81,8 @@ def isoscore(
 
     def score(n: int, trace: Array, trace_squared: Array, quartic: Array) -> Array:
         if unbiased:
-            traces = formulas.bounded(xp, formulas.unbiased_traces(n, trace, trace_squared, quartic), d)
+            estimates = formulas.unbiased_traces(n, trace, trace_squared, quartic)
+            traces = formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, d)
         else:
             traces = formulas.covariance_traces(n, trace, trace_squared)
         return formulas.isoscore(traces, d)
@@ -163,8 +164,13 @@ def participation_ratio(X: Any) -> Array:
     2.0
     """
     xp, X = points(X)
-    X, sums = _scale_free_sums(xp, X, wide=False)
-    return result(xp, X, sums.trace**2 / sums.trace_squared)
+    return result(xp, X, ratio_of(xp, X))
+
+
+def ratio_of(xp: Any, X: Array) -> Array:
+    """The participation ratio of a checked cloud, in the accumulator's precision."""
+    sums = _scale_free_sums(xp, X, wide=False)[1]
+    return sums.trace**2 / sums.trace_squared
 
 
 def spectrum(X: Any, *, center: bool = True) -> Array:

@@ -20,7 +20,7 @@ from isoscope.arrays import (
     take,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, pair_lengths, spanning_tree
+from isoscope.pairs import MAX_MEMORY, pair_lengths, spanning_tree, tamed
 
 
 def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
@@ -54,8 +54,9 @@ def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
     if not carries_gradient(X):
         return result(xp, X, like(xp, X, lengths[order], accumulator(xp, X)))
     P = xp.astype(X, precision(xp, X), copy=False)
-    step = take(xp, P, edges[order, 0]) - take(xp, P, edges[order, 1])
-    return result(xp, X, safe_sqrt(xp, xp.sum(step * step, axis=1, dtype=accumulator(xp, X))))
+    unit = tamed(values)[1]
+    step = (take(xp, P, edges[order, 0]) - take(xp, P, edges[order, 1])) * (1 / unit)
+    return result(xp, X, safe_sqrt(xp, xp.sum(step * step, axis=1, dtype=accumulator(xp, X))) * unit)
 
 
 def persistent_entropy(bars: Any) -> Array:
@@ -78,12 +79,13 @@ def persistent_entropy(bars: Any) -> Array:
     ----------
     Atienza et al., Persistent entropy for separating topological features from noise, 2019.
     """
-    xp, bars, _ = _bars(bars)
-    lengths = xp.astype(bars, accumulator(xp, bars), copy=False)
+    xp, bars, values = _bars(bars)
+    longest = values.max(initial=0)
+    lengths = xp.astype(bars, accumulator(xp, bars), copy=False) / (float(longest) or 1.0)
     total = xp.sum(lengths)
     p = lengths / xp.where(total > 0, total, xp.ones_like(total))
     some = p > 0
-    return result(xp, bars, -xp.sum(p * xp.log(xp.where(some, p, xp.ones_like(p)))))
+    return result(xp, bars, 0 - xp.sum(p * xp.log(xp.where(some, p, xp.ones_like(p)))))
 
 
 def select_bars(bars: Any, *, rule: str = "reference") -> Array:
@@ -124,7 +126,9 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
     xp, bars, values = _bars(bars)
     order = np.argsort(-values, kind="stable")
     order = order[values[order] > 0]
-    count = count_features(values[order], rule == "printed") if len(order) else 0
+    count = len(order)
+    if count and values[order[-1]] < values[order[0]] * (1 - 8 * float(xp.finfo(bars.dtype).eps)):
+        count = count_features(values[order], rule == "printed")
     return take(xp, bars, order[:count])
 
 
