@@ -20,11 +20,11 @@ lint: .venv-test/done
 
 # Every performance promise beside its peer, in one run (about 5 minutes); writes the table in docs/performance.md.
 bench: .venv-bench/done
-	.venv-bench/bin/python benchmarks/bench.py --output docs/performance-table.md
+	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 
 # Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
 estimators: .venv-bench/done
-	.venv-bench/bin/python benchmarks/estimators.py --output docs/estimators-table.md
+	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md
 
 .venv-demo/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-demo

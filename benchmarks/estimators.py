@@ -1,6 +1,6 @@
 """How far three estimators of IsoScore are from the truth: bias and RMSE against n, on clouds of known covariance.
 
-    python benchmarks/estimators.py --output docs/estimators-table.md
+    python benchmarks/estimators.py --page docs/estimators.md
 
 Plug-in is `isoscore(X)`; IsoScore* is `isoscore_star` at ζ = 0.2, helped by an oracle: its shrinkage matrix is the true
 covariance; unbiased is `isoscore(X, unbiased=True)`, with the share of its 95% intervals that hold the truth.
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import isoscope
+from pages import put
 
 ROWS = (16, 64, 256, 1024, 4096)
 DIMENSIONS = (64, 384, 768)
@@ -83,10 +84,10 @@ def main() -> None:
     parser.add_argument(
         "--draws", type=int, default=200, help="clouds for each line; a quarter and a tenth for large n"
     )
-    parser.add_argument("--output", type=Path, help="write the table to this file too")
+    parser.add_argument("--page", type=Path, help="put the table into this page, between its marks")
     arguments = parser.parse_args()
     lines = [
-        "| cloud | d | n | truth | plug-in: bias / RMSE | IsoScore* with the true Σ, ζ=0.2 | unbiased | in 95% interval | draws |",
+        "| cloud | d | n | truth | plug-in: bias / RMSE | IsoScore*, true Σ | unbiased | in 95% interval | draws |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
@@ -96,8 +97,8 @@ def main() -> None:
                 draws = max(5, arguments.draws // {1024: 4, 4096: 10}.get(n, 1))
                 lines.append(row(name, d, n, draws))
                 print(lines[-1], flush=True)
-    if arguments.output:
-        arguments.output.write_text("\n".join(lines) + "\n")
+    if arguments.page:
+        put(arguments.page, "\n".join(lines))
 
 
 if __name__ == "__main__":

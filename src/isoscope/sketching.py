@@ -406,7 +406,7 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
         raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
     X = host(chunk)
     n, d = X.shape
-    found = None if types is None else groups(types, n, name="types")
+    found = None if types is None else groups(types, n, name="types", min_groups=0)
     pivot = _pivot(X)
     moment, total, cubic, quartic = np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
