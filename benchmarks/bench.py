@@ -1,7 +1,7 @@
 """Each performance promise, side by side with the peer, in one run: `make bench`.
 
-Every line is measured in this process, with the same number of threads for both, as the median of repeats in turns (ours,
-peer, ours, peer …), so that a busy moment of the machine hits both. Ratios are what is promised; absolute
+Every line is measured in this process, with the same number of threads for both, as the median of repeats in turns
+(ours, peer, ours, peer …), so that a busy moment of the machine hits both. Ratios are what is promised; absolute
 times belong to the machine.
 """
 

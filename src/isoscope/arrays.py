@@ -132,7 +132,7 @@ def _refuse_nonfinite(xp: Any, X: Array, name: str) -> None:
     if bad:
         raise InputError(
             f"{name} has {bad} of {len(finite)} rows with NaN or infinity, the first is row {int(np.argmin(finite))}: "
-            f'drop or mend them (a sketch can count and drop them: sketch({name}, nonfinite="drop"))'
+            + ('drop or mend them (a sketch can count and drop them: nonfinite="drop")' if name == "X" else "mend them")
         )
 
 
@@ -168,6 +168,12 @@ def carries_gradient(X: Array) -> bool:
     return False
 
 
+def need_values(X: Array) -> None:
+    """Refuse a placeholder of `jax.jit` where something must be decided on values."""
+    if is_traced(X):
+        raise InputError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
+
+
 def detached(X: Array) -> Array:
     """X in its own library, without its history: what is computed from it passes no derivative on."""
     if is_torch_array(X):
@@ -181,10 +187,7 @@ def detached(X: Array) -> Array:
 
 def host(X: Array) -> np.ndarray:
     """The values of X as a NumPy array of float32 or float64, without gradient; a view where that is possible."""
-    if is_traced(X):
-        raise InputError(
-            "X is traced by jax.jit: neighbours, spanning trees and clusters need values; call this outside jit"
-        )
+    need_values(X)
     X = detached(X)
     values: np.ndarray
     if is_torch_array(X):

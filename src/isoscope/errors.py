@@ -20,4 +20,4 @@ def tell(message: str) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, DataWarning, stacklevel=level - 1)
+    warnings.warn(message, DataWarning, stacklevel=level)

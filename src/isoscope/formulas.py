@@ -51,15 +51,16 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
     )
 
 
-def bounded(xp: Any, traces: Traces, plug_in: Array, d: int) -> Traces:
+def bounded(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
     """Keep estimated traces where a ratio of them means something.
 
     The truth obeys tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around it and are left alone, since
     cutting them off at 1 would bias their mean; but from a handful of rows tr(Σ²) can come out near zero or below.
-    It is held at half its least possible value, so that IsoScore never reads above about 2. Where (tr Σ)² is itself
-    lost in the rounding of its `plug_in` value (all rows but one are equal), all there is to see is a line: IsoScore 0.
+    It is held at half its least possible value, so that IsoScore never reads above (2d−1)/(d−1). Where (tr Σ)² is
+    itself lost in the rounding of its `plug_in` value (all rows but one are equal), all there is to see is a line:
+    IsoScore 0.
     """
-    seen = traces.squared_trace > 4 * xp.finfo(traces.squared_trace.dtype).eps ** 0.5 * plug_in
+    seen = traces.squared_trace > 64 * n * float(xp.finfo(plug_in.dtype).eps) * plug_in
     top = xp.where(seen, traces.squared_trace, xp.ones_like(plug_in))
     bottom = xp.where(seen, traces.trace_squared, xp.ones_like(plug_in))
     least = top / (2 * d)

@@ -218,7 +218,7 @@ class Sketch:
         trace, squared = np.trace(self.scatter), np.vdot(self.scatter, self.scatter)
         if unbiased:
             traces = formulas.unbiased_traces(self.n, trace, squared, np.float64(self.quartic))
-            traces = formulas.bounded(np, traces, (trace / (self.n - 1)) ** 2, self.d)
+            traces = formulas.bounded(np, traces, (trace / (self.n - 1)) ** 2, self.n, self.d)
         else:
             traces = formulas.covariance_traces(self.n, trace, squared)
         return float(formulas.isoscore(traces, self.d))

@@ -7,7 +7,20 @@ from typing import Any
 import numpy as np
 
 from isoscope import formulas
-from isoscope.arrays import Array, Groups, accumulator, groups, like, points, result, take, tiles, unit_rows, zeros
+from isoscope.arrays import (
+    Array,
+    Groups,
+    accumulator,
+    groups,
+    like,
+    points,
+    result,
+    take,
+    tiles,
+    unit_rows,
+    whole,
+    zeros,
+)
 from isoscope.errors import InputError
 
 
@@ -135,13 +148,14 @@ def _similarity(
     xp, X = points(X, min_dims=1)
     n = X.shape[0]
     found = groups(types, n, name="types")
+    clusters = None if clustered is None else groups(clustered, n, name="clustered")
     if per_type_cap is not None:
-        if per_type_cap < 1:
+        if whole(per_type_cap, "per_type_cap") < 1:
             raise InputError(f"per_type_cap is {per_type_cap}: need at least 1 instance of a type")
         kept = _capped(found, per_type_cap, seed)
         X, found = take(xp, X, kept), groups(found.codes[kept], len(kept))
-        clustered = None if clustered is None else np.asarray(clustered)[kept]
-    if clustered is None:
+        clusters = None if clusters is None else groups(clusters.codes[kept], len(kept))
+    if clusters is None:
         value = _over_types(xp, X, found, which, average)
         if value is None:
             raise InputError(
@@ -150,7 +164,6 @@ def _similarity(
             )
         return result(xp, X, value)
 
-    clusters = groups(clustered, X.shape[0], name="clustered")
     values: list[Array] = []
     for c in range(len(clusters.names)):
         rows = np.flatnonzero(clusters.codes == c)

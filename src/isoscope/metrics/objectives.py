@@ -43,7 +43,7 @@ def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:
     if cosine:
         return result(xp, X, xp.sqrt(ratio_of(xp, X) / X.shape[1]))
     n = X.shape[0]
-    _, _, within = _label_moments(xp, X, Groups(np.zeros(n, np.int64), np.zeros(1), np.array([n])))
+    _, _, within, _ = _label_moments(xp, X, Groups(np.zeros(n, np.int64), np.zeros(1), np.array([n])))
     return result(xp, X, formulas.isotropy_objective(n, xp.sum(within)))
 
 
@@ -62,7 +62,7 @@ def silhouette_objective(X: Any, labels: Any) -> Array:
     """
     xp, X = points(X)
     found = groups(labels, X.shape[0])
-    counts, means, within = _label_moments(xp, X, found)
+    counts, means, within, _ = _label_moments(xp, X, found)
     mean = xp.sum(counts[:, None] * means, axis=0) / X.shape[0]
     trace = xp.sum(within + counts * xp.sum((means - mean) ** 2, axis=1))
     return result(xp, X, formulas.silhouette_objective(xp, X.shape[0], trace, counts, within))
@@ -100,8 +100,8 @@ def classifier_objective(X: Any, labels: Any, class_vectors: Any) -> Array:
         )
     if other is not xp:
         C = like(xp, X, host(C), accumulator(xp, X))
-    counts, means, _ = _label_moments(xp, X, found)
-    value = formulas.classifier_objective(xp, counts[:, None] * means, xp.astype(C, accumulator(xp, X)))
+    counts, means, _, first = _label_moments(xp, X, found)
+    value = formulas.classifier_objective(xp, counts[:, None] * (means + first), xp.astype(C, accumulator(xp, X)))
     return result(xp, X, value)
 
 
@@ -134,7 +134,7 @@ def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: 
     n = X.shape[0]
     found = groups(labels, n)
     if squared:
-        counts, means, within = _label_moments(xp, X, found)
+        counts, means, within, _ = _label_moments(xp, X, found)
         return result(xp, X, formulas.triplet_objective(xp, n, means, counts, within))
     sums = distance_sums(xp, X, found, max_memory)
     size = found.counts[found.codes][:, None]
@@ -142,8 +142,11 @@ def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: 
     return result(xp, X, xp.sum(sums * like(xp, X, np.where(own, size - n, size - 1), sums.dtype)))
 
 
-def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Array]:
-    """For each label its count, its mean and its tr W: two passes, so that a large mean does not eat the digits."""
+def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Array, Array]:
+    """For each label its count, its mean less the first row, its tr W; and the first row.
+
+    Two passes about that row, so that a large mean does not eat the digits.
+    """
     wide = accumulator(xp, X)
     k = len(found.names)
     counts = like(xp, X, found.counts, wide)
@@ -161,4 +164,4 @@ def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Arra
         chosen = take(xp, means, found.codes[part])
         step = xp.astype(X[part, :], wide) - first - chosen
         within = within + member(part) @ xp.sum(step * step, axis=1)
-    return counts, means + first, within
+    return counts, means, within, first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from isoscope.arrays import Array, accumulator, detached, points, result, tiles, zeros
+from isoscope.arrays import Array, accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
 from isoscope.errors import InputError
 
 
@@ -39,6 +39,14 @@ def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Arr
     if signs not in ("both", "plus"):
         raise InputError(f'signs is {signs!r}: need "both" or "plus"')
     xp, X = points(X)
+    if X.shape[0] < X.shape[1]:
+        need_values(X)  # the rank decides how many directions there are
+    if not is_traced(X):
+        longest = number(xp.max(xp.abs(X)))
+        if longest == 0:
+            raise InputError(f"all {X.shape[0]} rows of X are zero: no direction is special")
+        if longest > 1e150:
+            raise InputError(f"X has values up to {longest:.3g}: their squares overflow, scale X down")
     directions, null = _directions(xp, X)
     logs = log_partition(xp, X, directions, both=signs == "both")
     if null:  # a direction that no row reaches: n terms of e⁰
@@ -80,6 +88,4 @@ def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
     values, vectors = xp.linalg.eigh(rows @ rows.T)
     real = values > values[-1] * d * xp.finfo(wide).eps
     first = n - int(xp.count_nonzero(real))
-    if first == n:
-        raise InputError(f"all {n} rows of X are zero: no direction is special")
     return rows.T @ (vectors[:, first:] / xp.sqrt(values[first:])), True

@@ -20,6 +20,7 @@ from isoscope.arrays import (
     precision,
     result,
     tiles,
+    whole,
     zeros,
 )
 from isoscope.errors import InputError
@@ -51,7 +52,8 @@ def isoscore(
     unbiased : bool
         The plug-in value is far too low unless n is much larger than d (0.07 for 64 rows of pure noise in 768
         dimensions, where the truth is 1). True replaces both traces by their unbiased estimators; needs n ≥ 4.
-        The estimate scatters around the truth and so can pass 1 a little; it is not cut off, which would bias it.
+        The estimate scatters around the truth and so can pass 1 a little; it is not cut off, which would bias it. (As
+        a ratio of two unbiased estimates it keeps a bias of order 1/n: see docs/estimators.md.)
     return_interval : bool
         Give an `Estimate` with a jackknife confidence interval. The ends carry no gradient.
     confidence : float
@@ -82,7 +84,7 @@ def isoscore(
     def score(n: int, trace: Array, trace_squared: Array, quartic: Array) -> Array:
         if unbiased:
             estimates = formulas.unbiased_traces(n, trace, trace_squared, quartic)
-            traces = formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, d)
+            traces = formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, n, d)
         else:
             traces = formulas.covariance_traces(n, trace, trace_squared)
         return formulas.isoscore(traces, d)
@@ -90,10 +92,17 @@ def isoscore(
     value = result(xp, X, score(n, sums.trace, sums.trace_squared, sums.quartic))
     if not return_interval:
         return value
-    scores = score(n - 1, *_leave_one_out(xp, X, sums))
-    spread = number(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
-    low, high = formulas.interval(number(value), spread, confidence, n - 1)
-    return Estimate(value, low, high)
+    left = _leave_one_out(xp, X, sums)
+    rounding = 64 * n * float(xp.finfo(left.trace.dtype).eps)
+    if number(xp.min(left.trace)) <= rounding * number(
+        sums.trace
+    ):  # without one row there is no variance: anything goes
+        low, high = -math.inf, math.inf
+    else:
+        scores = score(n - 1, *left)
+        spread = number(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
+        low, high = formulas.interval(number(value), spread, confidence, n - 1)
+    return Estimate(value, like(xp, X, low), like(xp, X, high))
 
 
 def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
@@ -128,8 +137,8 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
     S_xp, S = points(shrinkage, name="shrinkage")
     if tuple(S.shape) != (d, d):
         raise InputError(f"shrinkage has shape {tuple(S.shape)}: X has {d} columns, need ({d}, {d})")
-    S = S if S_xp is xp else like(xp, X, host(S))
-    S = xp.astype(S, precision(xp, X), copy=False)
+    S = xp.astype(S if S_xp is xp else like(xp, X, host(S)), precision(xp, X), copy=False)
+    X, S = _scaled_together(xp, X, S)
     sums = _centred_sums(xp, X, wide=False)
     wide = accumulator(xp, X)
     inner = zeros(xp, X, ())
@@ -147,7 +156,8 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
         shrinkage_squared,
         inner / (n - 1),
     )
-    _refuse_constant(traces.squared_trace, n)
+    if not is_traced(X) and not number(traces.squared_trace) > 0:
+        raise InputError(f"neither the {n} rows of X nor shrinkage have any variance at zeta={zeta}")
     return result(xp, X, formulas.isoscore(traces, d))
 
 
@@ -224,9 +234,9 @@ def anisotropy(X: Any, k: int = 3, *, center: bool = False) -> Array:
     Razzhigaev et al., The shape of learning, 2024.
     """
     xp, X = points(X, min_rows=1 if not center else 2)
-    if not 1 <= k <= min(X.shape):
+    if not 1 <= whole(k, "k") <= min(X.shape):
         raise InputError(f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} axes, need 1 ≤ k ≤ {min(X.shape)}")
-    values = _spectrum(xp, _scaled(xp, X), center)
+    values = _spectrum(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
     if not is_traced(X) and not number(xp.sum(values)) > 0:
         raise InputError(
             _CONSTANT.format(n=X.shape[0]) if center else "all rows of X are zero: there is nothing to share"
@@ -247,7 +257,7 @@ def effective_rank(X: Any, *, center: bool = True) -> Array:
     2.0
     """
     xp, X = points(X)
-    values = _spectrum(xp, _scaled(xp, X), center)
+    values = _spectrum(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
     _refuse_constant(xp.sum(values), X.shape[0])
     return result(xp, X, formulas.effective_rank(xp, values))
 
@@ -271,16 +281,29 @@ def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CentredS
         return X, sums
     low, high = (1e-140, 1e140) if wide or X.dtype == xp.float64 else (1e-30, 1e37)
     if not low < number(sums.trace) < high:
-        X = _scaled(xp, X)
+        X = _scaled(xp, X, X - X[:1, :])
         sums = _centred_sums(xp, X, wide=wide)
         _refuse_constant(sums.trace, X.shape[0])
     return X, sums
 
 
-def _scaled(xp: Any, X: Array) -> Array:
-    """X times a power of two that brings its largest value near 1, unless that is an ordinary number already."""
-    exponent = 0 if is_traced(X) else math.frexp(number(xp.max(xp.abs(X))))[1]
+def _scaled(xp: Any, X: Array, by: Array) -> Array:
+    """X times a power of two that brings the largest value of `by` near 1, unless it is an ordinary number."""
+    exponent = 0 if is_traced(X) else _exponent(xp, by)
     return X if -50 < exponent < 50 else xp.astype(X, precision(xp, X)) * 2.0**-exponent
+
+
+def _scaled_together(xp: Any, X: Array, S: Array) -> tuple[Array, Array]:
+    """X and a covariance in the same unit, a power of two in which the fourth powers of X stay in range."""
+    exponent = 0 if is_traced(X) else max(_exponent(xp, X), _exponent(xp, S) // 2)
+    if -25 < exponent < 25:
+        return X, S
+    unit = 2.0**-exponent
+    return xp.astype(X, precision(xp, X)) * unit, S * unit * unit
+
+
+def _exponent(xp: Any, X: Array) -> int:
+    return math.frexp(number(xp.max(xp.abs(X))))[1]
 
 
 def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:

@@ -6,6 +6,8 @@ import math
 from itertools import combinations_with_replacement
 from typing import Any
 
+import numpy as np
+
 from isoscope.arrays import (
     Array,
     accumulator,
@@ -14,12 +16,12 @@ from isoscope.arrays import (
     detached,
     is_traced,
     itemsize,
+    like,
     points,
     precision,
     result,
     safe_sqrt,
     unit_rows,
-    zeros,
 )
 from isoscope.errors import InputError
 from isoscope.pairs import MAX_MEMORY, in_threads, tile_rows
@@ -28,7 +30,7 @@ from isoscope.pairs import MAX_MEMORY, in_threads, tile_rows
 def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:
     """How evenly the directions of X cover the sphere: log of the mean of exp(−t‖u−v‖²) over pairs; lower is more even.
 
-    Over all pairs of different rows, exactly. For t = 2 it lies between −8, which no cloud reaches, and 0, where all
+    Over all pairs of different rows, exactly. For t = 2 it lies between −8, two opposite vectors, and 0, where all
     directions are one; a uniform sphere of many dimensions gives about −4.
 
     Parameters
@@ -51,27 +53,30 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
     ----------
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
-    if not 0 < t <= 300:
-        raise InputError(f"t is {t}: need a number above 0 and at most 300")
+    if not t > 0:
+        raise InputError(f"t is {t}: need a number above 0")
     xp, X = points(X)
     n = X.shape[0]
     wide = accumulator(xp, X)
-    U = _sphere(xp, X, wide if t > 20 else precision(xp, X), "X")  # exp(2t) must fit
+    U = _sphere(xp, X, precision(xp, X), "X")
     parts = list(blocks(n, tile_rows(itemsize(xp, U.dtype), max_memory)))
 
-    def part(pair: tuple[slice, slice]) -> Array:
+    def log_sum(pair: tuple[slice, slice]) -> Array:
+        """log Σ exp(−t‖u−v‖²) of a tile, the diagonal left out; both orders of each pair are counted."""
         a, b = pair
-        cosines = U[a, :] @ U[b, :].T
-        weights = xp.sum(xp.exp(2 * t * cosines), dtype=wide)
-        if a != b:
-            return 2 * weights
-        return weights - xp.sum(xp.exp(2 * t * xp.linalg.diagonal(cosines)), dtype=wide)
+        exponents = 2 * t * (U[a, :] @ U[b, :].T - 1)
+        if a == b:
+            itself = like(xp, X, np.eye(a.stop - a.start, dtype=bool), xp.bool)
+            exponents = xp.where(itself, xp.full_like(exponents, -xp.inf), exponents)
+        highest = detached(xp.max(exponents))
+        total = xp.sum(xp.exp(exponents - highest), dtype=wide)
+        return xp.log(total) + xp.astype(highest, wide) + (0 if a == b else math.log(2))
 
-    pairs = list(combinations_with_replacement(parts, 2))
-    total = zeros(xp, X, ())
-    for weights in map(part, pairs) if carries_gradient(X) else in_threads(part, pairs, len(pairs)):
-        total = total + weights
-    return result(xp, X, xp.log(total) - 2 * t - math.log(n * (n - 1)))
+    # a block of one row has no pair in itself
+    pairs = [(a, b) for a, b in combinations_with_replacement(parts, 2) if a != b or a.stop - a.start > 1]
+    logs = xp.stack(list(map(log_sum, pairs) if carries_gradient(X) else in_threads(log_sum, pairs, len(pairs))))
+    highest = detached(xp.max(logs))
+    return result(xp, X, xp.log(xp.sum(xp.exp(logs - highest))) + highest - math.log(n * (n - 1)))
 
 
 def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
