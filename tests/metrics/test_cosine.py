@@ -423,7 +423,6 @@ def test_labels_that_do_not_fit_are_refused_by_name(metric, types, options, mess
 
 
 @pytest.mark.parametrize("entries", [8, 12])
-@pytest.mark.xfail(strict=True, reason="clustered is indexed by the sample before its length is checked")
 def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
     X, types = rng.standard_normal((10, 3)), [0, 1] * 5
     with pytest.raises(InputError, match=f"clustered has {entries} entries, X has 10 rows"):

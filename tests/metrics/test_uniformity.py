@@ -65,16 +65,9 @@ def test_uniformity_is_the_mean_over_pairs(X, t):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "t",
-    [1e-3, 0.5, 2, 5, 10]
-    + [
-        pytest.param(
-            t, marks=pytest.mark.xfail(strict=True, reason="n·exp(2t) is added and taken away: no digit is left")
-        )
-        for t in (30, 100, 300)
-    ],
+    [1e-3, 0.5, 2, 5, 10, 30, 100, 1000],
 )
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_uniformity_holds_for_every_t_that_it_takes(t, dtype, rng):
+def test_uniformity_holds_for_every_t(t, dtype, rng):
     X = rng.standard_normal((60, 384)).astype(dtype)
     assert isoscope.uniformity(X, t) == pytest.approx(uniformity_by_pairs(X, t), rel=tolerance(dtype))
 
@@ -262,9 +255,9 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
         metric(X)
 
 
-@pytest.mark.parametrize("t", [0, -1, 301, np.nan])
+@pytest.mark.parametrize("t", [0, -1, np.nan])
 def test_t_out_of_range_is_refused_by_name(t):
-    with pytest.raises(InputError, match=f"t is {t}: need a number above 0 and at most 300"):
+    with pytest.raises(InputError, match=f"t is {t}: need a number above 0"):
         isoscope.uniformity(np.eye(3), t)
 
 
