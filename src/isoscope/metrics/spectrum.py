@@ -236,7 +236,7 @@ def anisotropy(X: Any, k: int = 3, *, center: bool = False) -> Array:
     xp, X = points(X, min_rows=1 if not center else 2)
     if not 1 <= whole(k, "k") <= min(X.shape):
         raise InputError(f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} axes, need 1 ≤ k ≤ {min(X.shape)}")
-    values = _spectrum(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
+    values = _spectrum(xp, X, center, scale_free=True)
     if not is_traced(X) and not number(xp.sum(values)) > 0:
         raise InputError(
             _CONSTANT.format(n=X.shape[0]) if center else "all rows of X are zero: there is nothing to share"
@@ -257,7 +257,7 @@ def effective_rank(X: Any, *, center: bool = True) -> Array:
     2.0
     """
     xp, X = points(X)
-    values = _spectrum(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
+    values = _spectrum(xp, X, center, scale_free=True)
     _refuse_constant(xp.sum(values), X.shape[0])
     return result(xp, X, formulas.effective_rank(xp, values))
 
@@ -379,24 +379,28 @@ def _leave_one_out(xp: Any, X: Array, sums: _CentredSums) -> formulas.LeftOut:
     )
 
 
-def _spectrum(xp: Any, X: Array, center: bool) -> Array:
-    """Eigenvalues of the smaller of XXᵀ and XᵀX, largest first; rounding below zero is cut off."""
-    n, d = X.shape
-    sums = _centred_sums(xp, X, wide=True)
-    matrix = sums.matrix
-    if not center:
-        matrix = _second_moment(xp, X) if n <= d else matrix + n * _outer(sums.pivot + sums.drift)
+def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> Array:
+    """Eigenvalues of the smaller of XXᵀ and XᵀX, largest first; rounding below zero is cut off.
+
+    `scale_free` lets X be scaled where its squares would leave the range: for shares, where the unit does not matter.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        matrix = _moment(xp, X, center)
+    if scale_free and not is_traced(X) and not 1e-140 < number(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
+        matrix = _moment(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
     values = xp.flip(xp.linalg.eigvalsh(matrix), axis=0)
     return xp.where(values > 0, values, xp.zeros_like(values))
 
 
-def _second_moment(xp: Any, X: Array) -> Array:
-    wide = xp.astype(X, accumulator(xp, X), copy=False)
-    return wide @ wide.T
-
-
-def _outer(v: Array) -> Array:
-    return v[:, None] * v[None, :]
+def _moment(xp: Any, X: Array, center: bool) -> Array:
+    """The smaller of XXᵀ and XᵀX, of the centred X or of X as it is, in float64."""
+    n, d = X.shape
+    if n <= d and not center:
+        wide = xp.astype(X, accumulator(xp, X), copy=False)
+        return wide @ wide.T
+    sums = _centred_sums(xp, X, wide=True)
+    mean = sums.pivot + sums.drift
+    return sums.matrix if center else sums.matrix + n * (mean[:, None] * mean[None, :])
 
 
 def _refuse_constant(trace: Array, n: int) -> None:
