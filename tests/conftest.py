@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from isoscope.pairs import threads
+
 VECTORS = Path(__file__).parent / "vectors"
 
 # The first call of a kernel compiles it, which is no fault of the example that happened to be first.
@@ -22,10 +24,17 @@ settings.register_profile(
 )
 settings.load_profile("isoscope")
 
+DTYPES = ["float32", "float64"]
+
 
 def tolerance(dtype: Any) -> float:
     """4·√eps: what isoscope promises against a float64 oracle."""
     return 4 * float(np.sqrt(np.finfo(np.dtype(dtype)).eps))
+
+
+def memory_for(rows: int) -> int:
+    """A `max_memory` that leaves float64 blocks of so many rows, on any number of cores."""
+    return 2 * 8 * threads() * rows**2
 
 
 class Library(NamedTuple):
@@ -46,7 +55,7 @@ def _libraries() -> list[Any]:
     def missing(name: str) -> Any:
         return pytest.param(None, marks=pytest.mark.skip(reason=f"{name} is not installed"), id=name)
 
-    found = [Library(f"numpy-{d}", lambda x, d=d: np.asarray(x, d), numpy_values) for d in ("float32", "float64")]
+    found = [Library(f"numpy-{d}", lambda x, d=d: np.asarray(x, d), numpy_values) for d in DTYPES]
     try:
         import array_api_strict
 
@@ -59,7 +68,7 @@ def _libraries() -> list[Any]:
         def torch_values(x: Any) -> np.ndarray:
             return x.detach().double().numpy()
 
-        for d in ("float32", "float64"):
+        for d in DTYPES:
             dtype = getattr(torch, d)
             found.append(Library(f"torch-{d}", lambda x, t=dtype: torch.tensor(np.asarray(x), dtype=t), torch_values))
     except ImportError:
@@ -98,6 +107,18 @@ CLOUDS = {
 def cloud(request: pytest.FixtureRequest, rng: np.random.Generator) -> np.ndarray:
     """Clouds of several shapes, in float64."""
     return CLOUDS[request.param](rng)
+
+
+# clouds of n rows in d dimensions whose close pairs lose their digits if distances are not taken with care
+HARD = {
+    "far": lambda n, d, rng: rng.standard_normal((n, d)) + 1e4,
+    "near duplicates": lambda n, d, rng: (
+        np.repeat(rng.standard_normal((n // 2, d)), 2, axis=0) + 1e-5 * rng.standard_normal((n, d))
+    ),
+    "tight beside wide": lambda n, d, rng: np.concatenate(
+        [1e-5 * rng.standard_normal((n // 2, d)), 100 + rng.standard_normal((n - n // 2, d))]
+    ),
+}
 
 
 @pytest.fixture

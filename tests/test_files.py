@@ -47,6 +47,17 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
         assert path.read_text() == "old"
 
 
+def test_of_two_writers_at_once_the_last_one_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    with replacing(path) as first:
+        with replacing(path) as second:
+            first.write_text("first")
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
 def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     calls = []
     fsync, replace = os.fsync, os.replace

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoscope.kernels import add_cluster_distances, count_features, square_distances, squared_distance
-from tests.conftest import tolerance
+from tests.conftest import DTYPES, tolerance
 
 
 def features(bars: list[float], printed: bool) -> int:
@@ -45,7 +45,7 @@ def test_features_are_those_of_the_slow_words(printed, seed, n, spread):
     assert count_features(bars, printed) == features(bars.tolist(), printed)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [1, 3, 8, 67, 4096])
 def test_a_squared_distance_is_a_sum_of_squared_steps(rng, d, dtype):
     a = (rng.standard_normal(d) + 1e4).astype(dtype)
@@ -55,7 +55,7 @@ def test_a_squared_distance_is_a_sum_of_squared_steps(rng, d, dtype):
     assert squared_distance(a, a) == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_close_pair_is_measured_by_difference(rng, dtype):
     left = (rng.standard_normal((5, 6)) + 50).astype(dtype)
     right = np.concatenate([left[:2] + np.asarray(1e-3, dtype), rng.standard_normal((3, 6)).astype(dtype), left[4:]])

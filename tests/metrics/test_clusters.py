@@ -14,8 +14,7 @@ from sklearn.metrics import silhouette_samples, silhouette_score
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from tests.conftest import rotation, tolerance
-from tests.test_pairs import CENTRED, DTYPES, memory_for
+from tests.conftest import DTYPES, memory_for, rotation, tolerance
 
 METRICS = ["euclidean", "cosine"]
 
@@ -101,8 +100,6 @@ def test_who_is_alone_with_his_label_scores_zero(rng):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [2, 7])
 def test_silhouettes_are_those_of_scikit_learn(cloud, rng, metric, k):
-    if metric == "cosine" and cloud.mean() > 100:
-        pytest.skip("a needle, which has its own test")
     labels = some_labels(len(cloud), k, rng)
     np.testing.assert_allclose(
         isoscope.silhouette(cloud, labels, metric=metric, per_point=True),
@@ -194,10 +191,20 @@ def test_gradients_are_finite_differences(metric, rng):
     assert torch.autograd.gradcheck(lambda Y: isoscope.silhouette(Y, labels, metric=metric), (X,))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_gradient_and_its_blocks_do_not_change_the_value(metric, rng):
+UNTAMED = pytest.mark.xfail(strict=True, reason="with a gradient squares leave the range: 0, no error")
+
+
+@pytest.mark.parametrize(
+    ("metric", "scale"),
+    [
+        *((metric, scale) for metric in METRICS for scale in (1, 1e-100, 1e100)),
+        *(("cosine", scale) for scale in (1e-170, 1e170)),
+        *(pytest.param("euclidean", scale, marks=UNTAMED) for scale in (1e-170, 1e170)),
+    ],
+)
+def test_a_gradient_and_its_blocks_do_not_change_the_value(metric, scale, rng):
     torch = pytest.importorskip("torch")
-    X, labels = torch.tensor(rng.standard_normal((80, 4)) + 1), some_labels(80, 3, rng)
+    X, labels = torch.tensor(scale * (rng.standard_normal((80, 4)) + 1)), some_labels(80, 3, rng)
     found = isoscope.silhouette(X.clone().requires_grad_(), labels, metric=metric, max_memory=4 * memory_for(32))
     assert found.requires_grad
     expected = isoscope.silhouette(X, labels, metric=metric)
@@ -216,7 +223,6 @@ def test_gradients_at_duplicates_are_finite(metric, dtype, rng):
     assert gradient.abs().sum() > 0
 
 
-@pytest.mark.xfail(strict=True, raises=isoscope.InputError, reason="one thread works, as many tiles as cores are asked")
 def test_a_gradient_in_many_dimensions_needs_no_more_memory_on_more_cores(rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((8, 4096)), requires_grad=True)
@@ -224,19 +230,26 @@ def test_a_gradient_in_many_dimensions_needs_no_more_memory_on_more_cores(rng):
         assert isoscope.silhouette(X, np.arange(8) % 2).requires_grad
 
 
+def test_with_a_gradient_points_nearer_than_rounding_count_as_equal(rng):
+    torch = pytest.importorskip("torch")
+    values, labels = rng.standard_normal((20, 4)), np.arange(40) % 2
+
+    def score_and_gradient(apart):
+        X = torch.tensor(np.concatenate([values, values + apart * rng.standard_normal((20, 4))]), requires_grad=True)
+        score = isoscope.silhouette(X, labels)
+        return float(score.detach()), torch.autograd.grad(score, X)[0].numpy()
+
+    for found, expected in zip(score_and_gradient(1e-9), score_and_gradient(0), strict=True):  # √(64·eps) is 1e-7
+        np.testing.assert_allclose(found, expected, atol=tolerance("float64"))
+
+
 # digits
 
 
-@pytest.mark.parametrize(
-    ("near", "at", "d", "dtype"),
-    [
-        pytest.param(near, at, d, dtype, marks=CENTRED if (near, at, dtype) == (1e-6, 0, "float32") and d < 100 else ())
-        for near in (1e-3, 1e-6)
-        for at in (0, 10)
-        for d in (2, 16, 256, 4096)
-        for dtype in DTYPES
-    ],
-)
+@pytest.mark.parametrize("near", [1e-3, 1e-6])
+@pytest.mark.parametrize("at", [0, 10])
+@pytest.mark.parametrize("d", [2, 16, 256, 4096])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_two_clusters_near_each_other_and_far_from_a_third_keep_their_digits(rng, near, at, d, dtype):
     labels = np.arange(150) % 3
     centres = at + np.array([[0], [near], [1]]) * np.ones(d) / np.sqrt(d)
@@ -254,9 +267,7 @@ def test_a_far_cloud_keeps_its_digits(rng, dtype):
     )
 
 
-def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng, request):
-    if library.name == "jax-float32":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="1 − cos cancels in float32 sums: off by 0.06"))
+def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng):
     labels = np.arange(60) % 3
     X = library.array(1 + 1e-3 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels]))
     np.testing.assert_allclose(
@@ -266,7 +277,6 @@ def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng, request):
     )
 
 
-@pytest.mark.xfail(strict=True, reason="1 − cos by sums cancels: off by 3e-6 where cos is 1 − 1e-10")
 def test_a_needle_keeps_its_digits(rng):
     labels = np.arange(60) % 3
     X = 1 + 1e-5 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels])
@@ -301,7 +311,6 @@ def test_points_that_are_all_one_score_zero():
     np.testing.assert_array_equal(scores, np.zeros(20))
 
 
-@pytest.mark.xfail(strict=True, reason="the rounding of sums is taken for distances: scores of −1 and 1")
 def test_directions_that_are_all_one_score_zero(rng):
     for _ in range(8):
         ray = np.outer(1 + rng.random(20), rng.standard_normal(8))
@@ -328,24 +337,10 @@ TWO = np.arange(20) % 2
         (GOOD, np.zeros(20), {}, "labels has 1 different value: need at least 2"),
         (GOOD, TWO[:19], {}, "labels has 19 entries, X has 20 rows"),
         (GOOD, np.stack([TWO, TWO]), {}, r"labels has shape \(2, 20\): need one label for each row, shape \(20,\)"),
-        (GOOD, None, {}, r"labels has shape \(\)"),
+        (GOOD, None, {}, "labels mixes or holds NoneType: need all numbers or all strings"),
+        (GOOD, 3, {}, r"labels has shape \(\)"),
         (GOOD, np.where(TWO, np.nan, 1.0), {}, "labels has 10 NaN or infinite entries"),
-        (GOOD, np.array([1, "a"] * 10, dtype=object), {}, "labels mixes kinds that cannot be sorted"),
-        (GOOD, [None, "a"] * 10, {}, "labels mixes kinds that cannot be sorted"),
-        pytest.param(
-            GOOD,
-            np.array([1.0, np.nan] * 10, dtype=object),
-            {},
-            "labels has 10 NaN",
-            marks=pytest.mark.xfail(strict=True, reason="each NaN among objects becomes a label of its own"),
-        ),
-        pytest.param(
-            GOOD,
-            [[1], [1, 2]] * 10,
-            {},
-            "labels",
-            marks=pytest.mark.xfail(strict=True, raises=ValueError, reason="numpy's own error comes through"),
-        ),
+        (GOOD, [None, "a"] * 10, {}, "labels mixes or holds NoneType, str"),
         (GOOD, TWO, {"metric": "manhattan"}, "metric is 'manhattan'"),
         (GOOD, TWO, {"max_memory": 100}, "max_memory is 100 bytes"),
         (GOOD[:1], [0], {}, "X has 1 row: need at least 2"),

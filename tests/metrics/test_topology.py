@@ -15,8 +15,7 @@ from scipy.stats import entropy
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from tests.conftest import rotation, tolerance
-from tests.test_pairs import CENTRED, DTYPES, HARD, memory_for
+from tests.conftest import DTYPES, HARD, memory_for, rotation, tolerance
 
 seeds = st.integers(0, 10**6)
 lengths = st.lists(st.floats(0, 1e6), max_size=40)
@@ -254,18 +253,8 @@ def test_gradients_are_finite_differences(measure, rng):
     assert torch.autograd.gradcheck(measure, (X,))
 
 
-UNTAMED = pytest.mark.xfail(strict=True, reason="with a gradient the squares of the steps vanish or overflow")
-
-
 @pytest.mark.parametrize(
-    ("dtype", "scale"),
-    [
-        ("float32", 1),
-        ("float64", 1),
-        pytest.param("float32", 1e-24, marks=UNTAMED),
-        pytest.param("float32", 1e24, marks=UNTAMED),
-        pytest.param("float64", 1e-170, marks=UNTAMED),
-    ],
+    ("dtype", "scale"), [("float32", 1), ("float64", 1), ("float32", 1e-24), ("float32", 1e24), ("float64", 1e-170)]
 )
 def test_a_gradient_does_not_change_the_bars(rng, dtype, scale):
     torch = pytest.importorskip("torch")
@@ -306,33 +295,15 @@ def test_one_point_many_times_pulls_nobody():
 # digits
 
 
-@pytest.mark.parametrize(
-    ("shape", "d", "dtype"),
-    [
-        pytest.param(
-            shape,
-            d,
-            dtype,
-            marks=CENTRED if (shape, dtype) == ("tight beside wide", "float32") else (),
-        )
-        for shape in HARD
-        for d in ((2, 8, 256) if shape == "tight beside wide" else (2, 8, 256, 4096))
-        for dtype in DTYPES
-    ],
-)
+@pytest.mark.parametrize("shape", HARD)
+@pytest.mark.parametrize("d", [2, 8, 256, 4096])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_each_bar_keeps_its_digits(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
     np.testing.assert_allclose(isoscope.h0_barcode(X), tree_bars(X), rtol=tolerance(dtype))
 
 
-@pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize(
-    "bars",
-    [
-        [1e-300, 3e-300, 2e-300],
-        pytest.param([1e308] * 3, marks=pytest.mark.xfail(strict=True, reason="the sum of the lengths overflows")),
-    ],
-)
+@pytest.mark.parametrize("bars", [[1e-300, 3e-300, 2e-300], [1e308] * 3, [1e-320, 2e-320]])
 def test_entropy_of_any_length_that_fits(bars):
     assert isoscope.persistent_entropy(bars) == pytest.approx(entropy(np.array(bars) / max(bars)))
 
@@ -394,7 +365,9 @@ def test_the_rules_differ():
 
 @pytest.mark.parametrize("bars", [[], [0.0], [0, 0, 0], [7.0]])
 def test_no_bars_and_one_bar_have_no_entropy(bars):
-    assert isoscope.persistent_entropy(bars) == 0
+    found = isoscope.persistent_entropy(bars)
+    assert found == 0
+    assert not np.signbit(found)
 
 
 X = np.random.default_rng(0).standard_normal((20, 4))

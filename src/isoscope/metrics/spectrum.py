@@ -295,7 +295,7 @@ def _scaled(xp: Any, X: Array, by: Array) -> Array:
 
 def _scaled_together(xp: Any, X: Array, S: Array) -> tuple[Array, Array]:
     """X and a covariance in the same unit, a power of two in which the fourth powers of X stay in range."""
-    exponent = 0 if is_traced(X) else max(_exponent(xp, X), _exponent(xp, S) // 2)
+    exponent = 0 if is_traced(X) else max(_exponent(xp, X), _exponent(xp, xp.linalg.diagonal(S)) // 2)
     if -25 < exponent < 25:
         return X, S
     unit = 2.0**-exponent
