@@ -271,12 +271,18 @@ def safe_sqrt(xp: Any, squared: Array) -> Array:
     return xp.where(positive, root, xp.zeros_like(root))
 
 
-def unit_rows(xp: Any, X: Array) -> Array:
-    """Rows scaled to length 1; a zero row stays zero. Scaled first, so that no square overflows or vanishes."""
-    largest = xp.max(xp.abs(X), axis=1, keepdims=True)
-    scaled = X / xp.where(largest > 0, largest, xp.ones_like(largest))
-    squared = xp.sum(scaled * scaled, axis=1, keepdims=True)
-    return scaled / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
+def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
+    """Rows scaled to length 1, in `dtype`; a zero row stays zero.
+
+    Unless `dtype` is wider than X's own, the largest value is taken out first: no square overflows or vanishes.
+    """
+    wider = itemsize(xp, dtype) > itemsize(xp, X.dtype)
+    X = xp.astype(X, dtype, copy=False)
+    if not wider:
+        largest = xp.max(xp.abs(X), axis=1, keepdims=True)
+        X = X / xp.where(largest > 0, largest, xp.ones_like(largest))
+    squared = xp.sum(X * X, axis=1, keepdims=True)
+    return X / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
 
 
 def nonzero_rows(X: Array) -> np.ndarray:
@@ -325,8 +331,11 @@ def _plain_labels(labels: Any, name: str) -> np.ndarray:
         values = np.asarray(labels)
     except ValueError as error:
         raise InputError(f"{name} cannot be read as labels: {error}; need one for each row") from error
+    if values.dtype.kind == "U" and isinstance(labels, list | tuple) and not all(isinstance(v, str) for v in labels):
+        values = np.asarray(labels, dtype=object)  # NumPy makes strings of numbers among strings
     if values.dtype.kind in "OT":
-        kinds = {type(value) for value in values.ravel().tolist()}
+        values = np.asarray([getattr(v, "item", lambda v=v: v)() for v in values.ravel()], object).reshape(values.shape)
+        kinds = {type(value) for value in values.ravel()}
         if not kinds <= {str} and not kinds <= {int, bool, float}:
             given = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise InputError(f"{name} mixes or holds {given}: need all numbers or all strings")
@@ -336,9 +345,14 @@ def _plain_labels(labels: Any, name: str) -> np.ndarray:
             raise InputError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
         return values.astype(np.int64)
     if values.dtype.kind == "f":
-        return values.astype(np.float64)
+        values = values.astype(np.float64)
+        if np.abs(values[np.isfinite(values)]).max(initial=0) >= 2**53:
+            raise InputError(f"{name} has numbers of 2**53 and more, which float64 runs together: make them strings")
+        return values
     if values.dtype.kind == "S":
-        return np.char.decode(values, "utf-8")
+        return np.char.decode(values, "utf-8", "backslashreplace")
+    if values.dtype.kind in "Mm" and np.isnat(values).any():
+        raise InputError(f"{name} has {int(np.isnat(values).sum())} entries without a date: give those rows a label")
     if values.dtype.kind in "UMm":
         return values.astype(np.str_)
     raise InputError(f"{name} has dtype {values.dtype}: need numbers or strings")

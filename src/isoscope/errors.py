@@ -1,10 +1,11 @@
 """What isoscope raises and warns with."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 class InputError(ValueError):

@@ -17,7 +17,7 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
     """‖a−b‖² by difference, without the cancellation of ‖a‖²+‖b‖²−2ab."""
     total = 0.0
     for p in range(a.shape[0]):
-        step = a[p] - b[p]
+        step = np.float64(a[p]) - np.float64(b[p])
         total += step * step
     return total
 
@@ -324,7 +324,7 @@ def read_rows(  # type: ignore[no-untyped-def]
             square += y * y
         factor = 1 / norm if norm > 0 else 0.0
         for p in range(d):
-            u = np.float64(X[i, p]) * scale * factor
+            u = _in_turn(np.float64(X[i, p]), scale, factor)
             unit_sum[p] += u
             unit_squares[p] += u * u
             total[p] += centred[i, p]
@@ -340,6 +340,12 @@ def read_rows(  # type: ignore[no-untyped-def]
             code += word ^ (word >> np.uint64(29))
         hashes[i] = _mix(code)
     return quartic
+
+
+@njit(cache=True, nogil=True)
+def _in_turn(x, scale, factor):  # type: ignore[no-untyped-def]
+    """x·scale, then ·factor: the product of the two alone may overflow, and loose arithmetic would take it."""
+    return (x * scale) * factor
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from isoscope import formulas
-from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, tell_orientation
+from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, tell_orientation, whole
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
 from isoscope.files import replacing
@@ -189,7 +189,9 @@ class Sketch:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sketch):
             return NotImplemented
-        return _equal(self._tensors(), other._tensors()) and self._numbers() == other._numbers()
+        a, b = self._tensors(), other._tensors()
+        same = a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=a[k].dtype.kind == "f") for k in a)
+        return same and json.dumps(self._numbers()) == json.dumps(other._numbers())  # a NaN is equal to itself here
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -215,13 +217,14 @@ class Sketch:
     def isoscore(self, *, unbiased: bool = False) -> float:
         """See `isoscope.isoscore`."""
         self._need(4 if unbiased else 2, dimensions=2, variance=True)
-        trace, squared = np.trace(self.scatter), np.vdot(self.scatter, self.scatter)
-        if unbiased:
-            traces = formulas.unbiased_traces(self.n, trace, squared, np.float64(self.quartic))
-            traces = formulas.bounded(np, traces, (trace / (self.n - 1)) ** 2, self.n, self.d)
-        else:
-            traces = formulas.covariance_traces(self.n, trace, squared)
-        return float(formulas.isoscore(traces, self.d))
+        trace = np.trace(self.scatter)  # the unit: squares of a sum may leave the range where the sum does not
+        one, squared, quartic = np.float64(1), np.sum((self.scatter / trace) ** 2), self.quartic / trace / trace
+        if not unbiased:
+            return float(formulas.isoscore(formulas.covariance_traces(self.n, one, squared), self.d))
+        if not 0 < quartic < np.inf:
+            raise InputError(self._out_of_range("fourth powers"))
+        traces = formulas.unbiased_traces(self.n, one, squared, quartic)
+        return float(formulas.isoscore(formulas.bounded(np, traces, one / (self.n - 1) ** 2, self.n, self.d), self.d))
 
     def isoscore_star(self, shrinkage: Any, zeta: float = 0.2) -> float:
         """See `isoscope.isoscore_star`."""
@@ -231,6 +234,8 @@ class Sketch:
         if not 0 <= zeta <= 1:
             raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
         self._need(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
+        unit = max(np.trace(S), np.trace(other))
+        S, other = S / unit, other / unit
         traces = formulas.shrunk_traces(
             zeta, np.trace(S), np.vdot(S, S), np.trace(other), np.vdot(other, other), np.vdot(S, other)
         )
@@ -239,7 +244,7 @@ class Sketch:
     def participation_ratio(self) -> float:
         """See `isoscope.participation_ratio`."""
         self._need(2, variance=True)
-        return float(np.trace(self.scatter) ** 2 / np.vdot(self.scatter, self.scatter))
+        return float(1 / np.sum((self.scatter / np.trace(self.scatter)) ** 2))
 
     def spectrum(self, *, center: bool = True) -> np.ndarray:
         """See `isoscope.spectrum`; d values."""
@@ -249,7 +254,7 @@ class Sketch:
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
         """See `isoscope.anisotropy`."""
-        if not 1 <= k <= self.d:
+        if not 1 <= whole(k, "k") <= self.d:
             raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
         self._need(1, variance=center, nonzero=True)
         return np.asarray(formulas.anisotropy(np, self.spectrum(center=center), k))
@@ -289,6 +294,7 @@ class Sketch:
         """See `isoscope.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
+        self._need(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
@@ -318,13 +324,15 @@ class Sketch:
             raise InputError(f"all {self.n} rows are zero: there is nothing to share")
         trace = np.trace(self.scatter)
         if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
-            raise InputError(
-                f"rows reach {self.greatest_norm:.3g} in length: their squares leave float64's range, scale them"
-            )
+            raise InputError(self._out_of_range("squares"))
         if variance and not trace > 0:
             raise InputError(f"all {self.n} rows are equal: there is no variance to share among the dimensions")
 
+    def _out_of_range(self, what: str) -> str:
+        return f"rows reach {self.greatest_norm:.3g} in length: their {what} leave float64's range, scale them"
+
     def _types(self) -> TypeSums:
+        self._need(1)
         if self.types is None:
             raise InputError("the sketch was made without types: give each row's type to Sketch.of or sketch")
         return self.types
@@ -358,12 +366,14 @@ class Sketch:
                     )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             return cls._from(tensors, about["numbers"])
-        except (SafetensorError, KeyError, TypeError, IndexError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except InputError:
+            raise
+        except (SafetensorError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error
 
     @classmethod
     def _from(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
-        """The sketch that gave these; KeyError, TypeError or IndexError if they are not all of one."""
+        """The sketch that gave these; LookupError, TypeError or ValueError if they are not all of one."""
         own = {f.name for f in fields(cls)} - {"rows", "types"}
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
         rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
@@ -374,7 +384,12 @@ class Sketch:
             raise KeyError(", ".join(sorted(missing)))
         shapes = {tensors[name].shape for name in ("mean", "cubic", "unit_sum", "unit_squares")}
         if shapes != {(found.d,)} or found.scatter.shape != (found.d, found.d):
-            raise IndexError(f"its arrays have {sorted(shapes)} and {found.scatter.shape} entries")
+            raise ValueError(f"its arrays have {sorted(shapes)} and {found.scatter.shape} entries")
+        if rows.hashes.shape != rows.counts.shape or (found.types and not found.types.fits(found.d)):
+            raise ValueError("its counts and what they count differ in number")
+        for name, kind in (("n", int), ("zeros", int), ("nonfinite", int), ("quartic", float)):
+            if not isinstance(getattr(found, name), kind):
+                raise TypeError(f"{name} is {getattr(found, name)!r}")
         return found
 
     def _tensors(self) -> dict[str, np.ndarray]:
@@ -391,10 +406,6 @@ class Sketch:
             "rows.level": self.rows.level,
             "rows.total": self.rows.total,
         }
-
-
-def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:

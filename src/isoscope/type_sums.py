@@ -37,11 +37,13 @@ class TypeSums:
         rows -= np.repeat(first, found.counts, axis=0)
         shift = np.add.reduceat(rows, starts, axis=0) / found.counts[:, None]
         rows -= np.repeat(shift, found.counts, axis=0)
+        with np.errstate(over="ignore"):
+            squares = (rows * rows).sum(axis=1)
         return cls(
             names=found.names,
             counts=found.counts,
             means=first + shift,
-            within=np.add.reduceat((rows * rows).sum(axis=1), starts),
+            within=np.add.reduceat(squares, starts),
             unit_sums=np.add.reduceat(units, starts, axis=0),
             unit_squares=np.add.reduceat((units * units).sum(axis=1), starts),
         )
@@ -75,6 +77,12 @@ class TypeSums:
 
         rest = {name: over(value) for name, value in self.tensors().items() if name != "names"}
         return TypeSums(names=names, **rest)
+
+    def fits(self, d: int) -> bool:
+        """Whether all arrays speak of the same number of types, in d dimensions."""
+        k = len(self.names)
+        flat = {self.names.shape, self.counts.shape, self.within.shape, self.unit_squares.shape}
+        return flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d)
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays to be saved; names as JSON in bytes, so that no pickle is needed."""

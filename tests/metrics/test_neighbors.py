@@ -212,15 +212,12 @@ def test_gradients_are_finite_differences(measure, rng):
     assert torch.autograd.gradcheck(measure, (X,))
 
 
-UNTAMED = pytest.mark.xfail(strict=True, raises=isoscope.InputError, reason="with a gradient squares leave the range")
-
-
 @pytest.mark.parametrize(
     ("name", "scale"),
     [
         *((name, scale) for name in ("lid", "lid-cosine", "two_nn") for scale in (1, 1e-100, 1e100)),
         *(("lid-cosine", scale) for scale in (1e-170, 1e170)),
-        *(pytest.param(name, scale, marks=UNTAMED) for name in ("lid", "two_nn") for scale in (1e-170, 1e170)),
+        *(pytest.param(name, scale) for name in ("lid", "two_nn") for scale in (1e-170, 1e170)),
     ],
 )
 def test_a_gradient_does_not_change_the_value(name, scale, rng):
@@ -385,7 +382,6 @@ def test_a_zero_row_has_no_gradient(rng):
     assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the words are: k is 5 and X has 0 rows: need 1 ≤ k ≤ -1")
 @pytest.mark.filterwarnings("ignore::isoscope.DataWarning")
 @pytest.mark.parametrize("measure", [isoscope.lid, isoscope.hubness])
 def test_a_cloud_without_any_direction_is_refused_in_words(measure):

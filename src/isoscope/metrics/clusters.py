@@ -26,7 +26,7 @@ from isoscope.arrays import (
     zeros,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, cluster_distances
+from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed
 
 
 class ClusterChoice(NamedTuple):
@@ -172,7 +172,8 @@ def distance_sums(xp: Any, X: Array, found: Groups, max_memory: int) -> Array:
     if not carries_gradient(X):
         sums = cluster_distances(host(X), found.codes, len(found.names), max_memory=max_memory)
         return like(xp, X, sums, wide)
-    X = xp.astype(X, wide)
+    unit = tamed(host(X))[1]
+    X = xp.astype(X, wide) * (1 / unit)
     X = X - xp.mean(X, axis=0)
     norms = xp.sum(X * X, axis=1)
     member = like(xp, X, np.eye(len(found.names))[found.codes], wide)
@@ -182,7 +183,7 @@ def distance_sums(xp: Any, X: Array, found: Groups, max_memory: int) -> Array:
         squared = size - 2 * (X[a, :] @ X.T)
         apart = squared > 64 * xp.finfo(wide).eps * size
         rows.append(safe_sqrt(xp, xp.where(apart, squared, xp.zeros_like(squared))) @ member)
-    return xp.concat(rows, axis=0)
+    return xp.concat(rows, axis=0) * unit
 
 
 def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
@@ -196,7 +197,7 @@ def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
     member = np.eye(len(found.names))[found.codes]
 
     def units(part: slice) -> Array:
-        return unit_rows(xp, xp.astype(X[part, :], wide))
+        return unit_rows(xp, X[part, :], wide)
 
     means = zeros(xp, X, (len(found.names), X.shape[1]))
     for part in tiles(X):

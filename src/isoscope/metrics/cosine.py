@@ -195,7 +195,7 @@ def _unit_sums(xp: Any, X: Array) -> tuple[Array, Array]:
     wide = accumulator(xp, X)
     total = squares = zeros(xp, X, (X.shape[1],))
     for part in tiles(X, nbytes=2**20):
-        u = unit_rows(xp, xp.astype(X[part, :], wide))
+        u = unit_rows(xp, X[part, :], wide)
         total = total + xp.sum(u, axis=0)
         squares = squares + xp.sum(u * u, axis=0)
     return total, squares
@@ -213,7 +213,7 @@ def _type_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array]:
     done: list[Array] = []
     carry: Array | None = None
     for part in tiles(X, nbytes=2**22):
-        u = unit_rows(xp, xp.astype(take(xp, X, order[part]), wide))
+        u = unit_rows(xp, take(xp, X, order[part]), wide)
         rows = xp.concat([u, xp.sum(u * u, axis=1, keepdims=True)], axis=1)  # ‖u‖² rides along as a last column
         ends = np.flatnonzero(np.diff(codes[part], append=-1))
         running = take(xp, xp.cumulative_sum(rows, axis=0), ends)

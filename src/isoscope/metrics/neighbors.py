@@ -22,7 +22,7 @@ from isoscope.arrays import (
     whole,
 )
 from isoscope.errors import InputError, tell
-from isoscope.pairs import MAX_MEMORY, nearest
+from isoscope.pairs import MAX_MEMORY, nearest, tamed
 
 
 class Hubness(NamedTuple):
@@ -236,7 +236,9 @@ def _neighbors(
     if sample is not None and sample < n:
         rows = np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
     values = host(X)
-    return nearest(unit_rows(np, values) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory)
+    return nearest(
+        unit_rows(np, values, values.dtype) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory
+    )
 
 
 def _distances(xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int) -> Array:
@@ -248,11 +250,11 @@ def _distances(xp: Any, X: Array, k: int, metric: str, sample: int | None, seed:
     wide = accumulator(xp, X)
     if not carries_gradient(X):
         return like(xp, X, distances, wide)
-    P = xp.astype(X, wide)
-    P = unit_rows(xp, P) if metric == "cosine" else P
+    unit = tamed(host(X))[1]
+    P = unit_rows(xp, X, wide) if metric == "cosine" else xp.astype(X, wide) * (1 / unit)
     others = xp.reshape(take(xp, P, indices.ravel()), (*indices.shape, X.shape[1]))
     step = others - P[:, None, :]
-    return safe_sqrt(xp, xp.sum(step * step, axis=2))
+    return safe_sqrt(xp, xp.sum(step * step, axis=2)) * (1 if metric == "cosine" else unit)
 
 
 def _with_directions(xp: Any, X: Array) -> Array:
@@ -260,6 +262,8 @@ def _with_directions(xp: Any, X: Array) -> Array:
     some = nonzero_rows(X)
     if some.all():
         return X
+    if not some.any():
+        raise InputError(f"all {len(some)} rows of X are zero: they have no direction")
     tell(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are left out")
     return take(xp, X, np.flatnonzero(some))
 

@@ -138,27 +138,32 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
     if tuple(S.shape) != (d, d):
         raise InputError(f"shrinkage has shape {tuple(S.shape)}: X has {d} columns, need ({d}, {d})")
     S = xp.astype(S if S_xp is xp else like(xp, X, host(S)), precision(xp, X), copy=False)
-    X, S = _scaled_together(xp, X, S)
-    sums = _centred_sums(xp, X, wide=False)
-    wide = accumulator(xp, X)
-    inner = zeros(xp, X, ())
-    for part in tiles(X):
-        y = xp.astype(X[part, :], precision(xp, X)) - sums.pivot
-        y = y - xp.astype(sums.drift, y.dtype)
-        inner = inner + xp.sum((y @ S) * y, dtype=wide)
-    shrinkage_trace = xp.sum(xp.linalg.diagonal(S), dtype=wide)
-    shrinkage_squared = xp.sum(S * S, dtype=wide)
-    traces = formulas.shrunk_traces(
-        zeta,
-        sums.trace / (n - 1),
-        sums.trace_squared / (n - 1) ** 2,
-        shrinkage_trace,
-        shrinkage_squared,
-        inner / (n - 1),
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        traces = _shrunk_traces(xp, X, S, zeta)
+    if not is_traced(X) and not 1e-12 < number(traces.squared_trace) < 1e12:  # squares of it may have left the range
+        traces = _shrunk_traces(xp, *_scaled_together(xp, X, S), zeta)
     if not is_traced(X) and not number(traces.squared_trace) > 0:
         raise InputError(f"neither the {n} rows of X nor shrinkage have any variance at zeta={zeta}")
     return result(xp, X, formulas.isoscore(traces, d))
+
+
+def _shrunk_traces(xp: Any, X: Array, S: Array, zeta: float) -> formulas.Traces:
+    """The traces of (1−ζ)Σ_X + ζΣ_S, without forming it."""
+    n = X.shape[0]
+    wide = accumulator(xp, X)
+    sums = _centred_sums(xp, X, wide=False)
+    if sums.rows is not None:
+        inner = xp.sum((sums.rows @ S) * sums.rows, dtype=wide)
+    else:
+        inner = xp.sum(sums.matrix * xp.astype(S, wide))
+    return formulas.shrunk_traces(
+        zeta,
+        sums.trace / (n - 1),
+        sums.trace_squared / (n - 1) ** 2,
+        xp.sum(xp.linalg.diagonal(S), dtype=wide),
+        xp.astype(xp.linalg.vector_norm(S), wide) ** 2,
+        inner / (n - 1),
+    )
 
 
 def participation_ratio(X: Any) -> Array:
@@ -271,6 +276,7 @@ class _CentredSums(NamedTuple):
     trace_squared: Array
     quartic: Array | None
     matrix: Array  # W, or the Gram matrix YYᵀ where that is smaller: they share trace and square
+    rows: Array | None = None  # Y itself, where the Gram matrix was taken
 
 
 def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CentredSums]:
@@ -322,7 +328,7 @@ def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:
         y = y - drift
         matrix = xp.astype(y @ y.T, sums, copy=False)
         r = xp.linalg.diagonal(matrix)
-        return _CentredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix)
+        return _CentredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
 
     pivot = _pivot(xp, X, dtype)
     matrix = zeros(xp, X, (d, d))

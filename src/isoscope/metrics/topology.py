@@ -55,8 +55,11 @@ def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
         return result(xp, X, like(xp, X, lengths[order], accumulator(xp, X)))
     P = xp.astype(X, precision(xp, X), copy=False)
     unit = tamed(values)[1]
-    step = (take(xp, P, edges[order, 0]) - take(xp, P, edges[order, 1])) * (1 / unit)
-    return result(xp, X, safe_sqrt(xp, xp.sum(step * step, axis=1, dtype=accumulator(xp, X))) * unit)
+    step = take(xp, P, edges[order, 0]) - take(xp, P, edges[order, 1])
+    step = step if unit == 1 else step * (1 / unit)
+    squared = xp.sum(step * step, axis=1, dtype=accumulator(xp, X))
+    root = xp.sqrt(squared) if lengths.min() > 0 else safe_sqrt(xp, squared)
+    return result(xp, X, root if unit == 1 else root * unit)
 
 
 def persistent_entropy(bars: Any) -> Array:
@@ -80,12 +83,16 @@ def persistent_entropy(bars: Any) -> Array:
     Atienza et al., Persistent entropy for separating topological features from noise, 2019.
     """
     xp, bars, values = _bars(bars)
-    longest = values.max(initial=0)
-    lengths = xp.astype(bars, accumulator(xp, bars), copy=False) / (float(longest) or 1.0)
-    total = xp.sum(lengths)
-    p = lengths / xp.where(total > 0, total, xp.ones_like(total))
-    some = p > 0
-    return result(xp, bars, 0 - xp.sum(p * xp.log(xp.where(some, p, xp.ones_like(p)))))
+    positive = values > 0
+    if not positive.any():
+        return result(xp, bars, xp.sum(bars))  # 0, with the gradient of a sum of nothing
+    if not positive.all():
+        bars = take(xp, bars, np.flatnonzero(positive))
+    longest = float(values.max())
+    lengths = xp.astype(bars, accumulator(xp, bars), copy=False)
+    lengths = lengths if 1e-100 < longest < 1e100 else lengths / longest
+    p = lengths / xp.sum(lengths)
+    return result(xp, bars, 0 - xp.sum(p * xp.log(p)))
 
 
 def select_bars(bars: Any, *, rule: str = "reference") -> Array:

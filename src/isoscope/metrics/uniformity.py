@@ -117,4 +117,4 @@ def _sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
     zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detached(X)), axis=1) == 0))
     if zero:
         raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction, drop them")
-    return unit_rows(xp, xp.astype(X, dtype))
+    return unit_rows(xp, X, dtype)
