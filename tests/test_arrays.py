@@ -359,17 +359,8 @@ def test_labels_that_do_not_fit_are_refused_in_words(labels, words):
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        pytest.param([1, "1"]),
-        pytest.param([1, 2**63 + 5]),
-        pytest.param(
-            np.array([b"\xff", b"a"]),
-        ),
-        pytest.param(
-            np.array(["2020-01-01", "NaT"], "M8[D]"),
-        ),
-    ],
-    ids=["a number and a word", "beyond int64", "bytes", "no date"],
+    [[1, "1"], [1, 2**63 + 5], np.array(["2020-01-01", "NaT"], "M8[D]")],
+    ids=["a number and a word", "beyond int64", "no date"],
 )
 def test_what_no_label_can_be_made_of_is_refused(labels):
     with pytest.raises(InputError, match="labels"):

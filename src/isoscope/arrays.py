@@ -345,10 +345,9 @@ def _plain_labels(labels: Any, name: str) -> np.ndarray:
             raise InputError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
         return values.astype(np.int64)
     if values.dtype.kind == "f":
-        values = values.astype(np.float64)
-        if np.abs(values[np.isfinite(values)]).max(initial=0) >= 2**53:
-            raise InputError(f"{name} has numbers of 2**53 and more, which float64 runs together: make them strings")
-        return values
+        if isinstance(labels, list | tuple) and any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
+            raise InputError(f"{name} has whole numbers of 2**63 and more: need smaller ones, or strings")
+        return values.astype(np.float64)
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "backslashreplace")
     if values.dtype.kind in "Mm" and np.isnat(values).any():

@@ -309,7 +309,8 @@ def read_rows(  # type: ignore[no-untyped-def]
             scale = _safe_scale(X[i])
             size = 0.0
             for p in range(d):
-                size += (X[i, p] * scale) ** 2
+                scaled = np.float64(X[i, p]) / (1 / scale)  # a division, for the same reason as below
+                size += scaled * scaled
         norm = np.sqrt(size)
         norms[i] = norm / scale
         if np.isnan(scale):
@@ -324,7 +325,9 @@ def read_rows(  # type: ignore[no-untyped-def]
             square += y * y
         factor = 1 / norm if norm > 0 else 0.0
         for p in range(d):
-            u = _in_turn(np.float64(X[i, p]), scale, factor)
+            u = np.float64(X[i, p]) * factor
+            if scale != 1:
+                u = np.float64(X[i, p]) * scale / norm  # a division cannot be reordered: scale·factor may overflow
             unit_sum[p] += u
             unit_squares[p] += u * u
             total[p] += centred[i, p]
@@ -340,12 +343,6 @@ def read_rows(  # type: ignore[no-untyped-def]
             code += word ^ (word >> np.uint64(29))
         hashes[i] = _mix(code)
     return quartic
-
-
-@njit(cache=True, nogil=True)
-def _in_turn(x, scale, factor):  # type: ignore[no-untyped-def]
-    """x·scale, then ·factor: the product of the two alone may overflow, and loose arithmetic would take it."""
-    return (x * scale) * factor
 
 
 @njit(cache=True, nogil=True)

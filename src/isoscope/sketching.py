@@ -300,6 +300,7 @@ class Sketch:
     def silhouette_objective(self) -> float:
         """See `isoscope.silhouette_objective`."""
         t = self._types()
+        self._need(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
     def classifier_objective(self, class_vectors: Any) -> float:
@@ -313,6 +314,7 @@ class Sketch:
     def triplet_objective(self) -> float:
         """See `isoscope.triplet_objective`, of squared distances."""
         t = self._types()
+        self._need(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
 
     def _need(self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False) -> None:
@@ -332,7 +334,6 @@ class Sketch:
         return f"rows reach {self.greatest_norm:.3g} in length: their {what} leave float64's range, scale them"
 
     def _types(self) -> TypeSums:
-        self._need(1)
         if self.types is None:
             raise InputError("the sketch was made without types: give each row's type to Sketch.of or sketch")
         return self.types

@@ -57,11 +57,13 @@ class TypeSums:
         a, b = self._spread(names), other._spread(names)
         counts = a.counts + b.counts
         gap = np.where(((a.counts > 0) & (b.counts > 0))[:, None], b.means - a.means, 0)
+        with np.errstate(over="ignore"):
+            between = (gap * gap).sum(axis=1)
         return TypeSums(
             names=names,
             counts=counts,
             means=(a.counts[:, None] * a.means + b.counts[:, None] * b.means) / counts[:, None],
-            within=a.within + b.within + (a.counts * b.counts / counts) * (gap * gap).sum(axis=1),
+            within=a.within + b.within + (a.counts * b.counts / counts) * between,
             unit_sums=a.unit_sums + b.unit_sums,
             unit_squares=a.unit_squares + b.unit_squares,
         )
