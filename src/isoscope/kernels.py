@@ -289,32 +289,24 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_loose)
-def read_rows(  # type: ignore[no-untyped-def]
-    X, pivot, keys, centred, norms, hashes, total, cubic, unit_sum, unit_squares
-):
-    """One look at each row of a tile: what a sketch keeps of it, but for the product of the centred rows.
+def read_rows(X, pivot, keys, centred, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+    """One look at each row of a tile: fill y = x − pivot, ‖x‖, ‖y‖² and a hash of the values as float64.
 
-    Fills the rows less the pivot, ‖x‖ (NaN for a row that is not finite, which adds nothing to anything) and a hash of
-    the row's values as float64, with random `keys`; adds to Σy, Σ‖y‖²y, Σu and Σu²; gives Σ‖y‖⁴.
+    A row that is not finite has the norm NaN and y = 0. A row whose squares are near the ends of float64's range has
+    its unit vector added to Σu and Σu² here; `add_columns` adds the others.
     """
     n, d = X.shape
-    quartic = 0.0
     for i in range(n):
         size = 0.0
         for p in range(d):
             value = np.float64(X[i, p])
             size += value * value
-        scale = 1.0
-        if not 1e-280 < size < 1e280:  # zero, not finite, or squares near the ends of float64's range
-            scale = _safe_scale(X[i])
-            size = 0.0
-            for p in range(d):
-                scaled = np.float64(X[i, p]) / (1 / scale)  # a division, for the same reason as below
-                size += scaled * scaled
-        norm = np.sqrt(size)
-        norms[i] = norm / scale
-        if np.isnan(scale):
-            hashes[i] = 0
+        norms[i] = np.sqrt(size)
+        if not 1e-280 < size < 1e280:
+            norms[i] = _extreme_row(X[i], unit_sum, unit_squares)
+        squares[i] = 0.0
+        hashes[i] = 0
+        if np.isnan(norms[i]):
             for p in range(d):
                 centred[i, p] = 0.0
             continue
@@ -323,16 +315,7 @@ def read_rows(  # type: ignore[no-untyped-def]
             y = np.float64(X[i, p]) - pivot[p]
             centred[i, p] = y
             square += y * y
-        factor = 1 / norm if norm > 0 else 0.0
-        for p in range(d):
-            u = np.float64(X[i, p]) * factor
-            if scale != 1:
-                u = np.float64(X[i, p]) * scale / norm  # a division cannot be reordered: scale·factor may overflow
-            unit_sum[p] += u
-            unit_squares[p] += u * u
-            total[p] += centred[i, p]
-            cubic[p] += square * centred[i, p]
-        quartic += square * square
+        squares[i] = square
         code = np.uint64(0)
         for p in range(d):
             word = np.float64(np.float64(X[i, p]) + 0.0).view(np.uint64)  # + 0.0: −0 and 0 are one value
@@ -342,7 +325,51 @@ def read_rows(  # type: ignore[no-untyped-def]
             word *= np.uint64(0x9E3779B97F4A7C15)
             code += word ^ (word >> np.uint64(29))
         hashes[i] = _mix(code)
-    return quartic
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
+def add_columns(X, centred, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+    """Add a tile's rows to Σy, Σ‖y‖²y, Σu and Σu²: four rows at a time, so that the sums are touched less often."""
+    n, d = X.shape
+    factors = np.empty(n)
+    for i in range(n):
+        factors[i] = 1 / norms[i] if 1e-140 < norms[i] < 1e140 else 0.0
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        f0, f1, f2, f3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
+        r0, r1, r2, r3 = squares[i], squares[i + 1], squares[i + 2], squares[i + 3]
+        for p in range(d):
+            y0, y1, y2, y3 = centred[i, p], centred[i + 1, p], centred[i + 2, p], centred[i + 3, p]
+            total[p] += (y0 + y1) + (y2 + y3)
+            cubic[p] += (r0 * y0 + r1 * y1) + (r2 * y2 + r3 * y3)
+        for p in range(d):
+            u0, u1 = np.float64(X[i, p]) * f0, np.float64(X[i + 1, p]) * f1
+            u2, u3 = np.float64(X[i + 2, p]) * f2, np.float64(X[i + 3, p]) * f3
+            unit_sum[p] += (u0 + u1) + (u2 + u3)
+            unit_squares[p] += (u0 * u0 + u1 * u1) + (u2 * u2 + u3 * u3)
+    for i in range(whole, n):
+        for p in range(d):
+            u = np.float64(X[i, p]) * factors[i]
+            total[p] += centred[i, p]
+            cubic[p] += squares[i] * centred[i, p]
+            unit_sum[p] += u
+            unit_squares[p] += u * u
+
+
+@njit(cache=True, nogil=True)
+def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+    """The norm of a row whose squares leave float64's range, its unit vector added; NaN if a value is not finite."""
+    scale = _safe_scale(x)
+    size = 0.0
+    for p in range(x.shape[0]):
+        size += (x[p] * scale) ** 2
+    norm = np.sqrt(size)
+    if norm > 0 and not 1e-140 < norm / scale < 1e140:
+        for p in range(x.shape[0]):
+            u = x[p] * scale / norm
+            unit_sum[p] += u
+            unit_squares[p] += u * u
+    return norm / scale
 
 
 @njit(cache=True, nogil=True)

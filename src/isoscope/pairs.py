@@ -7,18 +7,14 @@ Everything here works on host arrays and gives back host arrays: indices, or sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
-from itertools import islice
+from collections.abc import Iterator
 from threading import Lock
-from typing import Any, TypeVar
 
 import numpy as np
 
 from isoscope.arrays import blocks
 from isoscope.errors import InputError
+from isoscope.threads import in_threads, run_all, threads
 
 MAX_MEMORY = 256 * 2**20
 """Bytes that the tiles in flight may take, unless the caller says otherwise."""
@@ -26,9 +22,6 @@ MAX_MEMORY = 256 * 2**20
 _BLOCK = 512  # rows of a block: its tile of products stays in a core's own cache
 _SMALLEST_BLOCK = 32
 _SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
@@ -105,15 +98,15 @@ def nearest(
             keep_nearest(cloud.squared(own, b), own, b.start, distances[part], indices[part])
 
     if rows is None:
-        _drain(in_threads(offer_both, cloud.upper(), len(cloud.slices)))
+        run_all(in_threads(offer_both, cloud.upper(), len(cloud.slices)))
     else:
         parts = list(blocks(len(asked), cloud.slices[0].stop))
-        _drain(in_threads(offer_all, parts, len(parts)))
+        run_all(in_threads(offer_all, parts, len(parts)))
 
     def finish(part: slice) -> None:
         sort_neighbors(cloud.X, cloud.X[asked[part]], distances[part], indices[part])
 
-    _drain(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
+    run_all(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
     return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
 
 
@@ -215,67 +208,3 @@ def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:
     """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
     exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1
     return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)
-
-
-def _drain(results: Iterable[Any]) -> None:
-    for _ in results:
-        pass
-
-
-@cache
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
-
-
-class _Limit:
-    """How many callers hold BLAS to one thread now, and how many threads it has when none does."""
-
-    lock = Lock()
-    holders = 0
-    threads = 1
-    release: Any = None
-
-
-def threads() -> int:
-    """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
-    with _Limit.lock:
-        return _Limit.threads if _Limit.holders else _blas_threads()
-
-
-def _blas_threads() -> int:
-    return max((int(library.num_threads) for library in _blas().lib_controllers), default=1)
-
-
-@contextmanager
-def single_blas() -> Iterator[None]:
-    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go."""
-    with _Limit.lock:
-        if not _Limit.holders:
-            _Limit.threads = _blas_threads()
-            _Limit.release = _blas().limit(limits=1)
-        _Limit.holders += 1
-    try:
-        yield
-    finally:
-        with _Limit.lock:
-            _Limit.holders -= 1
-            if not _Limit.holders:
-                _Limit.release.restore_original_limits()
-
-
-def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:
-    """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
-    workers = threads()
-    if workers == 1 or expected < 2:
-        yield from map(work, items)
-        return
-    items = iter(items)
-    with single_blas(), ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(work, item) for item in islice(items, 2 * workers)]
-        while waiting:
-            done = waiting.pop(0).result()
-            for item in islice(items, 1):
-                waiting.append(pool.submit(work, item))
-            yield done

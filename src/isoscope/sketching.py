@@ -10,21 +10,18 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isoscope import formulas
+from isoscope import formulas, sketch_files
 from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, tell_orientation, whole
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
-from isoscope.files import replacing
 from isoscope.formulas import Moments
-from isoscope.pairs import in_threads
+from isoscope.threads import in_threads
 from isoscope.type_sums import TypeSums
 
-_FORMAT, _VERSION = "isoscope.sketch", 1
 _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is added to the rest
 _ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
 
@@ -342,35 +339,12 @@ class Sketch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch to a safetensors file; an interrupted write leaves the old file."""
-        from safetensors.numpy import save_file
-
-        about = json.dumps({"version": _VERSION, "numbers": self._numbers()})
-        with replacing(path) as temporary:
-            save_file({k: np.ascontiguousarray(v) for k, v in self._tensors().items()}, temporary, {_FORMAT: about})
+        sketch_files.write(path, self._tensors(), self._numbers())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
         """Read what `save` wrote."""
-        from safetensors import SafetensorError, safe_open
-
-        if Path(path).is_dir():
-            raise InputError(f"{path} is a folder: need a file that Sketch.save wrote")
-        try:
-            with safe_open(path, framework="np") as file:
-                metadata = file.metadata() or {}
-                if _FORMAT not in metadata:
-                    raise InputError(f"{path} is a safetensors file, but not of a sketch")
-                about = json.loads(metadata[_FORMAT])
-                if about["version"] > _VERSION:
-                    raise InputError(
-                        f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
-                    )
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            return cls._from(tensors, about["numbers"])
-        except InputError:
-            raise
-        except (SafetensorError, LookupError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error
+        return sketch_files.read(path, cls._from)
 
     @classmethod
     def _from(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
@@ -411,7 +385,7 @@ class Sketch:
 
 def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     """Look once at each row, a tile at a time; `first` is the chunk's first row in the whole, for the error message."""
-    from isoscope.kernels import read_rows
+    from isoscope.kernels import add_columns, read_rows
 
     _, chunk = array_of(chunk, "chunk")
     if chunk.ndim != 2 or chunk.shape[1] < 1:
@@ -420,17 +394,19 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     n, d = X.shape
     found = None if types is None else groups(types, n, name="types", min_groups=0)
     pivot = _pivot(X)
-    moment, total, cubic, quartic = np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0
+    moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
-    norms, hashes = np.empty(n), np.empty(n, np.uint64)
+    norms, squares, hashes = np.empty(n), np.empty(n), np.empty(n, np.uint64)
     keys = np.random.default_rng(0x150C09E).integers(0, 2**64, d, np.uint64) | np.uint64(1)
     buffer = np.empty((min(n, _tile_rows(d)), d))
     for part in blocks(n, _tile_rows(d)):
         rows = np.ascontiguousarray(X[part])
         centred = buffer[: len(rows)]
-        quartic += read_rows(
-            rows, pivot, keys, centred, norms[part], hashes[part], total, cubic, unit_sum, unit_squares
-        )
+        read_rows(rows, pivot, keys, centred, norms[part], squares[part], hashes[part], unit_sum, unit_squares)
+        seen = ~np.isnan(norms[part])
+        if not seen.all():
+            rows, centred, part = rows[seen], centred[seen], np.flatnonzero(seen) + part.start
+        add_columns(rows, centred, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
         with np.errstate(over="ignore", invalid="ignore"):
             moment += centred.T @ centred
     finite = ~np.isnan(norms)
@@ -446,7 +422,7 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     greatest = float(norms.max())
     mean = total / m
     with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are said where they are asked for
-        sums = Moments(total, moment, cubic, np.float64(quartic)).moved(np, m, -mean)
+        sums = Moments(total, moment, cubic, np.sum(squares * squares)).moved(np, m, -mean)
     return Sketch(
         n=m,
         mean=pivot + mean,

@@ -24,7 +24,8 @@ from isoscope.arrays import (
     unit_rows,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, in_threads, tile_rows
+from isoscope.pairs import MAX_MEMORY, tile_rows
+from isoscope.threads import in_threads
 
 
 def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:

@@ -1,0 +1,50 @@
+"""How a sketch is kept in a file: safetensors, with its numbers as JSON in the header; never pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.files import replacing
+
+_FORMAT, _VERSION = "isoscope.sketch", 1
+T = TypeVar("T")
+
+
+def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
+    """Put tensors and numbers into a file, whole or not at all."""
+    from safetensors.numpy import save_file
+
+    about = json.dumps({"version": _VERSION, "numbers": numbers})
+    with replacing(path) as temporary:
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
+
+
+def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], dict[str, Any]], T]) -> T:
+    """What `build` makes of a file's tensors and numbers; an `InputError` that names the file if it cannot."""
+    from safetensors import SafetensorError, safe_open
+
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a folder: need a file that Sketch.save wrote")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if _FORMAT not in metadata:
+                raise InputError(f"{path} is a safetensors file, but not of a sketch")
+            about = json.loads(metadata[_FORMAT])
+            if about["version"] > _VERSION:
+                raise InputError(
+                    f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return build(tensors, about["numbers"])
+    except InputError:
+        raise
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error

@@ -1,0 +1,83 @@
+"""Work on tiles by a pool of ordinary threads, each with BLAS on one thread of its own.
+
+BLAS calls and our kernels release the GIL, so this uses all cores without a barrier after each product, and without a
+threading layer of numba's, some of which end the process when two threads or a fork meet them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from threading import Lock
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _Limit:
+    """How many callers hold BLAS to one thread now, and how many threads it has when none does."""
+
+    lock = Lock()
+    holders = 0
+    threads = 1
+    release: Any = None
+
+
+def threads() -> int:
+    """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
+    with _Limit.lock:
+        return _Limit.threads if _Limit.holders else _blas_threads()
+
+
+def _blas_threads() -> int:
+    return max((int(library.num_threads) for library in _blas().lib_controllers), default=1)
+
+
+@contextmanager
+def single_blas() -> Iterator[None]:
+    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go."""
+    with _Limit.lock:
+        if not _Limit.holders:
+            _Limit.threads = _blas_threads()
+            _Limit.release = _blas().limit(limits=1)
+        _Limit.holders += 1
+    try:
+        yield
+    finally:
+        with _Limit.lock:
+            _Limit.holders -= 1
+            if not _Limit.holders:
+                _Limit.release.restore_original_limits()
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:
+    """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
+    workers = threads()
+    if workers == 1 or expected < 2:
+        yield from map(work, items)
+        return
+    items = iter(items)
+    with single_blas(), ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, item) for item in islice(items, 2 * workers)]
+        while waiting:
+            done = waiting.pop(0).result()
+            for item in islice(items, 1):
+                waiting.append(pool.submit(work, item))
+            yield done
+
+
+def run_all(results: Iterable[Any]) -> None:
+    """Have work done whose results are kept elsewhere."""
+    for _ in results:
+        pass
