@@ -129,7 +129,7 @@ def sort_neighbors(points, queries, distances, indices):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def tree_of_block(squared, tails, heads, weights):  # type: ignore[no-untyped-def]
+def tree_of_block(squared, edges, weights):  # type: ignore[no-untyped-def]
     """The minimum spanning tree of a complete graph, by Prim's algorithm."""
     n = squared.shape[0]
     parent = np.zeros(n, np.int64)
@@ -144,7 +144,7 @@ def tree_of_block(squared, tails, heads, weights):  # type: ignore[no-untyped-de
         for j in range(n):
             if not inside[j] and (best < 0 or key[j] < least):
                 best, least = j, key[j]
-        tails[step], heads[step], weights[step] = parent[best], best, least
+        edges[step, 0], edges[step, 1], weights[step] = parent[best], best, least
         inside[best] = True
         row = squared[best]
         for j in range(n):

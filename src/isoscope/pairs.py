@@ -40,10 +40,12 @@ class _Blocks:
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = tamed(X)
         self.X = np.ascontiguousarray(X)
+        self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
+        if len(X) <= _SMALL:
+            return
         self.centred = self.X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
         self.norms = np.einsum("ij,ij->i", self.centred, self.centred)
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
-        self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
 
     def squared(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
         """The squared distances between the rows a and the rows b."""
@@ -118,14 +120,14 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
     """
     from isoscope.kernels import tree_of_block, tree_of_blocks
 
-    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
-
     def block_tree(part: slice) -> tuple[np.ndarray, np.ndarray]:
         n = part.stop - part.start
-        tails, heads, weights = np.empty(n - 1, np.int64), np.empty(n - 1, np.int64), np.empty(n - 1, X.dtype)
+        edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         if n > 1:
-            tree_of_block(cloud.squared(part, part), tails, heads, weights)
-        return np.stack([tails, heads], axis=1), weights
+            tree_of_block(cloud.squared(part, part), edges, weights)
+        return edges, weights
+
+    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
 
     trees = list(in_threads(block_tree, cloud.slices, len(cloud.slices)))
     if len(trees) == 1:

@@ -161,7 +161,7 @@ def _shrunk_traces(xp: Any, X: Array, S: Array, zeta: float) -> formulas.Traces:
         sums.trace / (n - 1),
         sums.trace_squared / (n - 1) ** 2,
         xp.sum(xp.linalg.diagonal(S), dtype=wide),
-        xp.astype(xp.linalg.vector_norm(S), wide) ** 2,
+        xp.sum(xp.linalg.vector_norm(S, axis=1) ** 2, dtype=wide),
         inner / (n - 1),
     )
 
