@@ -116,16 +116,11 @@ def keep_nearest(squared, own, first_column, distances, indices):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def sort_neighbors(points, queries, distances, indices):  # type: ignore[no-untyped-def]
-    """Give each heap its distances by difference, nearest first."""
-    k = distances.shape[1]
-    for i in range(queries.shape[0]):
-        for j in range(k):
-            distances[i, j] = squared_distance(queries[i], points[indices[i, j]])
-        order = np.argsort(indices[i])  # a stable sort then leaves the smaller index first
-        order = order[np.argsort(distances[i][order], kind="mergesort")]
-        distances[i] = distances[i][order]
-        indices[i] = indices[i][order]
+def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-def]
+    """The squared distance of each of the given rows to each of its neighbours, by difference."""
+    for i in range(rows.shape[0]):
+        for j in range(indices.shape[1]):
+            distances[i, j] = squared_distance(X[rows[i]], X[indices[i, j]])
 
 
 @njit(cache=True, nogil=True)
@@ -239,10 +234,10 @@ def tree_of_edges(edges, order, n, kept):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def pair_distances(X, tails, heads, out):  # type: ignore[no-untyped-def]
-    """The squared distance of each pair, by difference."""
-    for e in range(tails.shape[0]):
-        out[e] = squared_distance(X[tails[e]], X[heads[e]])
+def pair_distances(X, edges, out):  # type: ignore[no-untyped-def]
+    """The squared length of each edge, by difference."""
+    for e in range(edges.shape[0]):
+        out[e] = squared_distance(X[edges[e, 0]], X[edges[e, 1]])
 
 
 @njit(cache=True, nogil=True)

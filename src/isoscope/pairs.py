@@ -75,7 +75,7 @@ def nearest(
     Of equal distances the smaller index comes first, so that the answer does not depend on the order in which tiles are
     done. Which of several at the k-th distance are taken is up to rounding.
     """
-    from isoscope.kernels import keep_nearest, sort_neighbors
+    from isoscope.kernels import keep_nearest, neighbor_distances
 
     cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
     asked = np.arange(len(X)) if rows is None else rows
@@ -106,14 +106,17 @@ def nearest(
         run_all(in_threads(offer_all, parts, len(parts)))
 
     def finish(part: slice) -> None:
-        sort_neighbors(cloud.X, cloud.X[asked[part]], distances[part], indices[part])
+        neighbor_distances(cloud.X, asked[part], distances[part], indices[part])
+        order = np.lexsort((indices[part], distances[part]))
+        distances[part] = np.take_along_axis(distances[part], order, axis=1)
+        indices[part] = np.take_along_axis(indices[part], order, axis=1)
 
     run_all(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
     return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
 
 
-def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
-    """The edges (n−1, 2) of the minimum spanning tree of the complete graph of distances.
+def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:
+    """The edges (n−1, 2) of the minimum spanning tree of all distances, and their lengths, longest first.
 
     The tree of all points lies within the trees of all pairs of blocks: one pass over the tiles finds those, and
     Kruskal's algorithm the tree among their edges.
@@ -131,7 +134,7 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
 
     trees = list(in_threads(block_tree, cloud.slices, len(cloud.slices)))
     if len(trees) == 1:
-        return trees[0][0]
+        return _measured(cloud, trees[0][0])
 
     def joint_tree(pair: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         i, j = pair
@@ -154,7 +157,17 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
         if held > 8 * len(X):  # keep only what is still in some tree
             kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
             pool, pool_weights, held = [kept], [kept_weights], len(kept)
-    return _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0]
+    return _measured(cloud, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
+
+
+def _measured(cloud: _Blocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and their lengths by difference, in float64, longest first."""
+    from isoscope.kernels import pair_distances
+
+    squared = np.empty(len(edges))
+    pair_distances(cloud.X, edges, squared)
+    order = np.argsort(-squared, kind="stable")
+    return edges[order], np.sqrt(squared[order]) * cloud.unit
 
 
 def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,16 +207,6 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
     back = np.empty_like(total)
     back[order] = total * cloud.unit
     return back
-
-
-def pair_lengths(X: np.ndarray, tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """The distance of each pair of rows, by difference, in float64."""
-    from isoscope.kernels import pair_distances
-
-    X, unit = tamed(X)
-    squared = np.empty(len(tails))
-    pair_distances(np.ascontiguousarray(X), tails, heads, squared)
-    return np.sqrt(squared) * unit
 
 
 def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:

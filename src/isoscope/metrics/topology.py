@@ -20,7 +20,7 @@ from isoscope.arrays import (
     take,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, pair_lengths, spanning_tree, tamed
+from isoscope.pairs import MAX_MEMORY, spanning_tree, tamed
 
 
 def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
@@ -48,14 +48,12 @@ def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
     """
     xp, X = points(X, min_dims=1)
     values = host(X)
-    edges = spanning_tree(values, max_memory=max_memory)
-    lengths = pair_lengths(values, edges[:, 0], edges[:, 1])
-    order = np.argsort(-lengths, kind="stable")
+    edges, lengths = spanning_tree(values, max_memory=max_memory)
     if not carries_gradient(X):
-        return result(xp, X, like(xp, X, lengths[order], accumulator(xp, X)))
+        return result(xp, X, like(xp, X, lengths, accumulator(xp, X)))
     P = xp.astype(X, precision(xp, X), copy=False)
     unit = tamed(values)[1]
-    step = take(xp, P, edges[order, 0]) - take(xp, P, edges[order, 1])
+    step = take(xp, P, edges[:, 0]) - take(xp, P, edges[:, 1])
     step = step if unit == 1 else step * (1 / unit)
     squared = xp.sum(step * step, axis=1, dtype=accumulator(xp, X))
     root = xp.sqrt(squared) if lengths.min() > 0 else safe_sqrt(xp, squared)
