@@ -1,6 +1,6 @@
 """A first look: four generated clouds, what isoscope reads from them, and what the numbers mean.
 
-    make demo            or            python examples/first_look.py
+make demo            or            python examples/first_look.py
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ def clouds(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
     power = noise * (np.arange(1, d + 1) ** -0.6).astype(np.float32)
     centres = 30 * rng.standard_normal((4, d), dtype=np.float32) / np.sqrt(d)
     clusters = noise * 0.6 + centres[np.arange(n) % 4]
-    return {"a ball": noise, "rogue dimensions": rogue, "a fading spectrum": power, "four clusters": clusters}
+    return {"ball": noise, "rogue dimensions": rogue, "fading spectrum": power, "four clusters": clusters}
 
 
 def measure(X: np.ndarray) -> dict[str, str]:
     """The measurements that need no labels, as text."""
     score = isoscope.isoscore(X, unbiased=True, return_interval=True)
-    bars = isoscope.h0_barcode(X)
+    bars = isoscope.select_bars(isoscope.h0_barcode(X))
     choice = isoscope.choose_clusters(X, range(2, 7))
     contribution = isoscope.cosine_contribution(X)
     raw, centred = isoscope.anisotropy(X, 1)[0], isoscope.anisotropy(X, 1, center=True)[0]
     return {
-        "IsoScore (unbiased)": f"{score.value:.3f} [{score.low:.3f}, {score.high:.3f}]",
+        "IsoScore (unbiased)": f"{score.value:.3f} ± {score.high - score.value:.3f}",
         "IsoScore (as published)": f"{isoscope.isoscore(X):.3f}",
         "mean cosine": f"{isoscope.mean_cosine(X):+.3f}",
-        "largest dimension's part": f"{contribution.max():+.3f} (dimension {contribution.argmax()})",
+        "most by one dimension": f"{contribution.max():+.3f} (no. {contribution.argmax()})",
         "anisotropy_1 raw / centred": f"{raw:.3f} / {centred:.3f}",
         "effective rank": f"{isoscope.effective_rank(X):.0f} of {X.shape[1]}",
         "partition isotropy": f"{isoscope.partition_isotropy(X / np.linalg.norm(X, axis=1).mean()):.3f}",
         "local dimension (LID)": f"{isoscope.lid(X):.1f}",
         "dimension (TwoNN)": f"{isoscope.two_nn(X):.1f}",
         "hubness (skewness)": f"{isoscope.hubness(X).skewness:.1f}",
-        "clusters": f"{choice.n_clusters} (silhouette {max(choice.silhouettes.values()):.2f})",
-        "persistent entropy": f"{isoscope.persistent_entropy(bars):.2f}",
+        "clusters (silhouette)": f"{choice.n_clusters} (best {max(choice.silhouettes.values()):.2f})",
+        "bars that stand out": f"{len(bars)} of {len(X) - 1}",
         "uniformity": f"{isoscope.uniformity(X):.2f}",
     }
 
