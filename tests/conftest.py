@@ -135,3 +135,14 @@ def vectors() -> Any:
 def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
     """A random rotation."""
     return np.linalg.qr(rng.standard_normal((d, d)))[0]
+
+
+def assert_any_memory_will_do(metric: Any, X: np.ndarray, **near: float) -> None:
+    """The same value from read-only, Fortran-ordered, strided and reversed memory; and X is left alone."""
+    expected, kept = metric(X), X.copy()
+    X.flags.writeable = False
+    spread = np.zeros((2 * X.shape[0], 3 * X.shape[1]))
+    spread[::2, ::3] = X
+    for same in (X, np.asfortranarray(X), spread[::2, ::3], X[::-1].copy()[::-1]):
+        assert metric(same) == pytest.approx(expected, **near)
+    assert np.array_equal(X, kept)

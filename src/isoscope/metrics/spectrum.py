@@ -94,10 +94,8 @@ def isoscore(
         return value
     left = _leave_one_out(xp, X, sums)
     rounding = 64 * n * float(xp.finfo(left.trace.dtype).eps)
-    if number(xp.min(left.trace)) <= rounding * number(
-        sums.trace
-    ):  # without one row there is no variance: anything goes
-        low, high = -math.inf, math.inf
+    if number(xp.min(left.trace)) <= rounding * number(sums.trace):
+        low, high = -math.inf, math.inf  # one row makes all the variance: nothing can be said
     else:
         scores = score(n - 1, *left)
         spread = number(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
