@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
 from isoscope import InputError, Sketch
+from isoscope.sketch_files import _checksum
 
 
 @pytest.fixture(params=["plain", "numbers", "words", "above the capacity", "with dropped rows", "empty"])
@@ -43,6 +44,9 @@ def contents(path):
 
 
 def write(path, tensors, about):
+    """As isoscope would write it, checksum included: what is wrong must be found by what it says."""
+    if isinstance(about, dict) and "numbers" in about:
+        about = about | {"checksum": _checksum(tensors, about["numbers"])}
     save_file(tensors, path, {"isoscope.sketch": about if isinstance(about, str) else json.dumps(about)})
 
 
@@ -166,6 +170,15 @@ def test_what_does_not_fit_together_is_refused_by_name(more, changed, saved):
 
 
 # interruptions and traps
+
+
+def test_a_flipped_bit_is_found(saved):
+    whole = saved.read_bytes()
+    tensors = 8 + int.from_bytes(whole[:8], "little")  # where the header ends
+    for at in range(tensors, len(whole), 97):
+        saved.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(InputError, match="checksum differs"):
+            Sketch.load(saved)
 
 
 @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt])

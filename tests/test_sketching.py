@@ -563,7 +563,7 @@ def test_what_cannot_be_summed_up_is_refused_in_words(case, nonfinite, rng):
 
 def test_types_that_do_not_fit_are_refused(rng):
     X = rng.standard_normal((6, 2))
-    with pytest.raises(InputError, match="types has 5 entries, source has 6 rows"):
+    with pytest.raises(InputError, match="types has 5 entries, X has 6 rows"):
         sketch(X, types=[0] * 5)
     with pytest.raises(InputError, match=r"give pairs \(chunk, its types\)"):
         sketch(iter([X]), types=[0] * 6)

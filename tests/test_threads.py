@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from isoscope.threads import in_threads, single_blas, threads
 
@@ -43,3 +45,25 @@ def test_blas_gets_its_threads_back_from_two_callers_at_once():
         first.__exit__(None, None, None)
         second.__exit__(None, None, None)
         assert threads() == 3
+
+
+def test_the_last_of_two_threads_gives_blas_its_threads_back():
+    """threadpoolctl lets only the thread that set a limit change it; the last to leave need not be the first."""
+    before = threads()
+    inside, leave = threading.Event(), threading.Event()
+
+    def second():
+        with single_blas():
+            inside.set()
+            leave.wait(10)
+
+    with single_blas():
+        other = threading.Thread(target=second)
+        other.start()
+        inside.wait(10)
+    leave.set()
+    other.join()
+    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    assert threads() == before == max(pools)
+    with single_blas():
+        assert min(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas") == 1

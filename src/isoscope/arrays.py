@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from array_api_compat import (
@@ -283,6 +283,13 @@ def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
         X = X / xp.where(largest > 0, largest, xp.ones_like(largest))
     squared = xp.sum(X * X, axis=1, keepdims=True)
     return X / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
+
+
+def real(value: Any, name: str) -> float:
+    """Check that a parameter is a real number."""
+    if isinstance(value, str) or not isinstance(value, SupportsFloat):
+        raise InputError(f"{name} is {value!r}: need a number")
+    return float(value)
 
 
 def nonzero_rows(X: Array) -> np.ndarray:

@@ -12,7 +12,7 @@ from threading import Lock
 
 import numpy as np
 
-from isoscope.arrays import blocks
+from isoscope.arrays import blocks, whole
 from isoscope.errors import InputError
 from isoscope.threads import in_threads, run_all, threads
 
@@ -27,7 +27,7 @@ _SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads 
 def tile_rows(itemsize: int, max_memory: int) -> int:
     """How many rows a block may have, so that a tile of pairs for each thread stays within `max_memory` bytes."""
     each = itemsize * threads()
-    if max_memory < each * _SMALLEST_BLOCK**2:
+    if whole(max_memory, "max_memory") < each * _SMALLEST_BLOCK**2:
         raise InputError(
             f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
         )

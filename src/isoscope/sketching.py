@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isoscope import formulas, sketch_files
-from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, tell_orientation, whole
+from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, real, tell_orientation, whole
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
 from isoscope.formulas import Moments
@@ -71,8 +71,9 @@ def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], in
             raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
         n, d = X.shape
         tell_orientation(n, d, "source")
-        if types is not None and len(types) != n:
-            raise InputError(f"types has {len(types)} entries, source has {n} rows")
+        if types is not None:
+            found = groups(types, n, name="types", min_groups=0)
+            types = found.names[found.codes]
         parts = list(blocks(n, max(1, _CHUNK_BYTES // (8 * max(d, 1)))))
         return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
     if not isinstance(source, Iterable):
@@ -183,6 +184,9 @@ class Sketch:
             types=self.types + other.types if self.types and other.types else self.types or other.types,
         )
 
+    def __radd__(self, other: object) -> Sketch:
+        return self if other == 0 else NotImplemented  # sum() begins with 0
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sketch):
             return NotImplemented
@@ -228,7 +232,7 @@ class Sketch:
         S, other = self.covariance(), host(points(shrinkage, name="shrinkage")[1]).astype(np.float64)
         if other.shape != S.shape:
             raise InputError(f"shrinkage has shape {other.shape}: need {S.shape}")
-        if not 0 <= zeta <= 1:
+        if not 0 <= real(zeta, "zeta") <= 1:
             raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
         self._need(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
         unit = max(np.trace(S), np.trace(other))
@@ -251,6 +255,7 @@ class Sketch:
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
         """See `isoscope.anisotropy`."""
+        self._need(1)
         if not 1 <= whole(k, "k") <= self.d:
             raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
         self._need(1, variance=center, nonzero=True)

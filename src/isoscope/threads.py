@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,7 +31,8 @@ class _Limit:
     lock = Lock()
     holders = 0
     threads = 1
-    release: Any = None
+    leave = Event()
+    holder: Thread | None = None
 
 
 def threads() -> int:
@@ -46,19 +47,41 @@ def _blas_threads() -> int:
 
 @contextmanager
 def single_blas() -> Iterator[None]:
-    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go."""
+    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go.
+
+    A thread of its own holds the limit: threadpoolctl lets only the thread that set it change it again, and the last
+    caller need not be the first.
+    """
     with _Limit.lock:
         if not _Limit.holders:
             _Limit.threads = _blas_threads()
-            _Limit.release = _blas().limit(limits=1)
+            _Limit.leave, ready = Event(), Event()
+            _Limit.holder = Thread(target=_hold, args=(ready, _Limit.leave), name="isoscope-blas", daemon=True)
+            _Limit.holder.start()
+            ready.wait()
         _Limit.holders += 1
     try:
         yield
     finally:
         with _Limit.lock:
             _Limit.holders -= 1
-            if not _Limit.holders:
-                _Limit.release.restore_original_limits()
+            if not _Limit.holders and _Limit.holder:
+                _Limit.leave.set()
+                _Limit.holder.join()
+
+
+def _hold(ready: Event, leave: Event) -> None:
+    try:
+        with _blas().limit(limits=1):
+            ready.set()
+            leave.wait()
+    finally:
+        ready.set()
+
+
+def _limit_this_thread() -> None:
+    """For BLAS libraries whose limit belongs to each thread; where it belongs to the process it is held already."""
+    _blas().limit(limits=1)
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:
@@ -68,7 +91,7 @@ def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Ite
         yield from map(work, items)
         return
     items = iter(items)
-    with single_blas(), ThreadPoolExecutor(workers) as pool:
+    with single_blas(), ThreadPoolExecutor(workers, initializer=_limit_this_thread) as pool:
         waiting = [pool.submit(work, item) for item in islice(items, 2 * workers)]
         while waiting:
             done = waiting.pop(0).result()

@@ -331,7 +331,7 @@ def test_hubs_among_duplicates_are_the_first_of_them():
     ("measure", "complaint"),
     [
         (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbours at different distances"),
-        (isoscope.two_nn, "0 rows of X have a neighbour at a distance above zero"),
+        (isoscope.two_nn, "0 rows of X have no duplicate"),
     ],
     ids=["lid", "two_nn"],
 )
@@ -421,7 +421,7 @@ def wrong(**changes) -> np.ndarray:
         (lambda: isoscope.two_nn(wrong(n=2)), "X has 2 rows: need at least 3"),
         (lambda: isoscope.two_nn(wrong(), discard=1), "discard is 1"),
         (lambda: isoscope.two_nn(wrong(), discard=-0.1), "discard is -0.1"),
-        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 are kept: need 2"),
+        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 of them are kept: need 2"),
         (lambda: isoscope.two_nn(wrong(), sample=99), "sample is 99"),
         (lambda: isoscope.two_nn(wrong(rows={0: np.nan})), "1 of 30 rows with NaN"),
         (lambda: isoscope.hubness(wrong()[:10]), "k is 10 and X has 10 rows"),

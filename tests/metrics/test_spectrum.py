@@ -632,7 +632,7 @@ def test_zero_rows_have_no_raw_axis():
 def test_equal_rows_leave_isoscore_star_the_shrinkage():
     X = np.full((9, 3), 0.1)
     assert isoscope.isoscore_star(X, np.eye(3), 0.2) == pytest.approx(1)
-    with pytest.raises(InputError, match="neither the 9 rows of X nor shrinkage have any variance at zeta=0"):
+    with pytest.raises(InputError, match="all 9 rows of X are equal"):
         isoscope.isoscore_star(X, np.eye(3), 0)
 
 
@@ -694,3 +694,15 @@ def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(rng):
     with pytest.warns(isoscope.DataWarning, match=r"50 rows and 101 columns.*pass X\.T") as caught:
         isoscope.isoscore(X)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-24, 1, 1e18])
+def test_isoscore_star_without_shrinkage_is_isoscore_at_any_scale(scale, rng):
+    X = (rng.standard_normal((30, 4)) * scale).astype(np.float32)
+    assert isoscope.isoscore_star(X, np.eye(4), zeta=0) == pytest.approx(isoscope.isoscore(X), rel=tolerance("float32"))
+
+
+@pytest.mark.parametrize("zeta", [None, "a"])
+def test_a_zeta_that_is_no_number_is_refused_by_name(zeta):
+    with pytest.raises(InputError, match=r"zeta is .*: need a number"):
+        isoscope.isoscore_star(np.eye(3), np.eye(3), zeta)

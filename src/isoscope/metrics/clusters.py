@@ -18,11 +18,13 @@ from isoscope.arrays import (
     like,
     nonzero_rows,
     points,
+    real,
     result,
     safe_sqrt,
     take,
     tiles,
     unit_rows,
+    whole,
     zeros,
 )
 from isoscope.errors import InputError
@@ -129,14 +131,18 @@ def choose_clusters(
     _, X = points(X, min_rows=3, min_dims=1)
     values = host(X)
     n = len(values)
-    numbers = sorted(set(numbers))
+    if not isinstance(numbers, Iterable):
+        raise InputError(f"numbers is {numbers!r}: need several numbers of clusters, such as range(2, 16)")
+    numbers = sorted({whole(k, "numbers") for k in numbers})
+    if whole(sample, "sample") < 3:
+        raise InputError(f"sample is {sample}: need 3 rows at least")
     if not numbers or numbers[0] < 2 or numbers[-1] >= n:
         raise InputError(f"numbers is {numbers}: need numbers of clusters from 2 to {n - 1} for {n} rows")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole(seed, "seed"))
     rows = np.arange(n) if n <= sample else np.sort(rng.choice(n, sample, replace=False))
     silhouettes: dict[int, float] = {}
     best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes)
-    highest = least
+    highest = real(least, "least")
     for k in numbers:
         found = KMeans(k, n_init=10, random_state=seed).fit(values)
         codes = found.labels_.astype(np.int64)

@@ -15,6 +15,7 @@ from isoscope.arrays import (
     nonzero_rows,
     points,
     precision,
+    real,
     result,
     safe_sqrt,
     take,
@@ -152,7 +153,7 @@ def two_nn(
     ----------
     Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
     """
-    if not 0 <= discard < 1:
+    if not 0 <= real(discard, "discard") < 1:
         raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
     xp, X = points(X, min_rows=3, min_dims=1)
     distances = _distances(xp, X, 2, "euclidean", sample, seed, max_memory)
@@ -161,9 +162,7 @@ def two_nn(
     ratios = take(xp, distances, np.flatnonzero(known))
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, whose logarithm is no height
     if kept < 2:
-        raise InputError(
-            f"{n} rows of X have a neighbour at a distance above zero and {kept} are kept: need 2 at least"
-        )
+        raise InputError(f"{n} rows of X have no duplicate and {kept} of them are kept: need 2 at least")
     logs = xp.log(ratios[:, 1] / ratios[:, 0])
     order = np.argsort(host(logs), kind="stable")[:kept]
     logs = take(xp, logs, order)

@@ -18,6 +18,7 @@ from isoscope.arrays import (
     number,
     points,
     precision,
+    real,
     result,
     tiles,
     whole,
@@ -53,7 +54,8 @@ def isoscore(
         The plug-in value is far too low unless n is much larger than d (0.07 for 64 rows of pure noise in 768
         dimensions, where the truth is 1). True replaces both traces by their unbiased estimators; needs n ≥ 4.
         The estimate scatters around the truth and so can pass 1 a little; it is not cut off, which would bias it. (As
-        a ratio of two unbiased estimates it keeps a bias of order 1/n: see docs/estimators.md.)
+        a ratio of two unbiased estimates it keeps a bias of order 1/n: see docs/estimators.md.) As a loss, aim at 1,
+        for instance with (1 − score)²: a batch can be trained to read above 1, up to a bound without slope.
     return_interval : bool
         Give an `Estimate` with a jackknife confidence interval. The ends carry no gradient.
     confidence : float
@@ -76,7 +78,7 @@ def isoscore(
     """
     least = 4 if unbiased else 2
     xp, X = points(X, min_rows=least + 1 if return_interval else least)
-    if not 0 < confidence < 1:
+    if not 0 < real(confidence, "confidence") < 1:
         raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
     n, d = X.shape
     X, sums = _scale_free_sums(xp, X, wide=unbiased or return_interval)
@@ -130,13 +132,16 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
     """
     xp, X = points(X)
     n, d = X.shape
-    if not 0 <= zeta <= 1:
+    if not 0 <= real(zeta, "zeta") <= 1:
         raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
     S_xp, S = points(shrinkage, name="shrinkage")
     if tuple(S.shape) != (d, d):
         raise InputError(f"shrinkage has shape {tuple(S.shape)}: X has {d} columns, need ({d}, {d})")
-    S = xp.astype(S if S_xp is xp else like(xp, X, host(S)), precision(xp, X), copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
+    if zeta == 0:
+        sums = _scale_free_sums(xp, X, wide=False)[1]
+        return result(xp, X, formulas.isoscore(formulas.covariance_traces(n, sums.trace, sums.trace_squared), d))
+    S = S if S_xp is xp else like(xp, X, host(S), accumulator(xp, X))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         traces = _shrunk_traces(xp, X, S, zeta)
     if not is_traced(X) and not 1e-12 < number(traces.squared_trace) < 1e12:  # squares of it may have left the range
         traces = _shrunk_traces(xp, *_scaled_together(xp, X, S), zeta)
@@ -148,6 +153,7 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
 def _shrunk_traces(xp: Any, X: Array, S: Array, zeta: float) -> formulas.Traces:
     """The traces of (1−ζ)Σ_X + ζΣ_S, without forming it."""
     n = X.shape[0]
+    S = xp.astype(S, precision(xp, X), copy=False)
     wide = accumulator(xp, X)
     sums = _centred_sums(xp, X, wide=False)
     if sums.rows is not None:
@@ -294,20 +300,28 @@ def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CentredS
 def _scaled(xp: Any, X: Array, by: Array) -> Array:
     """X times a power of two that brings the largest value of `by` near 1, unless it is an ordinary number."""
     exponent = 0 if is_traced(X) else _exponent(xp, by)
-    return X if -50 < exponent < 50 else xp.astype(X, precision(xp, X)) * 2.0**-exponent
+    return X if -50 < exponent < 50 else xp.astype(X, precision(xp, X)) * _unit(xp, X, exponent)
 
 
 def _scaled_together(xp: Any, X: Array, S: Array) -> tuple[Array, Array]:
     """X and a covariance in the same unit, a power of two in which the fourth powers of X stay in range."""
-    exponent = 0 if is_traced(X) else max(_exponent(xp, X), _exponent(xp, xp.linalg.diagonal(S)) // 2)
+    exponent = max(_exponent(xp, X - X[:1, :]), _exponent(xp, xp.linalg.diagonal(S)) // 2)
     if -25 < exponent < 25:
         return X, S
-    unit = 2.0**-exponent
+    unit = _unit(xp, X, exponent)
     return xp.astype(X, precision(xp, X)) * unit, S * unit * unit
 
 
 def _exponent(xp: Any, X: Array) -> int:
-    return math.frexp(number(xp.max(xp.abs(X))))[1]
+    """The binary exponent of the largest value; a very small one if all are zero."""
+    largest = number(xp.max(xp.abs(X)))
+    return math.frexp(largest)[1] if largest > 0 else -1000
+
+
+def _unit(xp: Any, X: Array, exponent: int) -> float:
+    """The power of two that undoes an exponent, as far as X's precision holds it."""
+    most = 1000 if precision(xp, X) == xp.float64 else 120
+    return float(2.0 ** min(most, max(-most, -exponent)))
 
 
 def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:
@@ -392,6 +406,8 @@ def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> A
         matrix = _moment(xp, X, center)
     if scale_free and not is_traced(X) and not 1e-140 < number(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
         matrix = _moment(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
+    if not is_traced(X) and not math.isfinite(number(xp.sum(xp.linalg.diagonal(matrix)))):
+        raise InputError("the squares of X overflow: scale X down")
     values = xp.flip(xp.linalg.eigvalsh(matrix), axis=0)
     return xp.where(values > 0, values, xp.zeros_like(values))
 

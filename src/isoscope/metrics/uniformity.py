@@ -19,6 +19,7 @@ from isoscope.arrays import (
     like,
     points,
     precision,
+    real,
     result,
     safe_sqrt,
     unit_rows,
@@ -54,7 +55,7 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
     ----------
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
-    if not t > 0:
+    if not 0 < real(t, "t") < math.inf:
         raise InputError(f"t is {t}: need a number above 0")
     xp, X = points(X)
     n = X.shape[0]
@@ -100,7 +101,7 @@ def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
     ----------
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
-    if not alpha > 0:
+    if not real(alpha, "alpha") > 0:
         raise InputError(f"alpha is {alpha}: need a power above 0")
     xp, X = points(X, min_rows=1)
     other, Y = points(Y, min_rows=1, name="Y")
