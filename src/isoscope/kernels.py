@@ -388,3 +388,13 @@ def _mix(code):  # type: ignore[no-untyped-def]
     code ^= code >> np.uint64(27)
     code *= np.uint64(0x94D049BB133111EB)
     return code ^ (code >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def count_cosines(products, diagonal, counts):  # type: ignore[no-untyped-def]
+    """Count a tile of cosines in equal bins from −1 to 1; of a tile on the diagonal, only what is above it."""
+    half = counts.shape[0] / 2
+    last = counts.shape[0] - 1
+    for i in range(products.shape[0]):
+        for j in range(i + 1 if diagonal else 0, products.shape[1]):
+            counts[min(max(int((products[i, j] + 1) * half), 0), last)] += 1

@@ -21,6 +21,7 @@ MAX_MEMORY = 256 * 2**20
 
 _BLOCK = 512  # rows of a block: its tile of products stays in a core's own cache
 _SMALLEST_BLOCK = 32
+_FAR = 1e30  # a squared distance that no row has and float32 can hold
 _SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
 
 
@@ -113,6 +114,87 @@ def nearest(
 
     run_all(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
     return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
+
+
+class NearestSoFar:
+    """The k nearest rows to each of some queries, kept while the rows come by in chunks of any size.
+
+    Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are taken by difference; others are good to √eps.
+
+    Parameters
+    ----------
+    queries : (q, d) array
+        Points to find the neighbours of.
+    k : int
+        How many.
+    centre : (d,) array
+        A point amid the rows, so that a large mean costs no digits.
+    own : (q,) integers, optional
+        Each query's number among the rows, where it is one of them: it is no neighbour of itself.
+    """
+
+    def __init__(
+        self,
+        queries: np.ndarray,
+        k: int,
+        *,
+        centre: np.ndarray,
+        own: np.ndarray | None = None,
+        max_memory: int = MAX_MEMORY,
+    ):
+        self.queries = np.ascontiguousarray(queries)
+        self.centre = centre.astype(queries.dtype)
+        self.centred, self.norms = self._about_centre(self.queries)
+        self.own = np.full(len(queries), -1) if own is None else own
+        self.distances = np.full((len(queries), k), np.inf, queries.dtype)
+        self.indices = np.full((len(queries), k), np.iinfo(np.int64).max)
+        self.rows = tile_rows(queries.dtype.itemsize, max_memory)
+        self.near = 8 * float(np.sqrt(np.finfo(queries.dtype).eps))
+
+    def _about_centre(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        centred = rows - self.centre
+        return centred, np.einsum("ij,ij->i", centred, centred)
+
+    def offer(self, rows: np.ndarray, first: int, usable: np.ndarray) -> None:
+        """Look at some finite rows, numbered from `first`; those that are not `usable` are passed over."""
+        from isoscope.kernels import keep_nearest, square_distances
+
+        rows = np.ascontiguousarray(rows, dtype=self.queries.dtype)
+        centred, norms = self._about_centre(rows)
+        norms[~usable] = _FAR
+
+        def offer_part(part: slice) -> None:
+            for b in blocks(len(rows), self.rows):
+                tile = self.centred[part] @ centred[b].T
+                square_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
+                keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
+
+        parts = list(blocks(len(self.queries), self.rows))
+        run_all(in_threads(offer_part, parts, len(parts)))
+
+    def found(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distances and row numbers so far, nearest first; of equal ones the smaller number first."""
+        order = np.lexsort((self.indices, self.distances))
+        nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
+        return np.sqrt(nearest, dtype=np.float64), np.take_along_axis(self.indices, order, axis=1)
+
+
+def cosine_counts(units: np.ndarray, bins: int) -> np.ndarray:
+    """How many of all pairs of unit vectors have their cosine in each of `bins` equal bins from −1 to 1."""
+    from isoscope.kernels import count_cosines
+
+    slices = list(blocks(len(units), _BLOCK))
+
+    def count(i: int) -> np.ndarray:
+        counts = np.zeros(bins, np.int64)
+        for j in range(i, len(slices)):
+            count_cosines(units[slices[i]] @ units[slices[j]].T, i == j, counts)
+        return counts
+
+    total = np.zeros(bins, np.int64)
+    for counts in in_threads(count, range(len(slices)), len(slices)):
+        total += counts
+    return total
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:

@@ -126,7 +126,7 @@ class Sketch:
     types: TypeSums | None = None
 
     @classmethod
-    def of(cls, chunk: Any, types: Any = None, *, nonfinite: str = "raise") -> Sketch:
+    def of(cls, chunk: Any, types: Any = None, *, nonfinite: str = "raise", first: int = 0) -> Sketch:
         """The sketch of one (n, d) chunk held in memory.
 
         Parameters
@@ -137,10 +137,12 @@ class Sketch:
             What each row is an instance of.
         nonfinite : {"raise", "drop"}
             Refuse rows with NaN or infinity, or leave them out and count them.
+        first : int
+            The number of the chunk's first row in the whole, for what an error says.
         """
         if nonfinite not in ("raise", "drop"):
             raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
-        return _sum_up(chunk, types, nonfinite, 0)
+        return _sum_up(chunk, types, nonfinite, first)
 
     @property
     def d(self) -> int:

@@ -40,6 +40,8 @@ class ClusterChoice(NamedTuple):
     """Each row's cluster, 0 … n_clusters − 1."""
     silhouettes: dict[int, float]
     """The silhouette of each number tried."""
+    errors: dict[int, float]
+    """The standard error of each, over the rows it was measured on."""
 
 
 def silhouette(
@@ -94,6 +96,7 @@ def choose_clusters(
     *,
     least: float = 0.1,
     sample: int = 20_000,
+    restarts: int = 10,
     seed: int = 0,
     max_memory: int = MAX_MEMORY,
 ) -> ClusterChoice:
@@ -109,6 +112,8 @@ def choose_clusters(
         Below this silhouette there are no clusters to speak of: the choice is 1 (Cai et al.).
     sample : int
         The silhouette is measured on at most so many random rows, the same ones for each number.
+    restarts : int
+        How often K-means starts anew for each number; the tightest result counts.
     seed : int
         For K-means and that choice.
     max_memory : int
@@ -126,8 +131,6 @@ def choose_clusters(
     ----------
     Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
     """
-    from sklearn.cluster import KMeans
-
     _, X = points(X, min_rows=3, min_dims=1)
     values = host(X)
     n = len(values)
@@ -136,23 +139,53 @@ def choose_clusters(
     numbers = sorted({whole(k, "numbers") for k in numbers})
     if whole(sample, "sample") < 3:
         raise InputError(f"sample is {sample}: need 3 rows at least")
+    if whole(restarts, "restarts") < 1:
+        raise InputError(f"restarts is {restarts}: need 1 at least")
     if not numbers or numbers[0] < 2 or numbers[-1] >= n:
         raise InputError(f"numbers is {numbers}: need numbers of clusters from 2 to {n - 1} for {n} rows")
     rng = np.random.default_rng(whole(seed, "seed"))
     rows = np.arange(n) if n <= sample else np.sort(rng.choice(n, sample, replace=False))
     silhouettes: dict[int, float] = {}
-    best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes)
+    errors: dict[int, float] = {}
+    best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes, errors)
     highest = real(least, "least")
+    seeds = [_scattered_rows(values, numbers[-1], rng) for _ in range(restarts)]
     for k in numbers:
-        found = KMeans(k, n_init=10, random_state=seed).fit(values)
-        codes = found.labels_.astype(np.int64)
+        codes = _k_means([values[chosen[:k]] for chosen in seeds], values)
         different = len(np.unique(codes[rows]))
         # fewer distinct points than clusters: K-means leaves some empty, and a single one has no silhouette
-        silhouettes[k] = float(silhouette(values[rows], codes[rows], max_memory=max_memory)) if different > 1 else 0.0
+        scores = np.zeros(len(rows))
+        if different > 1:
+            scores = silhouette(values[rows], codes[rows], per_point=True, max_memory=max_memory).astype(np.float64)
+        silhouettes[k], errors[k] = float(scores.mean()), float(scores.std() / np.sqrt(len(scores)))
         if silhouettes[k] >= highest and (best.n_clusters == 1 or silhouettes[k] > highest):
             highest = silhouettes[k]
-            best = ClusterChoice(k, codes, silhouettes)
+            best = ClusterChoice(k, codes, silhouettes, errors)
     return best
+
+
+def _scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """k rows far from each other, as k-means++ draws them: the first few of them serve for fewer clusters as well."""
+    centred = X - X.mean(axis=0)
+    norms = np.einsum("ij,ij->i", centred, centred)
+    chosen = [int(rng.integers(len(X)))]
+    nearest = np.full(len(X), np.inf)
+    while len(chosen) < k:
+        last = centred[chosen[-1]]
+        nearest = np.minimum(nearest, np.maximum(norms + norms[chosen[-1]] - 2 * (centred @ last), 0))
+        nearest[chosen] = 0
+        weights = np.cumsum(nearest, dtype=np.float64)
+        at = np.searchsorted(weights, rng.random() * weights[-1], side="right") if weights[-1] > 0 else len(chosen)
+        chosen.append(min(int(at), len(X) - 1))
+    return np.asarray(chosen)
+
+
+def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
+    """Each row's cluster by K-means, from the start that ends tightest."""
+    from sklearn.cluster import KMeans
+
+    runs = [KMeans(len(start), init=start, n_init=1).fit(X) for start in starts]
+    return np.asarray(min(runs, key=lambda run: run.inertia_).labels_, np.int64)
 
 
 def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups, rounding: float) -> Array:

@@ -92,6 +92,24 @@ def lid(
         raise InputError(f"k is {k}: need 2 neighbours at least")
     xp, X = points(X, min_dims=1)
     distances = _distances(xp, X, k, metric, sample, seed, max_memory)
+    eps = float(xp.finfo(precision(xp, X)).eps)
+    estimates, known = local_dimensions(xp, distances, eps)
+    count = int(known.sum())
+    if not count:
+        raise InputError(
+            f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
+        )
+    _count_duplicates(host(distances), known)
+    mean = xp.sum(estimates) / count
+    return result(xp, X, mean / 2 if convention == "cai" else mean)
+
+
+def local_dimensions(xp: Any, distances: Array, eps: float) -> tuple[Array, np.ndarray]:
+    """Each row's estimate from the distances to its neighbours, nearest first, and which rows have one; others get 0.
+
+    `eps` is that of the points: equal distances have ratios of 1 up to rounding.
+    """
+    k = distances.shape[1]
     zero = distances <= 0
     last = distances[:, -1:]
     ratio = xp.where(
@@ -99,17 +117,9 @@ def lid(
     )
     logs = xp.sum(xp.log(ratio), axis=1)
     terms = k - xp.sum(xp.astype(zero, logs.dtype), axis=1)
-    rounding = -8 * k * float(xp.finfo(precision(xp, X)).eps)  # equal distances have ratios of 1 up to rounding
-    known = logs < rounding
-    count = int((host(logs) < rounding).sum())
-    if not count:
-        raise InputError(
-            f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
-        )
-    _count_duplicates(host(distances), host(logs) < rounding)
+    known = logs < -8 * k * eps
     estimates = xp.where(known, -terms / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
-    mean = xp.sum(estimates) / count
-    return result(xp, X, mean / 2 if convention == "cai" else mean)
+    return estimates, host(logs) < -8 * k * eps
 
 
 def two_nn(
@@ -157,20 +167,25 @@ def two_nn(
         raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
     xp, X = points(X, min_rows=3, min_dims=1)
     distances = _distances(xp, X, 2, "euclidean", sample, seed, max_memory)
+    value = two_nn_slope(xp, distances, float(xp.finfo(precision(xp, X)).eps), discard)
+    _count_duplicates(host(distances), host(distances)[:, 0] > 0)
+    return result(xp, X, value)
+
+
+def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array:
+    """The slope of −log(1−F) against log μ, from each row's distances to its two nearest; `eps` of the points."""
     known = host(distances)[:, 0] > 0
     n = int(known.sum())
-    ratios = take(xp, distances, np.flatnonzero(known))
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, whose logarithm is no height
     if kept < 2:
         raise InputError(f"{n} rows of X have no duplicate and {kept} of them are kept: need 2 at least")
-    logs = xp.log(ratios[:, 1] / ratios[:, 0])
-    order = np.argsort(host(logs), kind="stable")[:kept]
-    logs = take(xp, logs, order)
-    heights = like(xp, X, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
-    if not float(host(logs)[-1]) > 8 * float(xp.finfo(precision(xp, X)).eps):
+    pairs = take(xp, distances, np.flatnonzero(known))
+    logs = xp.log(pairs[:, 1] / pairs[:, 0])
+    logs = take(xp, logs, np.argsort(host(logs), kind="stable")[:kept])
+    heights = like(xp, distances, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
+    if not float(host(logs)[-1]) > 8 * eps:
         raise InputError("all rows of X have two neighbours at the same distance: there is no dimension to estimate")
-    _count_duplicates(host(distances), known)
-    return result(xp, X, xp.sum(logs * heights) / xp.sum(logs * logs))
+    return xp.sum(logs * heights) / xp.sum(logs * logs)
 
 
 def hubness(
@@ -214,10 +229,15 @@ def hubness(
     xp, X = points(X, min_dims=1)
     X = _with_directions(xp, X) if metric == "cosine" else X
     _, indices = _neighbors(X, whole(k, "k"), metric, sample, seed, max_memory)
-    times = np.bincount(indices.ravel(), minlength=X.shape[0]).astype(np.float64)
+    return Hubness(*(like(xp, X, value) for value in occurrence(indices, X.shape[0])))
+
+
+def occurrence(indices: np.ndarray, n: int) -> tuple[float, float, float]:
+    """Skewness, share of rows that never turn up, and the most often one, from who is whose neighbour among n rows."""
+    times = np.bincount(indices.ravel(), minlength=n).astype(np.float64)
     spread = times.std()
     skewness = ((times - times.mean()) ** 3).mean() / spread**3 if spread > 0 else 0.0
-    return Hubness(*(like(xp, X, value) for value in (skewness, (times == 0).mean(), times.max())))
+    return float(skewness), float((times == 0).mean()), float(times.max())
 
 
 def _neighbors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from isoscope.arrays import Array, accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
 from isoscope.errors import InputError
@@ -58,19 +58,32 @@ def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Arr
 def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
     """log Σ exp(c·x) for each column c of `directions`, and then for each −c if `both`; tile by tile."""
     wide = accumulator(xp, X)
-    largest = total = None
-    for part in tiles(X):
-        projected = xp.astype(X[part, :], wide) @ directions
+    sums = [LogSum.of(xp, xp.astype(X[part, :], wide) @ directions, both=both) for part in tiles(X)]
+    total = sums[0]
+    for more in sums[1:]:
+        total = total.plus(xp, more)
+    return total.largest + xp.log(total.rest)
+
+
+class LogSum(NamedTuple):
+    """Σ exp(c·x) over some rows as exp(largest)·rest, which neither overflows nor vanishes; adds up over rows."""
+
+    largest: Array
+    rest: Array
+
+    @classmethod
+    def of(cls, xp: Any, projected: Array, *, both: bool) -> LogSum:
+        """Of the rows' products with each direction, (m, directions); with each opposite direction too if `both`."""
         if both:
             projected = xp.concat([projected, -projected], axis=1)
-        high = detached(xp.max(projected, axis=0))
-        if largest is None or total is None:
-            largest, total = high, xp.sum(xp.exp(projected - high), axis=0)
-            continue
-        higher = xp.maximum(largest, high)
-        total = total * xp.exp(largest - higher) + xp.sum(xp.exp(projected - higher), axis=0)
-        largest = higher
-    return largest + xp.log(total)
+        largest = detached(xp.max(projected, axis=0))
+        return cls(largest, xp.sum(xp.exp(projected - largest), axis=0))
+
+    def plus(self, xp: Any, other: LogSum) -> LogSum:
+        """The sum over the rows of both."""
+        largest = xp.maximum(self.largest, other.largest)
+        mine, theirs = xp.exp(self.largest - largest), xp.exp(other.largest - largest)
+        return LogSum(largest, self.rest * mine + other.rest * theirs)
 
 
 def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
