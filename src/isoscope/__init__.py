@@ -30,6 +30,9 @@ _ROOMS = {
     "metrics.objectives": ["classifier_objective", "isotropy_objective", "silhouette_objective", "triplet_objective"],
     "metrics.topology": ["h0_barcode", "persistent_entropy", "select_bars"],
     "metrics.uniformity": ["alignment", "uniformity"],
+    "stores.store": ["Batch", "Store"],
+    "stores.opening": ["open_store"],
+    "stores.writing": ["write_store"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -59,6 +62,9 @@ if TYPE_CHECKING:
     from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
     from isoscope.metrics.uniformity import alignment, uniformity
     from isoscope.sketching import Sketch, sketch
+    from isoscope.stores.opening import open_store
+    from isoscope.stores.store import Batch, Store
+    from isoscope.stores.writing import write_store
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,129 @@
+"""Tables that are in memory: pandas, polars and pyarrow's, and the datasets of Hugging Face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from isoscope.arrays import blocks
+from isoscope.errors import InputError
+from isoscope.stores.arrow import ArrowStore, Pieces
+from isoscope.stores.columns import Wanted
+from isoscope.stores.store import Store
+
+
+def open_frame(source: Any, library: str, wanted: Wanted) -> Store:
+    """A store over a table of this library; nothing is copied but the rows of a batch."""
+    name = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}[library]
+    return ArrowStore(name, f"the {name}", _PIECES[library](source), wanted)
+
+
+class _Table:
+    """A pyarrow Table."""
+
+    def __init__(self, table: Any) -> None:
+        self.schema = table.schema
+        self.lengths = [table.num_rows]
+        self._table = table
+
+    def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
+        return iter(self._table.select(names).to_batches(max_chunksize=rows))
+
+
+class _Frame:
+    """A pandas DataFrame, turned into Arrow a few rows at a time; a NaN among numbers stays one."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame.rename(columns=str)
+        self.lengths = [len(frame)]
+        self.schema = self._batch(list(self._frame.columns), slice(0, 1000)).schema
+
+    def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
+        return (self._batch(names, part) for part in blocks(self.lengths[0], rows))
+
+    def _batch(self, names: list[str], part: slice) -> Any:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([self._column(self._frame[name].iloc[part]) for name in names], names)
+
+    def _column(self, values: Any) -> Any:
+        import pyarrow as pa
+
+        plain = getattr(values.dtype, "kind", "O") == "f" and not hasattr(values.dtype, "na_value")
+        first = next((v for v in values if v is not None), None) if values.dtype == object else None
+        try:
+            if plain or (hasattr(first, "__len__") and not isinstance(first, str | bytes)):
+                return pa.array(values.to_numpy(), from_pandas=False)
+            return pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(f"the data frame's column {values.name} cannot be read: {why}; need one kind") from error
+
+
+class _Dataset:
+    """A dataset of Hugging Face, whose rows lie in Arrow files already."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.schema = dataset.features.arrow_schema
+        self.lengths = [len(dataset)]
+        self._dataset = dataset
+
+    def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
+        chosen = self._dataset.select_columns(names).with_format("arrow")
+        for table in chosen.iter(rows):
+            yield from table.to_batches()
+
+
+def _pandas(source: Any) -> _Frame:
+    import pandas as pd
+
+    if isinstance(source, pd.Series):
+        source = source.to_frame("vectors" if source.name is None else source.name)
+    if not isinstance(source, pd.DataFrame):
+        raise InputError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
+    if not source.columns.is_unique:
+        raise InputError("the data frame has two columns of one name: rename one")
+    return _Frame(source)
+
+
+def _polars(source: Any) -> _Table:
+    import polars as pl
+
+    if isinstance(source, pl.Series):
+        source = source.to_frame()
+    if not isinstance(source, pl.DataFrame):
+        raise InputError(f"source is a polars {type(source).__name__}: need a DataFrame, pass source.collect()")
+    return _Table(source.to_arrow())
+
+
+def _pyarrow(source: Any) -> _Table:
+    import pyarrow as pa
+
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Array | pa.ChunkedArray):
+        source = pa.table({"vectors": source})
+    if not isinstance(source, pa.Table):
+        raise InputError(f"source is a pyarrow {type(source).__name__}: need a Table")
+    return _Table(source)
+
+
+def _datasets(source: Any) -> _Dataset:
+    import datasets
+
+    if isinstance(source, datasets.DatasetDict):
+        splits = ", ".join(source)
+        raise InputError(
+            f'source is a DatasetDict of {splits}: choose a split, source["{next(iter(source), "train")}"]'
+        )
+    if not isinstance(source, datasets.Dataset):
+        raise InputError(f"source is a {type(source).__name__}: need a Dataset, with a length and rows in Arrow")
+    return _Dataset(source)
+
+
+_PIECES: dict[str, Callable[[Any], Pieces]] = {
+    "pandas": _pandas,
+    "polars": _polars,
+    "pyarrow": _pyarrow,
+    "datasets": _datasets,
+}

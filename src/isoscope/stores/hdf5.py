@@ -1,0 +1,75 @@
+"""HDF5 files, as ann-benchmarks and many experiments write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
+from isoscope.stores.indexed import IndexedStore, check_rows
+from isoscope.stores.store import Store
+
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a file that was changed
+
+
+class _Dataset:
+    """A dataset of a file, which is open while rows are read and at no other time."""
+
+    def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._path, self._name, self.shape, self.dtype = path, name, shape, dtype
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        h5py = _library(self._path)
+        try:
+            with h5py.File(self._path, "r") as file:
+                dataset = file[self._name]
+                return np.asarray(
+                    dataset.asstr("utf-8", "backslashreplace")[rows] if _is_text(dataset) else dataset[rows]
+                )
+        except _DAMAGE as error:
+            raise _unreadable(self._path, error) from error
+
+
+def open_hdf5(path: Path, wanted: Wanted) -> Store:
+    """A dataset of an HDF5 file, with its one-dimensional datasets as columns."""
+    h5py = _library(path)
+    found: dict[str, _Dataset] = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            found[name] = _Dataset(path, name, item.shape, item.dtype)
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(note)
+    except _DAMAGE as error:
+        raise _unreadable(path, error) from error
+    flat = [name for name, item in found.items() if len(item.shape) == 2 and item.dtype.kind in "fiu"]
+    chosen = choose_vectors(flat, wanted, str(path), others=list(found))
+    rows = found[chosen]
+    check_rows(rows.shape, rows.dtype, f"{path}: {chosen}")
+    beside = [name for name, item in found.items() if item.shape == rows.shape[:1]]
+    return IndexedStore(path.name, rows, choose_columns(beside, wanted, str(path)), found)
+
+
+def _is_text(dataset: Any) -> bool:
+    import h5py
+
+    return h5py.check_string_dtype(dataset.dtype) is not None
+
+
+def _library(path: Path) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise InputError(f"{path} is an HDF5 file: reading it needs h5py, pip install 'isoscope[hdf5]'") from error
+    return h5py
+
+
+def _unreadable(path: Path, error: Exception) -> Exception:
+    if isinstance(error, PermissionError | FileNotFoundError):
+        return error
+    return InputError(f"{path} is not a whole HDF5 file: {' '.join(str(error).split())[:200]}; copy or write it again")

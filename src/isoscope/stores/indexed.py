@@ -1,0 +1,107 @@
+"""Stores whose rows are found by their numbers: arrays, memory maps and whatever can be sliced like one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from isoscope.arrays import blocks
+from isoscope.errors import InputError
+from isoscope.stores.columns import plural
+from isoscope.stores.store import Piece, Store
+
+
+class Rows(Protocol):
+    """What can be sliced by rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> np.dtype: ...  # noqa: D102
+
+    def __getitem__(self, rows: Any) -> np.ndarray: ...
+
+
+class IndexedStore(Store):
+    """Vectors that can be sliced, and columns that can."""
+
+    def __init__(self, name: str, rows: Rows, columns: Mapping[str, str], table: Mapping[str, Any]) -> None:
+        check_rows(rows.shape, rows.dtype, name)
+        super().__init__(name, rows.shape[1], ready_dtype(rows.dtype), columns)
+        self._rows = rows
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0])
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
+        for part in blocks(len(self), rows):
+            values = {name: self._table[name][part] for name in names}
+            yield Piece(ready(self._rows[part]), values, part.stop / len(self))
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return ready(self._rows[indices])
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._table[name][slice(None) if indices is None else indices]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An array in a file, mapped while rows are read and at no other time."""
+
+    path: Path
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+    fortran: bool = False
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        order: Any = "F" if self.fortran else "C"
+        try:
+            found: np.ndarray = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)[rows]
+        except ValueError as error:
+            raise InputError(f"{self.path} has become shorter since it was opened: open it again") from error
+        return found
+
+
+def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
+    """Refuse what is not (n, d) real numbers."""
+    if dtype.kind not in "fiu":
+        what = {"b": "booleans", "O": "objects", "c": "complex numbers"}.get(dtype.kind, f"values of dtype {dtype}")
+        raise InputError(f"{where} holds {what}: need real numbers, float16, float32 or float64")
+    if len(shape) != 2:
+        advice = {
+            1: "; is this a column of labels? One vector alone is reshape(1, -1)",
+            3: "; (batch, tokens, d) states are reshape(-1, d), without the padding",
+        }.get(len(shape), "")
+        raise InputError(f"{where} has shape {tuple(shape)}: need (n, d), one row for each vector{advice}")
+    if not shape[0] or not shape[1]:
+        empty = "rows" if not shape[0] else "columns"
+        raise InputError(f"{where} has no {empty}, shape {tuple(shape)}: need at least one vector")
+
+
+def ready_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype that rows are handed out in: this machine's byte order, at most float64."""
+    return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
+
+
+def ready(part: np.ndarray) -> np.ndarray:
+    """Rows as they are handed out; copied only if their bytes stand in a foreign order or place."""
+    part = np.asarray(part).astype(ready_dtype(part.dtype), copy=False)
+    return part if part.flags.aligned else part.copy()
+
+
+def check_size(path: Path, offset: int, nbytes: int, shape: tuple[int, ...]) -> None:
+    """Refuse a file that ends before its array does."""
+    size = path.stat().st_size
+    if size < offset + nbytes:
+        rows = plural(shape[0], "row") if shape else "a number"
+        raise InputError(
+            f"{path} is cut: its header says {rows}, {offset + nbytes} bytes, and it has {size}; copy or write it again"
+        )

@@ -1,0 +1,143 @@
+"""NumPy's own files: .npy, memory-mapped; .npz; and a .npy on standard input. Nothing pickled is ever loaded."""
+
+from __future__ import annotations
+
+import errno
+import math
+import sys
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
+from isoscope.stores.indexed import IndexedStore, Mapped, check_rows, check_size
+from isoscope.stores.store import Store
+
+_COPY_BYTES = 2**20
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def open_npy(path: Path, wanted: Wanted) -> Store:
+    """The one array of an .npy file."""
+    with path.open("rb") as file:
+        header = _header(file, str(path))
+    if wanted.vectors is not None:
+        raise InputError(f"vectors is {wanted.vectors!r} and {path} holds one array: it has no columns to choose from")
+    check_rows(header.shape, header.dtype, str(path))
+    check_size(path, header.length, header.nbytes, header.shape)
+    columns = choose_columns((), wanted, str(path))
+    return IndexedStore(path.name, _mapped(path, header, 0), columns, {})
+
+
+def open_stdin(wanted: Wanted) -> Store:
+    """An .npy that is piped in: kept in a temporary file, which is gone with the store, for several passes."""
+    where = "standard input"
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError("standard input has no vectors: pipe an .npy file into it, … - < vectors.npy")
+    header = _header(sys.stdin.buffer, where)
+    check_rows(header.shape, header.dtype, where)
+    columns = choose_columns((), wanted, where)
+    return IndexedStore(where, _spooled(sys.stdin.buffer, header, where), columns, {})
+
+
+def open_npz(path: Path, wanted: Wanted) -> Store:
+    """An array of an .npz file, with its one-dimensional arrays as columns.
+
+    What is stored uncompressed is mapped in place; what is compressed is unpacked into a temporary file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
+            headers = {}
+            for name, info in members.items():
+                with archive.open(info) as file:
+                    headers[name] = _header(file, f"{path}: {name}", pickled=True)
+            flat = {name: h for name, h in headers.items() if len(h.shape) == 2 and h.dtype.kind in "fiu"}
+            chosen = choose_vectors(list(flat), wanted, str(path), others=list(headers))
+            header = flat[chosen]
+            check_rows(header.shape, header.dtype, f"{path}: {chosen}")
+            beside = {name: h for name, h in headers.items() if h.shape == header.shape[:1] and h.dtype.kind != "O"}
+            for name in wanted.names & headers.keys():
+                _refuse_pickled(headers[name].dtype, f"{path}: {name}")
+            columns = choose_columns(list(beside), wanted, str(path))
+            table = {name: _loaded(archive, members[name]) for name in set(columns.values())}
+            rows: Any
+            if members[chosen].compress_type == zipfile.ZIP_STORED:
+                rows = _mapped(path, header, _place(path, members[chosen]))
+                check_size(path, rows.offset, header.nbytes, header.shape)
+            else:
+                with archive.open(members[chosen]) as file:
+                    file.read(header.length)
+                    rows = _spooled(file, header, f"{path}: {chosen}")
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place before the file's beginning
+            raise
+        raise InputError(f"{path} is not a whole .npz file: {error}; copy or write it again") from error
+    return IndexedStore(path.name, rows, columns, table)
+
+
+def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
+    """What an .npy stream holds; the stream stands at its first number afterwards."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        length = file.tell() if file.seekable() else 0
+    except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, TokenError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(f"{where} is not a whole .npy file: {why}; write it with np.save") from error
+    if not pickled:
+        _refuse_pickled(dtype, where)
+    return _Header(shape, fortran, dtype, length)
+
+
+def _refuse_pickled(dtype: np.dtype, where: str) -> None:
+    if dtype.hasobject:
+        raise InputError(f"{where} is a pickled array: never loaded; save it with np.save of a plain float array")
+
+
+def _mapped(path: Path, header: _Header, start: int) -> Mapped:
+    return Mapped(path, header.dtype, header.shape, start + header.length, header.fortran)
+
+
+def _place(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where an uncompressed member's bytes begin: behind its local header, whose size is in it."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)
+        sizes = np.frombuffer(file.read(4), "<u2")
+    return info.header_offset + 30 + int(sizes.sum())
+
+
+def _loaded(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(info) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _spooled(stream: IO[bytes], header: _Header, where: str) -> np.ndarray:
+    """The array of a stream, mapped from a temporary file without a name: it goes with the array, come what may."""
+    with tempfile.TemporaryFile() as spool:
+        left = header.nbytes
+        while left and (block := stream.read(min(left, _COPY_BYTES))):
+            spool.write(block)
+            left -= len(block)
+        if left:
+            raise InputError(f"{where} is cut: {left} of {header.nbytes} bytes are missing; send it again")
+        spool.flush()
+        order: Any = "F" if header.fortran else "C"
+        return np.memmap(spool, header.dtype, "r", 0, header.shape, order)

@@ -1,0 +1,76 @@
+"""Many files as one store: a folder of shards, or a glob."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.stores.store import Piece, Store
+
+
+class Shards(Store):
+    """Stores one after the other, in the order of their names."""
+
+    def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
+        first = stores[0]
+        for path, store in zip(paths, stores, strict=True):
+            if store.dim != first.dim:
+                raise InputError(
+                    f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
+                )
+            if store.columns != first.columns:
+                role = next(r for r in (*first.columns, *store.columns) if first.columns.get(r) != store.columns.get(r))
+                raise InputError(
+                    f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
+                    f"{store.columns.get(role, 'nothing')}: need the same columns in all shards"
+                )
+        super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), first.columns)
+        self._stores = stores
+        self._sizes = np.cumsum([path.stat().st_size for path in paths])
+        self._counted: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return int(self._ends()[-1])
+
+    def _ends(self) -> np.ndarray:
+        if self._counted is None:
+            self._counted = np.cumsum([len(store) for store in self._stores])
+        return self._counted
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
+        before = 0
+        for store, size in zip(self._stores, self._sizes, strict=True):
+            for piece in store._read(names, rows):
+                share = float((before + piece.share * (size - before)) / self._sizes[-1])  # of the bytes
+                yield Piece(piece.vectors.astype(self.dtype, copy=False), piece.columns, share)
+            before = size
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return np.concatenate([store._pick(own).astype(self.dtype, copy=False) for store, own in self._split(indices)])
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        if indices is None:
+            parts = [store._values(name, None) for store in self._stores]
+        else:
+            parts = [store._values(name, own) for store, own in self._split(indices)]
+        if all(isinstance(part, np.ndarray) for part in parts) and len({part.dtype.kind for part in parts}) == 1:
+            return np.concatenate(parts)
+        return [value for part in parts for value in part]
+
+    def _split(self, indices: np.ndarray) -> Iterator[tuple[Store, np.ndarray]]:
+        """Each shard that has some of these rows, and their numbers in it."""
+        starts = np.concatenate([[0], self._ends()])
+        for i, store in enumerate(self._stores):
+            low, high = np.searchsorted(indices, starts[i : i + 2])
+            if low < high:
+                yield store, indices[low:high] - starts[i]
+
+
+def natural_order(path: Path) -> list[Any]:
+    """A key that puts shard-2 before shard-10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", str(path)) if part]

@@ -1,0 +1,198 @@
+"""What every store is: vectors in rows, read batch by batch or by their numbers, with labels, types and text beside."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isoscope.arrays import whole
+from isoscope.errors import InputError
+from isoscope.stores.columns import ROLES, plain_values, plural, refuse_missing
+
+_BATCH_BYTES = 16 * 2**20  # of float32
+_MOST_ROWS = 65_536
+
+
+class Batch(NamedTuple):
+    """Some rows of a store, one after the other."""
+
+    start: int
+    """The number of its first row in the store."""
+    vectors: np.ndarray
+    """(m, d), in the precision of the store."""
+    columns: dict[str, np.ndarray]
+    """What stands beside the vectors, m values for each role asked for."""
+    share: float
+    """How much of the store has been read after this batch, 0…1."""
+
+
+class Piece(NamedTuple):
+    """What a format reads: vectors, the values of columns by their own names, the share that has been read."""
+
+    vectors: np.ndarray
+    columns: dict[str, Any]
+    share: float
+
+
+class Store(ABC):
+    """Vectors in rows, wherever they live; iterating gives chunks of them, so that `isoscope.sketch(store)` works.
+
+    A format says how many rows there are, how to read them in order (`_read`), how to find some of them (`_pick`) and
+    how to read a column (`_values`); the rest is here.
+    """
+
+    def __init__(self, name: str, dim: int, dtype: Any, columns: Mapping[str, str]) -> None:
+        self.name = name
+        self.dim = int(dim)
+        self.dtype = np.dtype(dtype)
+        self.columns: Mapping[str, str] = dict(columns)
+        self._given: dict[str, np.ndarray] = {}
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
+        """Every row in order, at most `rows` at a time, with the columns of these names."""
+
+    @abstractmethod
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        """The vectors of these rows, which are sorted, different, and exist."""
+
+    @abstractmethod
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        """A column's values, of all rows or of these, which are sorted, different, and exist."""
+
+    def batches(self, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[Batch]:
+        """Read all rows in order, a batch at a time; can be called again for another pass.
+
+        Parameters
+        ----------
+        columns : sequence of {"labels", "types", "text"}
+            What to read beside the vectors.
+        rows : int, optional
+            The most rows in a batch; 16 MB of float32 unless given.
+        """
+        columns = [columns] if isinstance(columns, str) else list(columns)
+        for role in columns:
+            if self._own_name(role) is None:
+                has = f"it has {' and '.join(self.columns)}" if self.columns else "it has vectors alone"
+                raise InputError(f'{self.name} has no {role}: {has}; say where they are with open_store(…, {role}="…")')
+        rows = default_rows(self.dim) if rows is None else whole(rows, "rows")
+        if rows < 1:
+            raise InputError(f"rows is {rows}: need at least 1 row in a batch")
+        return self._numbered(columns, rows)
+
+    def _numbered(self, roles: list[str], rows: int) -> Iterator[Batch]:
+        start = 0
+        names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))
+        for piece in self._read(names, rows):
+            if not len(piece.vectors):
+                continue
+            stop = start + len(piece.vectors)
+            values = {
+                role: self._given[role][start:stop]
+                if role in self._given
+                else self._checked(role, piece.columns[self.columns[role]])
+                for role in roles
+            }
+            yield Batch(start, piece.vectors, values, min(1.0, piece.share))
+            start = stop
+
+    def chunks(self, rows: int | None = None) -> Iterator[np.ndarray]:
+        """The vectors alone, in order, a batch at a time."""
+        return (batch.vectors for batch in self.batches(rows=rows))
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return self.chunks()
+
+    def take(self, indices: Any) -> np.ndarray:
+        """The vectors of these rows, in the order asked; a row may be asked twice.
+
+        A file that is read line by line is scanned from its beginning.
+        """
+        rows, back = self._row_numbers(indices)
+        if not len(rows):
+            return np.empty((0, self.dim), self.dtype)
+        found = self._pick(rows)
+        return found if back is None else found[back]
+
+    def column(self, role: str, indices: Any = None) -> np.ndarray | None:
+        """The labels, types or text of all rows, or of these in the order asked; None if the store has none.
+
+        Numbers come as int64 or float64, text as strings. Only the rows asked for are kept in memory.
+        """
+        name = self._own_name(role)
+        if name is None:
+            return None
+        if indices is None:
+            return self._given[role] if role in self._given else self._checked(role, self._values(name, None))
+        rows, back = self._row_numbers(indices)
+        found = self._given[role][rows] if role in self._given else self._checked(role, self._values(name, rows))
+        return found if back is None else found[back]
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The class of each row, or None."""
+        return self.column("labels")
+
+    @property
+    def types(self) -> np.ndarray | None:
+        """What each row is an instance of, or None."""
+        return self.column("types")
+
+    @property
+    def text(self) -> np.ndarray | None:
+        """What each row is a vector of, or None."""
+        return self.column("text")
+
+    def with_column(self, role: str, values: Any) -> Store:
+        """The same store with these values, one for each row, as its labels, types or text."""
+        plain, missing = plain_values(values, role)
+        if len(plain) != len(self):
+            raise InputError(f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}")
+        refuse_missing(missing, role, role)
+        other = copy.copy(self)
+        other.columns = {**self.columns, role: role}
+        other._given = {**self._given, role: plain}
+        return other
+
+    def __repr__(self) -> str:
+        beside = f", {', '.join(self.columns)}" if self.columns else ""
+        return f"Store({self.name}: {self.dim} dimensions of {self.dtype}{beside})"
+
+    def _own_name(self, role: str) -> str | None:
+        if role not in ROLES:
+            raise InputError(f'{role!r} is not a column of a store: need "labels", "types" or "text"')
+        return self.columns.get(role)
+
+    def _checked(self, role: str, values: Any) -> np.ndarray:
+        """Values as they are handed out; a missing label is said with all the others that are missing."""
+        where = f"{self.name}: {self.columns[role]}"
+        plain, missing = plain_values(values, role, where)
+        if missing is not None:
+            refuse_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
+        return plain
+
+    def _row_numbers(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Different row numbers in order, and where each that was asked for is among them (None: they are as asked)."""
+        rows = np.asarray(indices)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise InputError(f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers, shape (m,)")
+        rows = rows.astype(np.int64)
+        if rows.size and not (rows.min() >= 0 and rows.max() < len(self)):
+            wrong = rows[(rows < 0) | (rows >= len(self))][0]
+            raise InputError(f"row {wrong} was asked for: {self.name} has rows 0…{len(self) - 1}")
+        if (np.diff(rows) > 0).all():
+            return rows, None
+        unique, back = np.unique(rows, return_inverse=True)
+        return unique, back
+
+
+def default_rows(dim: int) -> int:
+    """How many rows a batch has unless it is said: 16 MB of float32."""
+    return max(1, min(_MOST_ROWS, _BATCH_BYTES // (4 * max(dim, 1))))

@@ -1,0 +1,164 @@
+"""Parquet and Arrow: lists of any kind, read by pieces, a bad row named by its number."""
+
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import open_store
+
+
+def parquet(tmp_path, columns, **more):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, **more)
+    return path
+
+
+def read(path, **asked):
+    return np.concatenate(list(open_store(path, **asked).chunks()))
+
+
+@pytest.mark.parametrize("kind", ["halffloat", "float", "double", "int8", "int64"])
+@pytest.mark.parametrize("size", [-1, 3])
+def test_numbers_of_every_kind(kind, size, tmp_path):
+    vectors = pa.array([[1, 2, 3], [4, 5, 6]], pa.list_(pa.float64(), size)).cast(
+        pa.list_(getattr(pa, {"halffloat": "float16", "float": "float32", "double": "float64"}.get(kind, kind))(), size)
+    )
+    found = read(parquet(tmp_path, {"v": vectors}))
+    assert found.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert found.dtype == vectors.type.value_type.to_pandas_dtype()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1.0, 2], [3.0, 4], [5.0]], "v has 1 numbers in row 2, need 2 as in the first"),
+        ([[1.0, 2], None, [3.0, 4]], "v is null in row 1: drop the rows without a vector"),
+        ([None, [1.0, 2]], "v is null in row 0"),
+        ([[1.0, 2], [3.0, 4], [5.0, None]], "v has a null among the numbers of row 2"),
+        ([[], []], "has no columns"),
+    ],
+)
+def test_a_bad_row_is_named(rows, message, tmp_path):
+    path = parquet(tmp_path, {"v": pa.array(rows, pa.list_(pa.float32()))}, row_group_size=2)
+    with pytest.raises(InputError, match=rf"a\.parquet.*{message}"):
+        read(path)
+
+
+def test_a_null_far_down_is_named_by_its_row_in_the_file(tmp_path):
+    rows = [[float(i), 1.0] for i in range(1000)]
+    rows[777] = None
+    for kind in (pa.list_(pa.float32()), pa.list_(pa.float32(), 2)):
+        path = parquet(tmp_path, {"v": pa.array(rows, kind)}, row_group_size=100)
+        with pytest.raises(InputError, match="v is null in row 777"):
+            list(open_store(path).chunks(rows=30))
+        with pytest.raises(InputError, match="v is null in row 777"):
+            open_store(path).take([3, 770, 771, 777])
+
+
+def test_tables_without_vectors_or_rows(tmp_path):
+    with pytest.raises(InputError, match=r"holds no vectors; it has text, when: need rows of numbers"):
+        read(parquet(tmp_path, {"text": ["a"], "when": pa.array([1], pa.timestamp("s"))}))
+    with pytest.raises(InputError, match="has no rows"):
+        read(parquet(tmp_path, {"v": pa.array([], pa.list_(pa.float32()))}))
+    with pytest.raises(InputError, match="several that may be the vectors: first, second"):
+        read(parquet(tmp_path, {"first": [[1.0]], "second": [[2.0]]}))
+    with pytest.raises(InputError, match="text does not hold vectors, but v"):
+        read(parquet(tmp_path, {"v": [[1.0]], "text": ["a"]}), vectors="text")
+
+
+def test_lists_of_floats_go_before_lists_of_token_numbers(tmp_path):
+    path = parquet(tmp_path, {"input_ids": [[1, 2, 3], [4, 5]], "state": [[0.5, 1.0], [1.5, 2.0]]})
+    assert read(path).tolist() == [[0.5, 1.0], [1.5, 2.0]]
+
+
+def test_a_column_for_each_dimension_and_a_null_in_one(tmp_path):
+    columns = {"id": [7, 8], "a": pa.array([1.0, 2.0], pa.float32()), "b": [3.0, 4.0], "label": ["x", "y"]}
+    store = open_store(parquet(tmp_path, columns))
+    assert (store.dim, store.dtype, store.labels.tolist()) == (2, np.float64, ["x", "y"])
+    assert store.take([1]).tolist() == [[2.0, 4.0]]
+    with pytest.raises(InputError, match="b is null in row 1: mend it, or drop the row"):
+        read(parquet(tmp_path, {**columns, "b": [3.0, None]}))
+
+
+def test_columns_of_many_kinds(tmp_path):
+    v = pa.array([[1.0], [2.0], [3.0]])
+    kinds = pa.array(["a", "b", "a"]).dictionary_encode()
+    path = parquet(
+        tmp_path, {"v": v, "label": kinds, "when": pa.array([0, 1, 2], pa.date32()), "flag": [True, False, True]}
+    )
+    assert open_store(path).labels.tolist() == ["a", "b", "a"]
+    assert open_store(path, labels="flag").labels.tolist() == [1, 0, 1]
+    assert open_store(path, labels="when").labels.tolist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    with pytest.raises(InputError, match="has no column v for labels: the columns are label, when, flag"):
+        open_store(path, labels="v")
+
+
+def test_missing_labels_are_counted_over_the_whole_file(tmp_path):
+    labels = [None if i in (150, 250, 299) else i % 3 for i in range(300)]
+    path = parquet(tmp_path, {"v": [[1.0, 2.0]] * 300, "label": labels}, row_group_size=100)
+    store = open_store(path)
+    for read_labels in (
+        lambda: store.labels,
+        lambda: list(store.batches(["labels"], rows=20)),
+        lambda: store.column("labels", [150]),
+    ):
+        with pytest.raises(InputError, match=r"a\.parquet: label has no value in 3 of 300 rows, the first is row 150"):
+            read_labels()
+    assert sum(len(c) for c in store.chunks()) == 300
+    assert store.column("labels", [0, 1]).tolist() == [0, 1]
+
+
+def test_missing_text_is_empty(tmp_path):
+    store = open_store(parquet(tmp_path, {"v": [[1.0], [2.0]], "text": ["a", None]}))
+    assert store.text.tolist() == ["a", ""]
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path, monkeypatch):
+    path = parquet(tmp_path, {"v": [[1.0], [2.0]], "label": [0, 1], "text": ["a", "b"]})
+    asked = []
+    real = pq.ParquetFile.iter_batches
+
+    def spy(self, *args, columns=None, **more):
+        asked.append(columns)
+        return real(self, *args, columns=columns, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    store = open_store(path)
+    list(store.chunks())
+    assert store.labels.tolist() == [0, 1]
+    list(store.batches(["text"]))
+    assert asked[-3:] == [["v"], ["label"], ["v", "text"]]
+
+
+def test_a_large_table_is_read_in_little_memory(tmp_path):
+    path = tmp_path / "large.parquet"
+    kind = pa.list_(pa.float32(), 64)
+    with pq.ParquetWriter(path, pa.schema([("v", kind)]), use_dictionary=False, compression=None) as writer:
+        for seed in range(8):
+            numbers = np.random.default_rng(seed).random(20_000 * 64, np.float32)
+            writer.write_table(pa.table({"v": pa.FixedSizeListArray.from_arrays(numbers, 64)}))  # 5 MB each
+    tracemalloc.start()
+    before, most, rows = pa.total_allocated_bytes(), 0, 0
+    for chunk in open_store(path).chunks(rows=1000):
+        rows += len(chunk)
+        most = max(most, pa.total_allocated_bytes() - before)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == 160_000
+    assert most < 16 * 2**20
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("place", [5, 20_000])
+def test_a_damaged_page_is_named(place, tmp_path, truth):
+    path = parquet(tmp_path, {"v": list(truth.vectors)}, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[place : place + 100] = b"\xff" * 100
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)

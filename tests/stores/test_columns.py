@@ -1,0 +1,114 @@
+"""Which column is which, and how values are handed out."""
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dimensions, plain_values, plural
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "said", "expected"),
+    [
+        (["odd"], None, "odd"),
+        (["odd", "embedding"], None, "embedding"),
+        (["Vector", "b"], None, "Vector"),
+        (["test", "train", "distances"], None, "train"),
+        (["group/b", "group/emb"], None, "group/emb"),
+        (["a", "embedding"], "a", "a"),
+    ],
+)
+def test_the_vectors_are_found(candidates, said, expected):
+    assert choose_vectors(candidates, Wanted(said), "f") == expected
+
+
+@pytest.mark.parametrize(
+    ("candidates", "others", "said", "message"),
+    [
+        (
+            ["p", "q"],
+            [],
+            None,
+            r'f has several that may be the vectors: p, q; name one: vectors="p", .*--columns vectors=p',
+        ),
+        (["p"], [], "z", "f has nothing named z: but p"),
+        (["p"], ["z"], "z", "z does not hold vectors"),
+        ([], ["text", "id"], None, "f holds no vectors; it has text, id: need rows of numbers"),
+    ],
+)
+def test_vectors_that_cannot_be_found_are_said(candidates, others, said, message):
+    with pytest.raises(InputError, match=message):
+        choose_vectors(candidates, Wanted(said), "f", others=others)
+
+
+def test_roles_have_usual_names_and_given_ones_go_before():
+    available = ["Topic", "label", "sentence", "token", "other"]
+    assert choose_columns(available, Wanted(), "f") == {"labels": "label", "types": "token", "text": "sentence"}
+    wanted = Wanted(None, {"labels": "other", "text": np.zeros(3)})
+    assert choose_columns(available, wanted, "f") == {"labels": "other", "types": "token"}
+    with pytest.raises(
+        InputError, match="f has no column nope for types: the columns are Topic, label, sentence, token"
+    ):
+        choose_columns(available, Wanted(None, {"types": "nope"}), "f")
+    with pytest.raises(InputError, match="f has no column nope for types: it has vectors alone"):
+        choose_columns([], Wanted(None, {"types": "nope"}), "f")
+
+
+def test_a_column_that_names_a_row_is_no_dimension():
+    assert dimensions(["id", "0", "1", "Label", "grade"], Wanted(None, {"types": "grade"})) == ["0", "1"]
+    assert dimensions(["x", "y", "label"], Wanted()) == ["x", "y"]
+    assert dimensions(["a", "y"], Wanted()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], np.array([1, 2])),
+        ([True, False], np.array([1, 0])),
+        (np.array([1, 2], np.uint8), np.array([1, 2])),
+        ([1.5, 2], np.array([1.5, 2.0])),
+        (np.array([0.5], np.float16), np.array([0.5])),
+        (["a", "b"], np.array(["a", "b"], object)),
+        (np.array(["a", "b"]), np.array(["a", "b"], object)),
+        (np.array([b"a", b"\xff"]), np.array(["a", "\\xff"], object)),
+        (np.array([1, 2], object), np.array([1, 2])),
+        (np.array(["2024-01-02"], "M8[D]"), np.array(["2024-01-02"], object)),
+    ],
+)
+def test_labels_are_whole_numbers_numbers_or_strings(values, expected):
+    found, missing = plain_values(values, "labels")
+    assert missing is None
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_torch_labels_are_numbers():
+    torch = pytest.importorskip("torch")
+    assert plain_values(torch.tensor([3, 4]), "labels")[0].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("values", [[1, None], [1.0, NAN], ["a", None], np.array(["a", NAN], object)])
+def test_missing_labels_are_noticed_and_missing_text_is_empty(values):
+    assert plain_values(values, "labels")[1].tolist() == [False, True]
+    assert plain_values(values, "text")[0].tolist() == [str(values[0]), ""]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", 1], "mixes numbers and text"),
+        (np.zeros((2, 2)), r"has shape \(2, 2\)"),
+        ([[1], [1, 2]], "one value for each row"),
+    ],
+)
+def test_labels_of_two_kinds_or_shapes_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        plain_values(values, "labels")
+
+
+def test_counting():
+    assert [plural(n, w) for n, w in ((1, "row"), (2, "row"), (0, "entry"), (1, "entry"))] == [
+        *("1 row", "2 rows", "0 entries", "1 entry"),
+    ]

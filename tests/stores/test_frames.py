@@ -1,0 +1,137 @@
+"""Tables in memory, of four libraries."""
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import open_store
+from tests.stores.conftest import D, N, arrow_table
+
+
+def pandas_lists(cloud):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"embedding": list(cloud.vectors), "label": cloud.labels, "text": cloud.words})
+
+
+def pandas_python_lists(cloud):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"embedding": cloud.vectors.tolist(), "label": cloud.labels, "text": cloud.words})
+
+
+def pandas_wide(cloud):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(cloud.vectors).assign(label=cloud.labels, text=cloud.words)
+
+
+def pandas_shuffled_index(cloud):
+    return pandas_lists(cloud).set_axis(np.arange(N)[::-1])
+
+
+def polars_arrays(cloud):
+    pl = pytest.importorskip("polars")
+    return pl.DataFrame({"embedding": cloud.vectors, "label": cloud.labels, "text": cloud.words})
+
+
+def polars_lists(cloud):
+    pl = pytest.importorskip("polars")
+    return polars_arrays(cloud).with_columns(pl.col("embedding").arr.to_list())
+
+
+def polars_wide(cloud):
+    pl = pytest.importorskip("polars")
+    frame = pl.from_numpy(cloud.vectors, schema=[f"d{i}" for i in range(D)])
+    return frame.with_columns(label=cloud.labels, text=pl.Series(cloud.words))
+
+
+def pyarrow_table(cloud):
+    return arrow_table(cloud)
+
+
+def pyarrow_batch(cloud):
+    return arrow_table(cloud).to_batches()[0]
+
+
+def dataset(cloud):
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset(arrow_table(cloud, "list"))
+
+
+def dataset_with_an_order(cloud):
+    back = np.random.default_rng(0).permutation(N)
+    shuffled = type(cloud)(cloud.vectors[back], cloud.labels[back], [cloud.words[i] for i in back])
+    return dataset(shuffled).select(np.argsort(back))
+
+
+FRAMES = [
+    pandas_lists,
+    pandas_python_lists,
+    pandas_wide,
+    pandas_shuffled_index,
+    polars_arrays,
+    polars_lists,
+    polars_wide,
+]
+FRAMES += [pyarrow_table, pyarrow_batch, dataset, dataset_with_an_order]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_every_table_gives_the_cloud(frame, truth, rng):
+    store = open_store(frame(truth))
+    assert (len(store), store.dim) == (N, D)
+    assert store.dtype == (np.float64 if frame is pandas_python_lists else np.float32)
+    for rows in (None, 7):
+        chunks = list(store.chunks(rows))
+        assert all(chunk.dtype == store.dtype for chunk in chunks)
+        np.testing.assert_array_equal(np.concatenate(chunks), truth.vectors)
+    rows = rng.integers(0, N, 30)
+    np.testing.assert_array_equal(store.take(rows), truth.vectors[rows])
+    np.testing.assert_array_equal(store.labels, truth.labels)
+    assert store.column("text", rows).tolist() == [truth.words[i] for i in rows]
+
+
+def test_columns_that_hold_only_vectors(truth):
+    pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
+    for column in (pd.Series(list(truth.vectors)), pl.Series("v", truth.vectors), arrow_table(truth)["embedding"]):
+        np.testing.assert_array_equal(next(open_store(column).chunks()), truth.vectors)
+    with pytest.raises(InputError, match="need a Table"):
+        open_store(pa.scalar(1))
+
+
+def test_a_nan_in_a_data_frame_stays_one():
+    pd = pytest.importorskip("pandas")
+    wide = pd.DataFrame({"a": [1.0, np.nan], "b": [2.0, 3.0]})
+    lists = pd.DataFrame({"v": [np.array([1.0, 2.0]), np.array([np.nan, 3.0])]})
+    for frame in (wide, lists):
+        np.testing.assert_array_equal(next(open_store(frame).chunks()), [[1, 2], [np.nan, 3]])
+
+
+def test_data_frames_that_are_refused():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="v is null in row 1"):
+        list(open_store(pd.DataFrame({"v": [[1.0, 2], None]})).chunks())
+    with pytest.raises(InputError, match="v has 1 numbers in row 1, need 2 as in the first"):
+        list(open_store(pd.DataFrame({"v": [[1.0, 2], [3.0]]})).chunks())
+    with pytest.raises(InputError, match="the data frame's column v cannot be read"):
+        open_store(pd.DataFrame({"v": [[1.0, 2], "x"]}))
+    with pytest.raises(InputError, match="two columns of one name"):
+        open_store(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
+    with pytest.raises(InputError, match="has no value in 1 of 2 rows, the first is row 1"):
+        open_store(pd.DataFrame({"v": [[1.0], [2.0]], "label": ["x", None]})).column("labels")
+
+
+def test_lazy_and_split_tables_are_refused_with_advice(truth):
+    pl, datasets = (pytest.importorskip(name) for name in ("polars", "datasets"))
+    with pytest.raises(InputError, match=r"pass source\.collect\(\)"):
+        open_store(polars_arrays(truth).lazy())
+    with pytest.raises(InputError, match=r'choose a split, source\["train"\]'):
+        open_store(datasets.DatasetDict({"train": dataset(truth)}))
+    with pytest.raises(InputError, match="need a Dataset"):
+        open_store(dataset(truth).to_iterable_dataset())
+    assert pl is not None
+
+
+def test_a_dataset_saved_to_disk_is_a_folder_of_shards(truth, tmp_path):
+    dataset(truth).save_to_disk(tmp_path / "saved", num_shards=3)
+    store = open_store(tmp_path / "saved")
+    np.testing.assert_array_equal(np.concatenate(list(store.chunks())), truth.vectors)
+    assert store.labels.tolist() == truth.labels.tolist()

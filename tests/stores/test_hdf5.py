@@ -1,0 +1,65 @@
+"""HDF5, by the layout of ann-benchmarks or any other."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import open_store
+
+h5py = pytest.importorskip("h5py")
+
+
+def file_of(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, value in datasets.items():
+            file[name.replace("__", "/")] = value
+    return path
+
+
+def test_a_dataset_is_chosen(tmp_path):
+    path = file_of(tmp_path / "a.h5", group__p=np.eye(3), q=np.ones((3, 2)), kind=np.arange(3), other=np.arange(4))
+    with pytest.raises(InputError, match=r'several that may be the vectors: group/p, q; name one: vectors="group/p"'):
+        open_store(path)
+    store = open_store(path, vectors="group/p", types="kind")
+    assert (store.dim, store.types.tolist()) == (3, [0, 1, 2])
+    with pytest.raises(InputError, match="has no column other for types: the columns are kind"):
+        open_store(path, vectors="q", types="other")
+
+
+def test_strings_of_fixed_and_of_free_length(tmp_path):
+    path = file_of(tmp_path / "a.h5", v=np.eye(2), label=np.array([b"a", b"\xc3\xa9"]), text=["x", "yy"])
+    assert open_store(path).labels.tolist() == ["a", "é"]
+    assert open_store(path).column("text", [1, 0, 1]).tolist() == ["yy", "x", "yy"]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "message"),
+    [
+        ({"v": np.zeros(3)}, "holds no vectors; it has v"),
+        ({"v": np.zeros((0, 3))}, "v has no rows"),
+        ({"v": np.zeros((2, 2), complex)}, "holds no vectors"),
+        ({}, "holds no vectors: need rows"),
+    ],
+)
+def test_files_without_vectors(datasets, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.h5.*{message}"):
+        open_store(file_of(tmp_path / "a.h5", **datasets))
+
+
+def test_the_file_is_closed_between_batches(tmp_path):
+    path = file_of(tmp_path / "a.h5", v=np.eye(4))
+    chunks = open_store(path).chunks(rows=1)
+    next(chunks)
+    file_of(path, v=2 * np.eye(4))  # could not be opened for writing otherwise
+    assert next(chunks).tolist() == [[0, 2, 0, 0]]
+
+
+def test_a_missing_library_is_named_with_its_command(tmp_path, monkeypatch):
+    path = file_of(tmp_path / "a.h5", v=np.eye(2))
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(
+        InputError, match=r"a\.h5 is an HDF5 file: reading it needs h5py, pip install 'isoscope\[hdf5\]'"
+    ):
+        open_store(path)

@@ -1,0 +1,93 @@
+"""JSON lines: objects or bare lists, a bad line named by its number."""
+
+import json
+
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import open_store
+
+
+def lines(tmp_path, text, name="a.jsonl"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def read(path, **asked):
+    return [row for chunk in open_store(path, **asked).chunks() for row in chunk.tolist()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1, 2]\n[3, 4]\n",
+        '{"v": [1, 2]}\n\n{"v": [3.0, 4e0]}',
+        '\ufeff{"text": "a", "embedding": [1, 2], "ids": [5, 6, 7]}\r\n{"embedding": [3, 4]}\r\n',
+        '{"text": ["a", "b"], "v": [1, 2]}\n{"v": [3, 4], "v2": 1}\n',
+        '{"a": {"v": [9, 9]}, "v": [1, 2]}\n{"v": [3, 4], "a": "\\"v\\": [7, 7]"}\n',
+        '{"v": [1, 2], "a": [[5], []]}\n{"a": "]", "v" : [ 3 ,4]}\n',
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.json"])
+def test_forms_of_lines(text, name, tmp_path):
+    assert read(lines(tmp_path, text, name)) == [[1, 2], [3, 4]]
+
+
+def test_columns_are_the_single_values(tmp_path):
+    path = lines(
+        tmp_path, '{"v": [1], "label": 2, "text": "é\\n", "topic": null}\n{"v": [2], "label": 3, "text": null}\n'
+    )
+    store = open_store(path)
+    assert store.labels.tolist() == [2, 3]
+    assert store.text.tolist() == ["é\n", ""]
+    with pytest.raises(InputError, match="topic has no value in 2 of 2 rows, the first is row 0"):
+        _ = open_store(path, labels="topic").labels
+    with pytest.raises(InputError, match="label mixes numbers and text"):
+        _ = open_store(lines(tmp_path, '{"v": [1], "label": 2}\n{"v": [2], "label": "x"}\n')).labels
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]\n[3]\n", "line 2: the vector has 1 number, need 2 as in the first"),
+        ("[1, 2]\n\n[3, null]\n", "line 3: null in the vector is not a number"),
+        ('[1, 2]\n[3, "x"]\n', 'line 2: "x" in the vector is not a number'),
+        ("[1, 2]\n[3, [4]]\n", r"line 2: \[4\] in the vector is not a number"),
+        ('{"v": [1]}\n{"v": [1], "x": \n', "line 2 is not JSON"),
+        ("[1, 2]\n[3, 4] x\n", "line 2 is not JSON"),
+        ("[1, 2]\n7\n", "line 2: 7 is not a list of numbers"),
+        ('{"v": [1]}\n{"w": [1]}\n', "line 2: there is no v; drop the lines without a vector"),
+        ('{"v": [1]}\n{"v": null}\n', "line 2: there is no v"),
+        ('{"v": [1]}\n[1]\n', "line 2: there is no v"),
+        ('{"v": [1]}\n{"v": [1}\n', "line 2 is not JSON: .* at column 9"),
+        ('{"v": [1]}\n{"v": "x"}\n', 'line 2: "x" is not a list of numbers'),
+        ('{"text": "x"}\n', "holds no vectors; it has text"),
+        ('{"p": [1], "q": [2]}\n', "several that may be the vectors: p, q"),
+        ('"x"\n', "line 1: need a list of numbers, or an object with one"),
+        ("[]\n", "line 1: need a list of numbers"),
+        ("[" * 100_000 + "\n", "line 1 is not JSON"),
+    ],
+)
+def test_lines_that_are_wrong(text, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.jsonl.*{message}"):
+        read(lines(tmp_path, text))
+
+
+def test_the_digits_are_all_kept(tmp_path):
+    numbers = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123456789]
+    text = json.dumps({"v": numbers})
+    assert read(lines(tmp_path, text)) == [numbers]
+    assert read(lines(tmp_path, text.replace("0.1", "NaN")))[0][1:] == numbers[1:]
+
+
+def test_a_key_is_chosen_and_bare_lists_have_none(tmp_path):
+    assert read(lines(tmp_path, '{"p": [1], "q": [2]}\n'), vectors="q") == [[2]]
+    with pytest.raises(InputError, match="holds bare lists: they have no names"):
+        read(lines(tmp_path, "[1, 2]\n"), vectors="q")
+
+
+@pytest.mark.parametrize("text", ["[\n  [1, 2],\n  [3, 4]\n]\n", "[[1, 2], [3, 4]]", '{\n "v": [1]\n}'])
+def test_one_json_value_is_refused_with_advice(text, tmp_path):
+    with pytest.raises(InputError, match=r"a\.json is one JSON value: .*jq -c '\.\[\]' a\.json > a\.jsonl"):
+        read(lines(tmp_path, text, "a.json"))

@@ -1,0 +1,94 @@
+"""Lines come whole, with their numbers, whatever the size of the blocks they are read in."""
+
+import gzip
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import lines, open_store
+
+
+@pytest.fixture(params=[1, 2, 3, 7, 64, 2**20])
+def block(request, monkeypatch):
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", request.param)
+
+
+TEXT = b"one\n\ntwo words\r\n\n\nthree\nfour, without an end"
+EXPECTED = [(1, b"one"), (3, b"two words"), (6, b"three"), (7, b"four, without an end")]
+QUOTED = b'a,"b\n""c"""\n\nd,e\n"x","y\nz\n\nw",v\n'
+RECORDS = [(1, b'a,"b\n""c"""'), (4, b"d,e"), (5, b'"x","y\nz\n\nw",v')]
+
+
+def numbered(path, **more):
+    return [pair for found in lines.read_lines(path, **more) for pair in zip(found.numbers, found.lines, strict=True)]
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_and_their_numbers(tmp_path, packed):
+    path = tmp_path / ("a.txt.gz" if packed else "a.txt")
+    for text, quoted, expected in ((TEXT, False, EXPECTED), (QUOTED, True, RECORDS), (b"\n\n", False, [])):
+        path.write_bytes(gzip.compress(text) if packed else text)
+        assert numbered(path, quoted=quoted) == expected
+
+
+@pytest.mark.usefixtures("block")
+def test_shares_grow_to_one(tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    shares = [found.share for found in lines.read_lines(tmp_path / "a.txt")]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+@pytest.mark.usefixtures("block")
+def test_batches_do_not_depend_on_blocks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,a,b\n" + "".join(f'"t\n{i}",{i},{i}.5\n' for i in range(20)))
+    store = open_store(path)
+    for rows in (1, 3, 20, 21):
+        found = list(store.batches(["text"], rows=rows))
+        assert [len(batch.vectors) for batch in found] == [min(rows, 20 - start) for start in range(0, 20, rows)]
+        assert np.concatenate([batch.vectors for batch in found])[:, 1].tolist() == [i + 0.5 for i in range(20)]
+        assert [text for batch in found for text in batch.columns["text"]] == [f"t\n{i}" for i in range(20)]
+    assert store.take([19, 3])[:, 0].tolist() == [19, 3]
+
+
+@pytest.mark.usefixtures("block")
+def test_a_quote_that_does_not_end(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'a,b\n1,2\n3,"4\n5,6\n')
+    with pytest.raises(InputError, match=r"a\.csv, line 3: a quoted cell begins and does not end"):
+        list(lines.read_lines(tmp_path / "a.csv", quoted=True))
+
+
+def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_LONGEST_LINE", 2**22)
+    (tmp_path / "a.jsonl").write_bytes(b"[" + b"1," * 2**23)
+    with pytest.raises(InputError, match=r"a line 1 of more than 4 MB: is it a text file\?"):
+        list(lines.read_lines(tmp_path / "a.jsonl"))
+
+
+def test_a_long_text_is_read_in_little_memory(tmp_path):
+    path = tmp_path / "a.txt"
+    line = "word" + " 0.12345" * 50 + "\n"
+    path.write_text(line * 60_000)  # 24 MB
+    tracemalloc.start()
+    store = open_store(path)
+    rows = sum(len(chunk) for chunk in store.chunks(rows=1000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (rows, len(store)) == (60_000, 60_000)
+    assert peak < 20 * 2**20
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_pass_that_is_left_closes_its_file(tmp_path):
+    (tmp_path / "a.txt").write_text("w 1 2\n" * 100)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        chunks = open_store(tmp_path / "a.txt").chunks(rows=1)
+        next(chunks)
+        chunks.close()
+    assert len(os.listdir("/proc/self/fd")) == before

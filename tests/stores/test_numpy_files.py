@@ -1,0 +1,124 @@
+"""NumPy's files: mapped, never unpickled, refused with a reason."""
+
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores import open_store
+
+
+def saved(path, array):
+    np.save(path, array, allow_pickle=True)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i4", "i8", "u8"])
+def test_numbers_come_as_they_are_kept(dtype, tmp_path):
+    array = np.arange(12).reshape(4, 3).astype(dtype)
+    store = open_store(saved(tmp_path / "a.npy", array))
+    assert store.dtype == array.dtype
+    np.testing.assert_array_equal(next(store.chunks()), array)
+
+
+def test_extended_precision_comes_as_float64(tmp_path):
+    store = open_store(saved(tmp_path / "a.npy", np.eye(3, dtype=np.longdouble)))
+    assert store.dtype == np.float64 == next(store.chunks()).dtype
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([[1, "a"]], object), "is a pickled array: never loaded; save it with np.save of a plain float array"),
+        (np.arange(5.0), r"has shape \(5,\): need \(n, d\)"),
+        (np.zeros((2, 3, 4)), r"has shape \(2, 3, 4\): need \(n, d\).*reshape\(-1, d\)"),
+        (np.array(3.0), r"has shape \(\)"),
+        (np.zeros((0, 4)), "has no rows"),
+        (np.zeros((4, 0)), "has no columns"),
+        (np.eye(3, dtype=bool), "holds booleans"),
+        (np.eye(3, dtype=complex), "holds complex numbers"),
+        (np.array([["a", "b"]]), "holds values of dtype <U1"),
+        (np.zeros((2, 2), [("a", "f4")]), r"holds values of dtype \[\('a'"),
+    ],
+)
+def test_arrays_that_are_no_vectors(array, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.npy {message}"):
+        open_store(saved(tmp_path / "a.npy", array))
+
+
+def test_nothing_pickled_is_run(tmp_path, monkeypatch):
+    def refuse(*args, **more):
+        raise AssertionError("unpickled")
+
+    monkeypatch.setattr("pickle.load", refuse)
+    monkeypatch.setattr("pickle.loads", refuse)
+    objects = np.array([["x", None]], object)
+    with pytest.raises(InputError, match="pickled"):
+        open_store(saved(tmp_path / "a.npy", objects))
+    np.savez(tmp_path / "a.npz", vectors=np.eye(2), label=np.array(["x", None], object))
+    assert open_store(tmp_path / "a.npz").labels is None
+    with pytest.raises(InputError, match=r"a\.npz: label is a pickled array"):
+        open_store(tmp_path / "a.npz", labels="label")
+
+
+def test_an_npz_has_one_array_chosen(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, p=np.eye(3), q=np.ones((3, 2)), kind=np.array(["a", "b", "c"]), loose=np.arange(5))
+    with pytest.raises(InputError, match=r'several that may be the vectors: p, q; name one: vectors="p"'):
+        open_store(path)
+    store = open_store(path, vectors="q", types="kind")
+    assert (store.dim, store.types.tolist()) == (2, ["a", "b", "c"])
+    with pytest.raises(InputError, match="has no column loose for labels: the columns are kind"):
+        open_store(path, vectors="q", labels="loose")
+    np.savez(path, labels=np.arange(5))
+    with pytest.raises(InputError, match="holds no vectors; it has labels"):
+        open_store(path)
+
+
+def test_a_flipped_bit_in_a_packed_array_is_noticed(tmp_path, truth):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, truth.vectors)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"is not a whole \.npz file"):
+        open_store(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.txt", "x")
+    with pytest.raises(InputError, match="holds no vectors"):
+        open_store(path)
+
+
+def test_a_file_that_shrinks_is_noticed(tmp_path):
+    store = open_store(saved(tmp_path / "a.npy", np.eye(100)))
+    saved(tmp_path / "a.npy", np.eye(50))
+    with pytest.raises(InputError, match="has become shorter since it was opened"):
+        next(store.chunks())
+
+
+def test_a_large_file_is_read_in_little_memory(tmp_path):
+    path = tmp_path / "large.npy"
+    mapped = np.lib.format.open_memmap(path, "w+", np.float32, (200_000, 256))  # 200 MB, of which few are on the disk
+    mapped[123_456] = 7
+    del mapped
+    tracemalloc.start()
+    store = open_store(path)
+    found = [batch.start for batch in store.batches(rows=500) if batch.vectors.any()]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == [123_000]
+    assert store.take([123_456]).sum() == 7 * 256
+    assert peak < 2**22
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_is_read_in_little_memory(save, tmp_path):
+    save(tmp_path / "a.npz", np.zeros((100_000, 64), np.float32))  # 25 MB
+    tracemalloc.start()
+    rows = sum(len(chunk) for chunk in open_store(tmp_path / "a.npz").chunks(rows=500))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == 100_000
+    assert peak < 6 * 2**20

@@ -1,0 +1,143 @@
+"""Whatever the format, a store gives the same cloud."""
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope import InputError
+from isoscope.stores import Batch, Store, open_store
+from isoscope.stores.store import default_rows
+from tests.stores.conftest import FORMATS, D, N
+
+each_format = pytest.mark.parametrize("form", FORMATS, ids=repr)
+
+
+@pytest.fixture
+def store(form, written) -> Store:
+    return open_store(written(form))
+
+
+@each_format
+def test_every_row_comes_once_in_order_and_again_in_a_second_pass(store, form, truth):
+    assert (len(store), store.dim, store.dtype) == (N, D, np.dtype(form.dtype))
+    assert store.name == form.name
+    for rows in (None, 7, 7, N):
+        chunks = list(store.chunks(rows))
+        assert all(c.dtype == store.dtype and c.dtype.isnative and c.flags.aligned for c in chunks)
+        assert all(0 < len(c) <= (rows or N) for c in chunks)
+        np.testing.assert_array_equal(np.concatenate(chunks), truth.vectors.astype(form.dtype))
+
+
+@each_format
+def test_batches_carry_their_place_and_their_columns(store, form, truth):
+    roles = form.columns.split()
+    assert sorted(store.columns) == roles
+    done, share = 0, 0.0
+    assert len(store) == N  # from then on the share is that of the rows
+    for batch in store.batches(roles, rows=64):
+        assert isinstance(batch, Batch)
+        assert batch.start == done
+        done += len(batch.vectors)
+        assert share <= batch.share <= 1
+        share = batch.share
+        if "shards" not in form.name:
+            assert share == pytest.approx(done / N)
+        rows = slice(batch.start, done)
+        assert sorted(batch.columns) == roles
+        if "labels" in roles:
+            assert batch.columns["labels"].dtype == np.int64
+            np.testing.assert_array_equal(batch.columns["labels"], truth.labels[rows])
+        if "text" in roles:
+            assert batch.columns["text"].tolist() == truth.words[rows]
+    assert (done, share) == (N, 1.0)
+
+
+@each_format
+def test_rows_are_found_in_the_order_asked(store, form, truth, rng):
+    for rows in (rng.integers(0, N, 50), [999, 0, 999, 500], np.arange(10, 40, 3), [0], []):
+        found = store.take(rows)
+        assert (found.dtype, found.shape) == (store.dtype, (len(rows), D))
+        np.testing.assert_array_equal(found, truth.vectors[np.asarray(rows, int)].astype(form.dtype))
+
+
+@each_format
+def test_columns_are_read_whole_or_in_part(store, form, truth, rng):
+    rows = rng.integers(0, N, 20)
+    for role, values in (("labels", truth.labels), ("types", None), ("text", np.array(truth.words, object))):
+        if role in form.columns:
+            np.testing.assert_array_equal(store.column(role), values)
+            np.testing.assert_array_equal(getattr(store, role), values)
+            np.testing.assert_array_equal(store.column(role, rows), values[rows])
+            assert len(store.column(role, [])) == 0
+        else:
+            assert store.column(role) is None
+            assert getattr(store, role) is None
+            assert store.column(role, [1]) is None
+
+
+@each_format
+@pytest.mark.parametrize("rows", [[N], [-1], [0, 5, N + 3]])
+def test_a_row_that_does_not_exist_is_said(store, rows):
+    with pytest.raises(InputError, match=rf"row (1000|-1|1003) was asked for: .* has rows 0…{N - 1}"):
+        store.take(rows)
+
+
+@each_format
+def test_a_pass_may_be_left_and_two_may_go_side_by_side(store, truth):
+    first, second = store.batches(rows=100), store.batches(rows=10)
+    next(first), next(second)
+    for batch in (next(first), next(second)):
+        assert batch.start > 0
+        rows = slice(batch.start, batch.start + len(batch.vectors))
+        np.testing.assert_array_equal(batch.vectors.astype(np.float32), truth.vectors[rows])
+    first.close(), second.close()
+    assert sum(len(chunk) for chunk in store) == N
+
+
+@each_format
+def test_values_of_the_callers_own_stand_beside(form, written, truth, rng):
+    labels = [f"c{v}" for v in truth.labels]
+    store = open_store(written(form), labels=labels, types=truth.labels + 0.5)
+    assert store.labels.tolist() == labels
+    batches = list(store.batches(["labels", "types"], rows=300))
+    assert [v for batch in batches for v in batch.columns["labels"]] == labels
+    np.testing.assert_array_equal(np.concatenate([b.columns["types"] for b in batches]), truth.labels + 0.5)
+    assert store.column("labels", [999, 1, 1]).tolist() == [labels[999], labels[1], labels[1]]
+    with pytest.raises(InputError, match=f"labels has 99 entries, the store has {N} rows"):
+        open_store(written(form), labels=labels[:99])
+
+
+def test_a_sketch_of_a_store_is_that_of_its_rows(written, truth):
+    store = open_store(written(FORMATS[7]))
+    assert isoscope.sketch(store).n == N
+    assert isoscope.sketch(store).isoscore() == pytest.approx(float(isoscope.isoscore(truth.vectors)), rel=1e-6)
+
+
+def test_a_store_is_opened_as_itself(truth):
+    store = open_store(truth.vectors)
+    assert open_store(store) is store
+    labelled = open_store(store, labels=truth.labels)
+    assert labelled.labels is not None
+    assert store.labels is None
+    with pytest.raises(InputError, match="name its columns when you open it"):
+        open_store(store, labels="label")
+
+
+def test_what_cannot_be_asked_of_a_store(truth):
+    store = open_store(truth.vectors, labels=truth.labels)
+    with pytest.raises(InputError, match="array has no text: it has labels; say where they are"):
+        store.batches(["text"])
+    with pytest.raises(InputError, match='\'words\' is not a column of a store: need "labels", "types" or "text"'):
+        store.column("words")
+    for rows in (0, -1, 2.5):
+        with pytest.raises(InputError, match="rows is"):
+            store.batches(rows=rows)
+    for wrong in ([0.5], [[1]], [True, False], ["1"]):
+        with pytest.raises(InputError, match="need row numbers"):
+            store.take(wrong)
+
+
+def test_a_batch_is_16_megabytes_unless_it_is_said():
+    assert default_rows(64) == 65_536
+    assert default_rows(768) == 2**24 // 4 // 768
+    assert default_rows(10**8) == 1
