@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 .PHONY: demo test lint bench estimators clean
 
 demo: .venv-demo/done
-	.venv-demo/bin/python examples/first_look.py
+	.venv-demo/bin/isoscope demo
 
 test: .venv-test/done
 	.venv-test/bin/ruff check .
@@ -18,9 +18,10 @@ lint: .venv-test/done
 	.venv-test/bin/ruff format .
 	.venv-test/bin/mypy
 
-# Every performance promise beside its peer, in one run (about 5 minutes); writes the table in docs/performance.md.
+# Every performance promise beside its peer, in one run (about 20 minutes); writes the tables in docs/performance.md.
 bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
 
 # Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
 estimators: .venv-bench/done

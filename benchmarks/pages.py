@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
-
-def put(page: Path, table: str) -> None:
-    """Replace what stands between the marks of `page`."""
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+def put(page: Path, table: str, name: str = "measured") -> None:
+    """Replace what stands between the marks `<!-- name: begin -->` and `<!-- name: end -->` of `page`."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end)[1]
+    page.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")

@@ -1,6 +1,6 @@
 """A first look: four generated clouds, what isoscope reads from them, and what the numbers mean.
 
-make demo            or            python examples/first_look.py
+python examples/first_look.py
 """
 
 from __future__ import annotations

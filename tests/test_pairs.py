@@ -18,7 +18,9 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope.pairs import (
     MAX_MEMORY,
+    NearestSoFar,
     cluster_distances,
+    cosine_counts,
     nearest,
     spanning_tree,
     tile_rows,
@@ -278,3 +280,105 @@ def test_a_block_fills_the_memory_it_is_given():
         assert tile_rows(4, MAX_MEMORY) == 512  # no larger than the cache likes
         with pytest.raises(isoscope.InputError, match="max_memory is 16383 bytes: need at least 16384"):
             tile_rows(8, 16383)
+
+
+# neighbours of queries while the rows come by
+
+
+def sought(queries, X, k, size, *, own=None, usable=None, **options):
+    """The k nearest rows of X to each query, from chunks of so many rows."""
+    search = NearestSoFar(queries, k, centre=X.mean(axis=0, dtype=np.float64), own=own, **options)
+    usable = np.ones(len(X), bool) if usable is None else usable
+    for start in range(0, len(X), size):
+        part = slice(start, start + size)
+        search.offer(X[part], start, usable[part])
+    return search.found()
+
+
+@given(st.integers(0, 10**6), st.integers(3, 200), st.integers(1, 6), st.integers(1, 90))
+def test_chunks_of_any_size_give_the_neighbors_of_all_rows(seed, n, d, size):
+    rng = np.random.default_rng(seed)
+    X, k = rng.standard_normal((n, d)), 1 + seed % (n - 1)
+    asked = np.sort(rng.choice(n, min(n, 20), replace=False))
+    found, indices = sought(X[asked], X, k, size, own=asked)
+    np.testing.assert_allclose(found, np.sort(distances(X)[asked], axis=1)[:, :k], rtol=tolerance("float64"))
+    assert (indices != asked[:, None]).all()
+    np.testing.assert_array_equal(indices, nearest(X, k, rows=asked)[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [13, 37, 5000])
+def test_queries_find_the_rows_that_scikit_learn_finds(rng, dtype, size):
+    X, queries = (rng.standard_normal((n, 12)).astype(dtype) + 1 for n in (600, 70))
+    theirs, their_indices = NearestNeighbors(n_neighbors=9, algorithm="brute").fit(X.astype(float)).kneighbors(queries)
+    found, indices = sought(queries, X, 9, size, max_memory=memory_for(40))
+    np.testing.assert_allclose(found, theirs, rtol=tolerance(dtype))
+    np.testing.assert_array_equal(indices, their_indices)
+
+
+@pytest.mark.parametrize("shape", HARD)
+@pytest.mark.parametrize("d", [2, 8, 768])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_neighbors_of_queries_keep_their_digits(rng, shape, d, dtype):
+    X = HARD[shape](120, d, rng).astype(dtype)
+    found, _ = sought(X, X, 3, 50, own=np.arange(120))
+    np.testing.assert_allclose(found, np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
+
+
+def test_a_row_that_is_not_usable_is_passed_over_though_it_is_the_nearest(rng):
+    X = rng.standard_normal((100, 4))
+    usable = np.arange(100) % 3 > 0
+    queries = X[~usable] + 1e-3
+    found, indices = sought(queries, np.where(usable[:, None], X, 0), 5, 33, usable=usable)
+    assert usable[indices].all()
+    np.testing.assert_allclose(found, np.sort(cdist(queries, X[usable]), axis=1)[:, :5], rtol=tolerance("float64"))
+
+
+@pytest.mark.parametrize("size", [7, 100])
+def test_a_query_is_no_neighbor_of_itself_but_its_copy_is(rng, size):
+    X = np.repeat(rng.standard_normal((30, 5)), 2, axis=0)
+    found, indices = sought(X, X, 2, size, own=np.arange(60))
+    np.testing.assert_array_equal(indices[:, 0], np.arange(60) ^ 1)
+    np.testing.assert_array_equal(found[:, 0], np.zeros(60))
+    assert (found[:, 1] > 0).all()
+    again, itself = sought(X, X, 2, size)
+    np.testing.assert_array_equal(np.sort(itself, axis=1), np.arange(60)[:, None] // 2 * 2 + [0, 1])
+    np.testing.assert_array_equal(again, np.zeros((60, 2)))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("size", [1, 10, 49])
+def test_of_equal_rows_the_smaller_number_comes_first_in_chunks_too(k, size):
+    X = np.repeat(lattice(5), 2, axis=0)
+    queries = lattice(5)[[12, 0]]
+    _, indices = sought(queries, X, k, size)
+    table = cdist(queries, X)
+    np.testing.assert_array_equal(indices, np.argsort(table, axis=1, kind="stable")[:, :k])
+
+
+# counts of cosines
+
+
+@pytest.mark.parametrize("n", [2, 3, 511, 512, 513, 1100])
+@pytest.mark.parametrize("bins", [2, 100])
+def test_counts_of_cosines_are_those_of_numpy(rng, n, bins):
+    X = rng.standard_normal((n, 5)) + 0.3
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    expected, _ = np.histogram((X @ X.T)[np.triu_indices(n, 1)], bins, range=(-1, 1))
+    found = cosine_counts(X, bins)
+    assert found.sum() == n * (n - 1) // 2
+    assert np.abs(found - expected).sum() <= 4  # a product may round across an edge
+    if bins == 2:
+        assert found[1] == pytest.approx(expected[1], abs=2)
+
+
+def test_cosines_of_one_direction_and_of_opposite_ones_are_in_the_last_and_first_bin(rng):
+    ray = rng.standard_normal(7).astype(np.float32)
+    units = np.outer(np.where(np.arange(90) < 30, 1, -1), ray / np.linalg.norm(ray)).astype(np.float32)
+    found = cosine_counts(units, 50)
+    assert (found[0], found[-1]) == (30 * 60, 30 * 29 // 2 + 60 * 59 // 2)
+    assert found[1:-1].sum() == 0
+
+
+def test_a_single_row_has_no_pairs():
+    assert cosine_counts(np.eye(1, 4), 10).sum() == 0

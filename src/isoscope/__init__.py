@@ -33,6 +33,8 @@ _ROOMS = {
     "stores.store": ["Batch", "Store"],
     "stores.opening": ["open_store"],
     "stores.writing": ["write_store"],
+    "report.finding": ["Finding"],
+    "report.audit": ["Audit", "audit"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     )
     from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
     from isoscope.metrics.uniformity import alignment, uniformity
+    from isoscope.report.audit import Audit, audit
+    from isoscope.report.finding import Finding
     from isoscope.sketching import Sketch, sketch
     from isoscope.stores.opening import open_store
     from isoscope.stores.store import Batch, Store

@@ -427,3 +427,52 @@ def test_one_point_many_times_is_one_cluster():
 def test_numbers_of_clusters_that_cannot_be_are_refused(X, numbers, complaint):
     with pytest.raises(isoscope.InputError, match=complaint):
         isoscope.choose_clusters(X, numbers)
+
+
+# restarts and errors
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_more_restarts_never_end_looser(rng):
+    X = rng.standard_normal((120, 4)) + 4 * rng.standard_normal((8, 4))[np.arange(120) % 8]
+
+    def spread(restarts):
+        codes = isoscope.choose_clusters(X, [8], restarts=restarts, least=-1, seed=3).labels
+        return sum(((X[codes == c] - X[codes == c].mean(axis=0)) ** 2).sum() for c in range(8))
+
+    found = [spread(restarts) for restarts in (1, 2, 5, 20)]
+    assert (np.diff(found) <= 1e-9).all()
+    assert found[-1] < found[0]
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("sample", [40, 1000])
+def test_the_error_is_that_of_the_mean_of_the_rows_scores(blobs, sample):
+    found = isoscope.choose_clusters(blobs, [2, 3], sample=sample)
+    assert sorted(found.errors) == [2, 3]
+    if sample == 1000:
+        scores = silhouette_samples(blobs, found.labels)
+        assert found.errors[3] == pytest.approx(scores.std() / np.sqrt(90), rel=tolerance("float64"))
+    else:
+        whole = isoscope.choose_clusters(blobs, [2, 3])
+        assert found.errors[3] == pytest.approx(whole.errors[3] * np.sqrt(90 / 40), rel=0.4)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_point_many_times_is_sure():
+    assert isoscope.choose_clusters(np.ones((10, 3)), [2, 3]).errors == {2: 0, 3: 0}
+
+
+@pytest.mark.parametrize("restarts", [0, -1, 1.5])
+def test_restarts_that_cannot_be_are_refused(restarts):
+    with pytest.raises(isoscope.InputError, match="restarts is"):
+        isoscope.choose_clusters(GOOD, [2], restarts=restarts)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e15])
+def test_scale_does_not_change_the_clusters_in_float32(blobs, scale):
+    found, expected = (isoscope.choose_clusters((s * blobs).astype(np.float32), [2, 3]) for s in (scale, 1))
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    assert found.silhouettes == pytest.approx(expected.silhouettes, abs=tolerance("float32"))

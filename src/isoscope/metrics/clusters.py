@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ def choose_clusters(
     Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
     """
     _, X = points(X, min_rows=3, min_dims=1)
-    values = host(X)
+    values, _ = tamed(host(X))
     n = len(values)
     if not isinstance(numbers, Iterable):
         raise InputError(f"numbers is {numbers!r}: need several numbers of clusters, such as range(2, 16)")
@@ -183,8 +184,11 @@ def _scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarr
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
     """Each row's cluster by K-means, from the start that ends tightest."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    runs = [KMeans(len(start), init=start, n_init=1).fit(X) for start in starts]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters: some stay empty
+        runs = [KMeans(len(start), init=start, n_init=1).fit(X) for start in starts]
     return np.asarray(min(runs, key=lambda run: run.inertia_).labels_, np.int64)
 
 

@@ -1,0 +1,152 @@
+"""Whole audits beside the two tools that do a part of this, each as a user runs it: a process, a file, a wall clock.
+
+The file is the same for all, the cores too. Time and memory are the process's own (wall clock and peak resident set),
+imports included; the first run of each tool is not counted. `make bench` runs it after the functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from pages import put
+
+SIZES = ((20_000, 384, 3), (100_000, 768, 1))
+LARGE = (1_000_000, 768)
+PATIENCE = 600  # seconds after which a tool is stopped
+HERE = Path(sys.executable).parent
+
+COMMANDS = {
+    "isoscope": [str(HERE / "isoscope"), "audit", "{file}", "--json", "{out}.json"],
+    "isoscope with the page": [str(HERE / "isoscope"), "audit", "{file}", "--html", "{out}.html"],
+    "vecscope": [str(HERE / "vecscope"), "audit", "{file}", "--json"],
+    "spectralyte": [
+        sys.executable,
+        "-c",
+        "import sys, numpy as np; from spectralyte import Spectralyte; Spectralyte(np.load(sys.argv[1])).run()",
+        "{file}",
+    ],
+}
+MEASURES = {
+    "isoscope": "15 to 19 findings with intervals, pictures",
+    "vecscope": "11 findings",
+    "spectralyte": "2 metrics (its default)",
+}
+
+
+@dataclass
+class Run:
+    seconds: float
+    megabytes: float
+    stopped: bool = False
+
+
+def timed(command: list[str]) -> Run:
+    """Run a command to its end, or until patience ends."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    watch = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
+    watch.start()
+    _, status, used = os.wait4(process.pid, 0)
+    watch.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - start
+    stopped = process.returncode == -signal.SIGKILL
+    if process.returncode not in (0, 1) and not stopped:  # 1 is a verdict
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+    return Run(seconds, used.ru_maxrss / 1024, stopped)
+
+
+def write_cloud(path: Path, n: int, d: int) -> None:
+    """Fifty clusters, fading variances and a mean, float32, written in pieces."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((50, d)).astype(np.float32)
+    fading = (np.arange(1, d + 1) ** -0.3).astype(np.float32)
+    held = np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+    for start in range(0, n, 20_000):
+        m = min(20_000, n - start)
+        noise = rng.standard_normal((m, d), dtype=np.float32) * fading
+        held[start : start + m] = noise + 0.5 * centres[rng.integers(0, 50, m)] + 0.4
+    held.flush()
+
+
+def tool(name: str) -> str:
+    first = name.split()[0]
+    return name.replace(first, f"{first} {version(first)}")
+
+
+def lines_for(path: Path, n: int, d: int, repeats: int) -> list[str]:
+    filled = {name: [part.format(file=path, out=path.with_suffix("")) for part in c] for name, c in COMMANDS.items()}
+    runs: dict[str, list[Run]] = {name: [] for name in filled}
+    for turn in range(repeats + 1):
+        for name, command in filled.items():
+            if turn == 0 and repeats == 1 and name != "isoscope":
+                continue  # one run is long enough; only what compiles on its first run is warmed up
+            if any(run.stopped for run in runs[name]):
+                continue
+            run = timed(command)
+            if turn:
+                runs[name].append(run)
+            print(f"  {name:<24} {n:,}×{d}  {run.seconds:6.1f} s  {run.megabytes:6.0f} MB", flush=True)
+    ours = statistics.median(run.seconds for run in runs["isoscope"])
+    lines = []
+    for name, taken in runs.items():
+        seconds = statistics.median(run.seconds for run in taken)
+        memory = statistics.median(run.megabytes for run in taken)
+        told = f"> {PATIENCE} s, stopped" if taken[-1].stopped else f"{seconds:.1f} s"
+        ratio = "" if name == "isoscope" else f"{seconds / ours:.2f}×"
+        lines.append(f"| {n:,}×{d} | {tool(name)} | {told} | {ratio} | {memory:,.0f} MB | {MEASURES.get(name, '')} |")
+    return lines
+
+
+def start_up() -> str:
+    taken = sorted(timed([str(HERE / "isoscope"), "--help"]).seconds for _ in range(11))
+    return f"`isoscope --help`: {taken[5]:.2f} s (wanted: under 0.4 s)."
+
+
+def large(folder: Path) -> str:
+    path = folder / "large.npy"
+    write_cloud(path, *LARGE)
+    run = timed([str(HERE / "isoscope"), "audit", str(path), "--json", str(folder / "large.json")])
+    path.unlink()
+    told = f"{run.seconds:.0f} s, {run.megabytes:,.0f} MB peak resident (wanted: under 1,500 MB)"
+    return f"{LARGE[0]:,}×{LARGE[1]} float32 from disk (3.07 GB): {told}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, help="put the table into this page")
+    parser.add_argument("--small", action="store_true", help="only the smallest size")
+    options = parser.parse_args()
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for n, d, repeats in SIZES[:1] if options.small else SIZES:
+            path = Path(folder) / f"cloud-{n}.npy"
+            write_cloud(path, n, d)
+            lines += lines_for(path, n, d, repeats)
+        remarks = [start_up()] if options.small else [start_up(), large(Path(folder))]
+    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; whole processes, medians, in turns."
+    table = "| file | tool | time | to isoscope's | peak memory | measures |\n|---|---|---|---|---|---|\n" + "\n".join(
+        lines
+    )
+    text = "\n\n".join([head, table, *remarks])
+    print(text)
+    if options.page:
+        put(options.page, text, "audits")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Everything an audit measures, in at most three passes over a store, with how sure each number is."""

@@ -1,0 +1,331 @@
+"""All measurements that apply to a store, made in at most three passes over it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isoscope.arrays import nonzero_rows, unit_rows, whole
+from isoscope.auditing.passes import Axes, Placed, Progress, first_pass, neighbors, partition, rows_of
+from isoscope.auditing.sampling import Sample
+from isoscope.errors import InputError
+from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
+from isoscope.metrics.topology import h0_barcode
+from isoscope.pairs import NearestSoFar, cosine_counts, nearest
+from isoscope.sketching import Sketch
+from isoscope.stores import Store
+
+NEIGHBORS = 100
+"""Neighbours that the local dimension looks at (Cai et al.)."""
+LIST = 10
+"""Results in a list, for hubness and for how far two spaces agree."""
+COSINE_BINS = 2**14
+CLUSTERS = range(2, 16)
+
+_CLUSTER_ROWS = 4_000
+_BARCODE_ROWS = 1_500
+_LEAST_QUERIES = 1_000
+LEAST_SAMPLE = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for."""
+
+    metric: str = "cosine"
+    sample: int = 20_000
+    seed: int = 0
+    nonfinite: str = "raise"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("cosine", "euclidean"):
+            raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
+        if self.nonfinite not in ("raise", "drop"):
+            raise InputError(f'nonfinite is {self.nonfinite!r}: need "raise" or "drop"')
+        if whole(self.sample, "sample") < LEAST_SAMPLE:
+            raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
+        if not 0 <= whole(self.seed, "seed") < 2**32:
+            raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**32 - 1}")
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """The nearest rows of some rows: distances and numbers, nearest first."""
+
+    asked: np.ndarray
+    """Numbers of the rows that ask (positions, for a list within the sample)."""
+    distances: np.ndarray
+    indices: np.ndarray
+    among: int
+    """How many rows were searched."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Where queries lie, seen from the corpus."""
+
+    name: str
+    n: int
+    sketch: Sketch
+    distances: np.ndarray
+    """To the nearest rows of the corpus."""
+    indices: np.ndarray
+
+
+@dataclass
+class Measured:
+    """The numbers and the sample from which findings and pictures are made."""
+
+    name: str
+    dtype: str
+    settings: Settings
+    sketch: Sketch
+    sample: Sample
+    raw: Axes
+    """Of the second moment XᵀX."""
+    centred: Axes
+    """Of the scatter about the mean."""
+    partition: np.ndarray
+    """log Z of each direction, for each of some groups of rows."""
+    cosines: np.ndarray
+    """Counts of the sample's cosines in equal bins from −1 to 1."""
+    around: Neighborhood | None
+    """The nearest of some queries among all rows."""
+    lists: Neighborhood | None
+    """The nearest of each row of the sample within it, by position."""
+    clusters: ClusterChoice | None
+    cluster_at: np.ndarray
+    """Positions in the sample of the rows that were clustered."""
+    bars: np.ndarray
+    bar_rows: int
+    label_scores: np.ndarray | None
+    """Each row's silhouette under the labels."""
+    shuffled_scores: np.ndarray | None
+    """The same under shuffled labels."""
+    queries: Queries | None
+    columns: dict[str, str] = field(default_factory=dict)
+    types_given_up: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    """What could not be measured, and why."""
+
+    @property
+    def n(self) -> int:
+        """Finite rows."""
+        return self.sketch.n
+
+    @property
+    def d(self) -> int:
+        """Dimensions."""
+        return self.sketch.d
+
+    @property
+    def whole(self) -> bool:
+        """Whether the sample is everything."""
+        return len(self.sample) == self.n
+
+
+def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
+    """Measure everything that applies."""
+    skipped: dict[str, str] = {}
+    first = first_pass(
+        store,
+        size=settings.sample,
+        seed=settings.seed,
+        nonfinite=settings.nonfinite,
+        progress=progress,
+        name="summing up",
+    )
+    sketch, sample = first.sketch, first.sample
+    if sketch.n < 4 or sketch.d < 2:
+        raise InputError(
+            f"{store.name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs 4 vectors of 2 at least"
+        )
+    if not sketch.greatest_norm > 0:
+        raise InputError(f"all {sketch.n} vectors of {store.name} are zero: there is no shape to audit")
+    if not np.isfinite(np.trace(sketch.scatter)) or sketch.greatest_norm > 1e18:
+        raise InputError(f"vectors of {store.name} reach {sketch.greatest_norm:.3g} in length: scale them down")
+    placed = Placed(settings.metric, sketch)
+    progress("partition function", 0, 0.0)
+    raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
+    logs = partition(sketch, raw, rows_of(store, sample, sketch.n, progress, "partition function"))
+    usable = np.flatnonzero(placed.usable(sample.vectors))
+    rows = rows_of(store, sample, sketch.n, progress, "neighbours")
+    ask = _Asking(placed, sketch, sample, usable, skipped)
+    seek = None if queries is None else _Seeking(queries, placed, sketch, sample, settings, progress)
+    searches = [each.search for each in (ask, seek) if each is not None and each.search is not None]
+    if searches:
+        neighbors(searches, placed, rows)
+    around, lists = ask.found()
+    asked = None if seek is None else seek.found()
+    progress("pairs of the sample", 0, 0.0)
+    cosines = _cosines(sample)
+    progress("clusters", 0, 0.0)
+    at = sample.first(_CLUSTER_ROWS)
+    clusters = _clusters(sample.vectors[at], settings.seed, skipped)
+    progress("barcode", 0, 0.0)
+    bar_rows = placed(sample.vectors[sample.first(_BARCODE_ROWS)])
+    scores, shuffled = _label_scores(sample, usable, settings, skipped)
+    return Measured(
+        name=store.name,
+        dtype=str(store.dtype),
+        settings=settings,
+        sketch=sketch,
+        sample=sample,
+        raw=raw,
+        centred=Axes.of(sketch.scatter),
+        partition=logs,
+        cosines=cosines,
+        around=around,
+        lists=lists,
+        clusters=clusters,
+        cluster_at=at,
+        bars=np.asarray(h0_barcode(bar_rows), np.float64),
+        bar_rows=len(bar_rows),
+        label_scores=scores,
+        shuffled_scores=shuffled,
+        queries=asked,
+        columns=dict(store.columns),
+        types_given_up=first.types_given_up,
+        skipped=skipped,
+    )
+
+
+def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> tuple[np.ndarray, Neighborhood | None]:
+    """Only what tells a cosine's worth: counts of the sample's cosines, and neighbours; at most two passes."""
+    first = first_pass(
+        store,
+        size=settings.sample,
+        seed=settings.seed,
+        nonfinite=settings.nonfinite,
+        progress=progress,
+        name="summing up",
+    )
+    sketch, sample = first.sketch, first.sample
+    placed = Placed("cosine", sketch)
+    usable = np.flatnonzero(placed.usable(sample.vectors))
+    if len(usable) < 2:
+        raise InputError(f"{len(usable)} vectors of {store.name} have a direction: need 2 for a cosine")
+    ask = _Asking(placed, sketch, sample, usable, {})
+    if ask.search is not None:
+        neighbors([ask.search], placed, rows_of(store, sample, sketch.n, progress, "neighbours"))
+    return _cosines(sample), ask.found()[0]
+
+
+def _cosines(sample: Sample) -> np.ndarray:
+    """Counts of the cosines of all pairs of the sample's rows, zero rows left out."""
+    rows = sample.vectors[nonzero_rows(sample.vectors)]
+    return cosine_counts(unit_rows(np, rows, rows.dtype), COSINE_BINS)
+
+
+def asking(n: int, sample: int) -> int:
+    """How many rows look for their neighbours among n: all that a sample holds, else few enough to bound the work."""
+    return n if n <= sample else min(max(sample * sample // n, _LEAST_QUERIES), sample)
+
+
+class _Asking:
+    """The neighbours of some rows among all, and of all rows of the sample within it."""
+
+    def __init__(self, placed: Placed, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
+        self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
+        self.search: NearestSoFar | None = None
+        self.enough = len(usable) >= 4
+        if not self.enough:
+            skipped["neighbors"] = f"{len(usable)} rows have a direction: need 4 for neighbours"
+        elif len(sample) < sketch.n:
+            ask = sample.first(asking(sketch.n, len(sample)))
+            self.ask = ask[np.isin(ask, usable)]
+            k = min(NEIGHBORS, len(usable) - 1)
+            self.search = NearestSoFar(
+                placed(sample.vectors[self.ask]), k, centre=placed.centre, own=sample.rows[self.ask]
+            )
+
+    def found(self) -> tuple[Neighborhood | None, Neighborhood | None]:
+        if not self.enough:
+            return None, None
+        usable, unit, among = self.usable, self.placed.unit, len(self.usable)
+        k = min(NEIGHBORS if self.search is None else LIST, among - 1)
+        distances, at = nearest(self.placed(self.sample.vectors[usable]), k)
+        within = Neighborhood(usable, distances[:, :LIST] * unit, usable[at[:, :LIST]], among)
+        if self.search is None:
+            return Neighborhood(self.sample.rows[usable], distances * unit, self.sample.rows[usable[at]], among), within
+        distances, indices = self.search.found()
+        return Neighborhood(self.sample.rows[self.ask], distances * unit, indices, self.sketch.n), within
+
+
+class _Seeking:
+    """The nearest rows of the corpus to each query, or to a sample of them."""
+
+    def __init__(
+        self, store: Store, placed: Placed, sketch: Sketch, sample: Sample, settings: Settings, progress: Progress
+    ):
+        if store.dim != sketch.d:
+            raise InputError(
+                f"queries of {store.dim} dimensions against a corpus of {sketch.d}: they must come from one model"
+            )
+        self.name, self.unit = store.name, placed.unit
+        self.first = first_pass(
+            store,
+            size=asking(sketch.n, settings.sample),
+            seed=settings.seed,
+            nonfinite=settings.nonfinite,
+            progress=progress,
+            name="reading queries",
+        )
+        vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
+        vectors = vectors[placed.usable(vectors)]
+        if not len(vectors):
+            raise InputError(f"all queries of {store.name} are zero: they have no direction")
+        self.search = NearestSoFar(placed(vectors), min(LIST, sketch.n - 1), centre=placed.centre)
+
+    def found(self) -> Queries:
+        distances, indices = self.search.found()
+        return Queries(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
+
+
+def _clusters(vectors: np.ndarray, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
+    numbers = [k for k in CLUSTERS if k < len(vectors)]
+    if len(np.unique(vectors[: 10 * len(CLUSTERS)], axis=0)) <= numbers[-1]:
+        skipped["clusters"] = "too few different rows for clusters"
+        return None
+    return choose_clusters(vectors, numbers, seed=seed, restarts=2)
+
+
+def _label_scores(
+    sample: Sample, usable: np.ndarray, settings: Settings, skipped: dict[str, str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Each row's silhouette under its label, and under labels dealt out at random."""
+    if "labels" not in sample.columns:
+        return None, None
+    labels: Any = sample.columns["labels"][usable]
+    different = len(np.unique(labels))
+    if different < 2:
+        skipped["labels"] = "all rows have one label: need two different ones"
+        return None, None
+    if different > max(len(labels) // 2, 2):
+        skipped["labels"] = f"{different} different labels for {len(labels)} rows: these name rows, not groups"
+        return None, None
+    dealt = np.random.default_rng(settings.seed).permutation(labels)
+    points = sample.vectors[usable]
+    return (
+        np.asarray(silhouette(points, labels, metric=settings.metric, per_point=True)),
+        np.asarray(silhouette(points, dealt, metric=settings.metric, per_point=True)),
+    )
+
+
+def percentile(counts: np.ndarray, cosine: float) -> float:
+    """The share of pairs whose cosine is below this one, 0…1, from counts in equal bins from −1 to 1."""
+    place = (cosine + 1) / 2 * len(counts)
+    whole = min(max(math.floor(place), 0), len(counts))
+    below = float(counts[:whole].sum())
+    inside = float(counts[whole]) * (place - whole) if whole < len(counts) else 0.0
+    return (below + max(inside, 0.0)) / float(counts.sum())
+
+
+def quantile(counts: np.ndarray, share: float) -> float:
+    """The cosine below which this share of pairs lies."""
+    edges = np.linspace(-1, 1, len(counts) + 1)
+    return float(np.interp(share, np.concatenate([[0], np.cumsum(counts)]) / counts.sum(), edges))

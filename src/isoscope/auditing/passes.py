@@ -1,0 +1,173 @@
+"""The three passes over a store: sums and a sample; the partition function; the neighbours of some queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
+from isoscope.auditing.sampling import Sample, Sampler
+from isoscope.errors import InputError
+from isoscope.metrics.partition import LogSum
+from isoscope.pairs import NearestSoFar
+from isoscope.sketching import Sketch
+from isoscope.stores import Batch, Store
+from isoscope.threads import in_threads
+
+Progress = Callable[[str, int, float], None]
+"""Told, now and then: what is being done, how many rows it has seen, which share of all that is (0…1)."""
+
+Rows = Callable[[], Iterable[tuple[int, np.ndarray]]]
+"""The rows of a cloud in chunks, each with the number of its first row; may be asked for again."""
+
+GROUPS = 16
+"""Groups of rows that are left out in turn, to see how sure the partition function is."""
+
+_TYPE_BYTES = 512 * 2**20  # what the sums of all types may take before they are given up
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """What one look at every row gives."""
+
+    sketch: Sketch
+    sample: Sample
+    types_given_up: int
+    """How many types had been met when their sums became too many to keep; 0 if they were kept."""
+
+
+def first_pass(store: Store, *, size: int, seed: int, nonfinite: str, progress: Progress, name: str) -> FirstPass:
+    """Sum up all rows and choose a sample of them."""
+    sampler = Sampler(size, seed)
+    given_up = 0
+
+    def watched() -> Iterator[Batch]:
+        for batch in store.batches([role for role in ("labels", "types", "text") if role in store.columns]):
+            sampler.offer(batch)
+            progress(name, batch.start + len(batch.vectors), batch.share)
+            yield batch
+
+    def summed(batch: Batch) -> Sketch:
+        types = None if given_up else batch.columns.get("types")
+        return Sketch.of(batch.vectors, types, nonfinite=nonfinite, first=batch.start)
+
+    total = Sketch()
+    for part in in_threads(summed, watched(), 2):
+        if given_up:
+            part = replace(part, types=None)
+        total = total + part
+        if total.types and len(total.types.names) * total.d * 16 > _TYPE_BYTES:
+            given_up = len(total.types.names)
+            total = replace(total, types=None)
+    if not total.n:
+        raise InputError(f"{store.name} has no finite row: need vectors of numbers")
+    return FirstPass(total, sampler.sample(), given_up)
+
+
+class Axes(NamedTuple):
+    """Principal directions: eigenvalues, largest first, and eigenvectors as columns."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> Axes:
+        """Of a symmetric matrix with no negative eigenvalue but by rounding."""
+        values, vectors = np.linalg.eigh(matrix)
+        return cls(np.maximum(values[::-1], 0), vectors[:, ::-1])
+
+
+def rows_of(store: Store, sample: Sample, n: int, progress: Progress, name: str) -> Rows:
+    """All rows: from memory if the sample holds them all, else from the store."""
+
+    def read() -> Iterator[tuple[int, np.ndarray]]:
+        for batch in store.batches():
+            yield batch.start, batch.vectors
+            progress(name, batch.start + len(batch.vectors), batch.share)
+
+    def held() -> Iterator[tuple[int, np.ndarray]]:
+        rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
+        for part in blocks(len(sample), rows):
+            yield part.start, sample.vectors[part]
+            progress(name, part.stop, part.stop / len(sample))
+
+    return held if len(sample) == n else read
+
+
+def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
+    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, (GROUPS, directions), for each group of rows.
+
+    A direction that no row reaches, if there is one, stands last: its terms are all e⁰.
+    """
+    least = raw.values[0] * sketch.d * np.finfo(np.float64).eps if sketch.n < sketch.d else -1.0
+    reached = raw.values > least
+    directions = raw.vectors[:, reached]
+
+    def summed(item: tuple[int, np.ndarray]) -> tuple[np.ndarray, LogSum]:
+        first, chunk = item
+        chunk = _finite(host(chunk))[0]
+        kinds = directions.astype(chunk.dtype)
+        parts = []
+        counts = np.zeros(GROUPS)
+        for tile in blocks(len(chunk), max(GROUPS, TILE_BYTES // (64 * sketch.d))):
+            projected = chunk[tile] @ kinds
+            projected = np.concatenate([projected, -projected], axis=1)
+            largest = projected.max(axis=0)
+            terms = np.exp(projected - largest, out=projected)
+            groups = [slice((g - first - tile.start) % GROUPS, None, GROUPS) for g in range(GROUPS)]
+            rest = np.stack([terms[group].sum(axis=0, dtype=np.float64) for group in groups])
+            counts += [len(terms[group]) for group in groups]
+            parts.append(LogSum(np.broadcast_to(largest.astype(np.float64), rest.shape), rest))
+        total = parts[0]
+        for more in parts[1:]:
+            total = total.plus(np, more)
+        return counts, total
+
+    counts, total = np.zeros(GROUPS), None
+    for more_counts, more in in_threads(summed, rows(), 2):
+        counts += more_counts
+        total = more if total is None else total.plus(np, more)
+    assert total is not None
+    with np.errstate(divide="ignore"):
+        logs = total.largest + np.log(total.rest)
+        return np.asarray(logs if reached.all() else np.column_stack([logs, np.log(counts)]))
+
+
+def _finite(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The finite rows of a chunk, and which they are."""
+    finite = np.isfinite(chunk).all(axis=1)
+    return (chunk if finite.all() else chunk[finite]), finite
+
+
+class Placed:
+    """Rows as the chosen metric sees them: unit vectors for "cosine", scaled by a power of two for "euclidean"."""
+
+    def __init__(self, metric: str, sketch: Sketch):
+        self.metric = metric
+        exponent = int(np.frexp(sketch.greatest_norm or 1.0)[1])
+        self.unit = 1.0 if metric == "cosine" or -40 < exponent < 40 else 2.0**exponent
+        self.centre = sketch.unit_sum / sketch.n if metric == "cosine" else sketch.mean / self.unit
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """The rows where the metric sees them; a zero row stays zero."""
+        return np.asarray(unit_rows(np, rows, rows.dtype) if self.metric == "cosine" else rows / self.unit, rows.dtype)
+
+    def usable(self, rows: np.ndarray) -> np.ndarray:
+        """Which rows can be neighbours: finite ones, and for "cosine" not zero."""
+        finite = np.isfinite(rows).all(axis=1)
+        return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
+
+
+def neighbors(searches: list[NearestSoFar], placed: Placed, rows: Rows) -> None:
+    """Offer all rows to each of some searches."""
+    for first, chunk in rows():
+        chunk = host(chunk)
+        usable = placed.usable(chunk)
+        if not usable.all():
+            chunk = np.where(usable[:, None], chunk, 0)
+        chunk = placed(chunk)
+        for search in searches:
+            search.offer(chunk, first, usable)

@@ -1,0 +1,91 @@
+"""A random sample of a store's rows, chosen while they come by, whatever their number turns out to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoscope.arrays import host
+from isoscope.stores import Batch
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some finite rows of a store, in the store's order."""
+
+    rows: np.ndarray
+    """Their numbers in the store."""
+    vectors: np.ndarray
+    columns: dict[str, np.ndarray]
+    keys: np.ndarray
+    """A random number for each; the rows with the smallest m keys are a sample of size m."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, m: int) -> np.ndarray:
+        """Positions in this sample of a smaller sample of m rows, in order."""
+        if m >= len(self):
+            return np.arange(len(self))
+        return np.sort(np.argpartition(self.keys, m)[:m])
+
+    def at(self, positions: np.ndarray) -> Sample:
+        """The rows at some positions."""
+        columns = {role: values[positions] for role, values in self.columns.items()}
+        return Sample(self.rows[positions], self.vectors[positions], columns, self.keys[positions])
+
+
+class Sampler:
+    """Keeps the `size` rows whose random keys are smallest: every set of rows is equally likely.
+
+    A row's key depends on its number and the seed alone, so that the choice does not depend on how the rows are cut
+    into batches, and two stores of one length give the same rows.
+    """
+
+    def __init__(self, size: int, seed: int):
+        self.size, self.seed = size, seed
+        self.limit = np.uint64(2**64 - 1)
+        self.pool: list[Sample] = []
+        self.held = 0
+
+    def offer(self, batch: Batch) -> None:
+        """Look at some rows; non-finite ones are passed over."""
+        keys = row_keys(batch.start, len(batch.vectors), self.seed)
+        chosen = np.flatnonzero(keys <= self.limit)
+        vectors = host(batch.vectors[chosen])
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            chosen, vectors = chosen[finite], vectors[finite]
+        columns = {role: np.asarray(values)[chosen] for role, values in batch.columns.items()}
+        self.pool.append(Sample(batch.start + chosen, vectors.copy(), columns, keys[chosen]))
+        self.held += len(chosen)
+        if self.held > 2 * self.size:
+            self._prune()
+
+    def sample(self) -> Sample:
+        """What was kept, in the store's order."""
+        self._prune()
+        return self.pool[0]
+
+    def _prune(self) -> None:
+        joined = Sample(
+            np.concatenate([part.rows for part in self.pool]),
+            np.concatenate([part.vectors for part in self.pool]),
+            {role: np.concatenate([part.columns[role] for part in self.pool]) for role in self.pool[0].columns},
+            np.concatenate([part.keys for part in self.pool]),
+        )
+        if len(joined) > self.size:
+            joined = joined.at(joined.first(self.size))
+            self.limit = joined.keys.max()
+        self.pool, self.held = [joined], len(joined)
+
+
+def row_keys(first: int, count: int, seed: int) -> np.ndarray:
+    """A random 64-bit key for each of `count` rows from number `first` on (the finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        keys = np.arange(first + 1, first + 1 + count, dtype=np.uint64) + np.uint64((seed * 0xD1342543DE82EF95) % 2**64)
+        keys *= np.uint64(0x9E3779B97F4A7C15)
+        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(keys ^ (keys >> np.uint64(31)))

@@ -1,0 +1,148 @@
+"""What the commands audit, similarity and convert do."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from isoscope.auditing.measuring import Settings, measure_cosines, percentile
+from isoscope.errors import InputError
+from isoscope.files import replacing
+from isoscope.report.audit import Audit, audit
+from isoscope.report.comparing import agreement, changes
+from isoscope.report.similarity import Similarity
+from isoscope.report.terminal import Bar, shown, side_by_side
+from isoscope.stores import open_store, write_store
+
+_OUT = Path("-")  # standard output
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of `isoscope audit`."""
+
+    columns: dict[str, str]
+    given: dict[str, Path | None]
+    """Files with an entry for each row, by role."""
+    queries: str | None
+    html: Path | None
+    json: Path | None
+    baseline: Path | None
+    options: dict[str, Any]
+
+
+def audit_one(source: str, request: Request) -> list[Audit]:
+    """Audit a source, show it, write what was asked for."""
+    _need_folders(request.html, request.json)
+    baseline = None if request.baseline is None else Audit.from_json(request.baseline)
+    done = _audited(source, request, queries=request.queries)
+    if request.json != _OUT:
+        Console(highlight=False).print(shown(done, baseline))
+    if request.json is not None:
+        told = done.to_dict()
+        if baseline is not None:
+            told["changes"] = [change.to_dict() for change in changes(baseline, done)]
+        _write_json(told, request.json)
+    if request.html is not None:
+        done.to_html(request.html, baseline=baseline)
+        _say_written(request.html)
+    return [done]
+
+
+def audit_two(first: str, second: str, request: Request) -> list[Audit]:
+    """Audit two sources and show them side by side."""
+    _need_folders(request.html, request.json)
+    a, b = (_audited(source, request) for source in (first, second))
+    shared = agreement(a, b)
+    if request.json != _OUT:
+        Console(highlight=False).print(side_by_side(a, b, shared))
+    if request.json is not None:
+        told = {"schema": "isoscope.comparison/1", "audits": [a.to_dict(), b.to_dict()], "agreement": shared}
+        _write_json(told, request.json)
+    if request.html is not None:
+        from isoscope.report.page import page
+
+        with replacing(request.html) as temporary:
+            temporary.write_text(page([a, b], agreement=shared), encoding="utf-8")
+        _say_written(request.html)
+    return [a, b]
+
+
+def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], settings: Settings) -> None:
+    """Print the percentile of each cosine."""
+    for cosine in cosines:
+        if not -1 <= cosine <= 1:
+            raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
+    store = open_store(source, **columns)
+    with Bar() as bar:
+        counts, around = measure_cosines(store, settings=settings, progress=bar)
+    found = Similarity.of(counts, around)
+    for cosine in cosines:
+        nearest = found.nearest_percentile(cosine)
+        beyond = "" if nearest is None else f"; {nearest:.1f}% of rows have their nearest neighbour below it"
+        print(f"{cosine:g} is above {100 * percentile(counts, cosine):.2f}% of the pairs in {store.name}{beyond}")
+
+
+def convert(source: str, target: Path, columns: dict[str, str]) -> None:
+    """Copy a store to a file."""
+    _need_folders(target)
+    rows = write_store(target, open_store(source, **columns))
+    print(f"{target}: {rows:,} vectors")
+
+
+def _audited(source: str, request: Request, queries: str | None = None) -> Audit:
+    given: dict[str, Any] = dict(request.columns)
+    for role, path in request.given.items():
+        if path is not None:
+            if role in given:
+                raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
+            given[role] = entries(path)
+    with Bar() as bar:
+        return audit(source, queries=queries, progress=bar, **given, **request.options)
+
+
+def entries(path: Path) -> Any:
+    """An entry for each row from a file: a one-dimensional .npy, or a text file with one on each line."""
+    try:
+        if path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+            if values.ndim != 1:
+                raise InputError(f"{path} has shape {values.shape}: need one entry for each row, shape (n,)")
+            return values
+        return np.asarray(path.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        kind = "a plain .npy array" if path.suffix == ".npy" else "text in UTF-8"
+        raise InputError(f"{path} is not {kind}: {error}; need one entry for each row") from error
+
+
+def _need_folders(*paths: Path | None) -> None:
+    """Refuse a target whose folder is missing, before hours of work and not after."""
+    for path in paths:
+        if path is None or path == _OUT:
+            continue
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: name the file to write")
+        if not path.absolute().parent.is_dir():
+            raise InputError(f"{path.parent} is not a folder: make it first")
+
+
+def _write_json(told: dict[str, Any], path: Path) -> None:
+    text = json_format.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    if path == _OUT:
+        sys.stdout.write(text)
+        return
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    _say_written(path)
+
+
+def _say_written(path: Path) -> None:
+    print(f"written: {path}", file=sys.stderr)

@@ -1,0 +1,41 @@
+"""What the command demo shows."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from isoscope.cli.auditing import _need_folders, _say_written
+from isoscope.report.audit import audit
+from isoscope.report.terminal import Bar, shown
+
+_FIRST = "glosses-layer5.parquet"
+_SECOND = "glosses-layer6.parquet"
+
+_ABOUT = (
+    "1,750 definitions from WordNet, embedded by the sentence encoder all-MiniLM-L6-v2: the mean of the hidden states "
+    "of layer 5, as one gets by taking states out of a model without its last, trained layer."
+)
+
+
+def show(html: Path) -> None:
+    """Audit the vectors that come with isoscope, write the page, and say what to do next."""
+    _need_folders(html)
+    console = Console(highlight=False)
+    console.print(Text(_ABOUT), Text())
+    folder = files("isoscope") / "demo"
+    with as_file(folder / _FIRST) as path, Bar() as bar:
+        found = audit(str(path), progress=bar)
+        found.to_html(html)
+        console.print(shown(found))
+        _say_written(html)
+        second = path.with_name(_SECOND)
+        console.print(Text("\nNext:", "bold"))
+        console.print(Text(f"  open {html} in a browser, turn the cloud, hover its points", no_wrap=True))
+        console.print(
+            Text(f"  isoscope audit --compare {path} {second}", no_wrap=True, overflow="ignore"), soft_wrap=True
+        )
+        console.print(Text("  isoscope audit YOUR_VECTORS.npy --html page.html", no_wrap=True))

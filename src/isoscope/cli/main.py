@@ -1,0 +1,246 @@
+"""The commands: what is typed is checked here, the work is done elsewhere.
+
+Only what the help needs is imported at the top, so that `isoscope --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+
+GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
+
+app = typer.Typer(
+    name="isoscope",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="The shape of an embedding space: what it is, what it means for your task, what to try.",
+    epilog="Exit codes: 0 all is well, 1 the gate of --fail-on is shut, 2 the input cannot be used.",
+)
+
+
+class Verdict(StrEnum):
+    """What --fail-on takes."""
+
+    look = "look"
+    bad = "bad"
+
+
+class Metric(StrEnum):
+    """What --metric takes."""
+
+    cosine = "cosine"
+    euclidean = "euclidean"
+
+
+class Nonfinite(StrEnum):
+    """What --nonfinite takes."""
+
+    error = "raise"
+    drop = "drop"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from isoscope import __version__
+
+        typer.echo(f"isoscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _isoscope(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback where something fails.")] = False,
+) -> None:
+    """The shape of an embedding space: what it is, what it means for your task, what to try."""
+
+
+_Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="ROLE=NAME",
+        help="Which column of the source is what: vectors=, labels=, types= or text=; several with commas.",
+    ),
+]
+_Sample = Annotated[
+    int, typer.Option("--sample", metavar="ROWS", help="Rows up to which all pairs are looked at; above, a sample.")
+]
+_Seed = Annotated[int, typer.Option("--seed", help="Of the sample and of K-means.")]
+_Metric = Annotated[Metric, typer.Option("--metric", help="How neighbours are sought.")]
+_Nonfinite = Annotated[Nonfinite, typer.Option("--nonfinite", help="Refuse rows with NaN or infinity, or drop them.")]
+
+
+@app.command()
+def audit(
+    source: Annotated[
+        str | None, typer.Argument(metavar="SOURCE", help="A file, a folder or glob of shards, or - for .npy on stdin.")
+    ] = None,
+    columns: _Columns = None,
+    labels: Annotated[Path | None, typer.Option(help="A label for each row: .npy, or a text file of lines.")] = None,
+    types: Annotated[Path | None, typer.Option(help="What each row is a token of; likewise.")] = None,
+    text: Annotated[Path | None, typer.Option(help="What to show for each row; likewise.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the findings for machines; - for standard output.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="An earlier --json: say what has changed.")] = None,
+    fail_on: Annotated[Verdict | None, typer.Option(help="Exit with 1 if a finding is so bad or worse.")] = None,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Audit two sources, side by side, in place of SOURCE.")
+    ] = None,
+    metric: _Metric = Metric.cosine,
+    sample: _Sample = 20_000,
+    seed: _Seed = 0,
+    nonfinite: _Nonfinite = Nonfinite.error,
+) -> None:
+    """Measure a space and say what is wrong with it, what that means, and what to try."""
+    from isoscope.cli.auditing import Request, audit_one, audit_two
+
+    if (source is None) == (compare is None):
+        raise InputError("give one SOURCE, or --compare A B")
+    if compare and (baseline or queries):
+        raise InputError("--compare goes without --baseline and --queries: audit each source on its own for those")
+    _refuse_same_file(html, json)
+    request = Request(
+        columns=_roles(columns),
+        given={"labels": labels, "types": types, "text": text},
+        queries=queries,
+        html=html,
+        json=json,
+        baseline=baseline,
+        options={"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value},
+    )
+    done = audit_two(*compare, request) if compare else audit_one(str(source), request)
+    if fail_on is not None and any(_reaches(each, fail_on) for each in done):
+        raise typer.Exit(GATE)
+
+
+@app.command()
+def similarity(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
+    cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or several, from -1 to 1.")],
+    columns: _Columns = None,
+    sample: _Sample = 20_000,
+    seed: _Seed = 0,
+    nonfinite: _Nonfinite = Nonfinite.error,
+) -> None:
+    """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
+    from isoscope.auditing.measuring import Settings
+    from isoscope.cli.auditing import tell_similarity
+
+    tell_similarity(source, cosines, _roles(columns), Settings(sample=sample, seed=seed, nonfinite=nonfinite.value))
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
+    columns: _Columns = None,
+) -> None:
+    """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps labels, types and text)."""
+    from isoscope.cli.auditing import convert as copy
+
+    copy(source, target, _roles(columns))
+
+
+@app.command()
+def demo(
+    html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),
+) -> None:
+    """Audit real vectors that come with isoscope: WordNet glosses in a hidden layer of a sentence encoder."""
+    from isoscope.cli.demo import show
+
+    show(html)
+
+
+def _roles(pairs: list[str] | None) -> dict[str, str]:
+    """ROLE=NAME pairs as a mapping."""
+    roles: dict[str, str] = {}
+    for pair in ",".join(pairs or []).split(",") if pairs else []:
+        role, equals, name = pair.partition("=")
+        if role not in ("vectors", "labels", "types", "text") or not equals or not name:
+            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role vectors, labels, types or text")
+        roles[role] = name
+    return roles
+
+
+def _refuse_same_file(html: Path | None, json: Path | None) -> None:
+    if html is not None and json is not None and html.absolute() == json.absolute():
+        raise InputError(f"--html and --json both name {html}: give two files")
+
+
+def _reaches(audit: Audit, gate: Verdict) -> bool:
+    return audit.verdict == "bad" or audit.verdict == gate.value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; bad input is one line on standard error and exit code 2, a traceback comes with --debug alone."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    if debug:
+        arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
+    try:
+        return _run(arguments)
+    except InputError as error:
+        return _fail(str(error), BAD_INPUT, debug)
+    except KeyboardInterrupt:
+        return _fail("interrupted; files that were being written are as they were", INTERRUPTED, debug)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
+        return 0
+    except OSError as error:
+        return _fail(_os_words(error), BAD_INPUT, debug)
+    except MemoryError as error:
+        return _fail(f"out of memory: {error}; try a smaller --sample", BAD_INPUT, debug)
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        outcome: Any = app(args=arguments, standalone_mode=False)
+        code = int(outcome or 0)
+    except (typer.Exit, SystemExit) as done:
+        code = int(getattr(done, "exit_code", getattr(done, "code", 0)) or 0)
+    except typer.Abort:
+        code = INTERRUPTED
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # of typer's parser
+            raise InputError(error.format_message().replace("\n", " ") + " See isoscope --help.") from error
+        raise
+    if code == INTERRUPTED:  # typer makes this of Ctrl-C
+        raise KeyboardInterrupt
+    return code
+
+
+def _os_words(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    words = f"{where}{error.strerror or error}"
+    if error.errno == errno.ENOSPC:
+        words += "; the old file, if there was one, is as it was: make room and run it again"
+    return words
+
+
+def _fail(words: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print("isoscope: " + " ".join(words.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,90 @@
+"""What differs between two audits: a space then and now, or two spaces of the same rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope.report.finding import VERDICTS, Finding, written
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+
+
+@dataclass(frozen=True)
+class Change:
+    """One finding in two audits; None where an audit lacks it."""
+
+    name: str
+    title: str
+    before: Finding | None
+    after: Finding | None
+
+    @property
+    def direction(self) -> str:
+        """better, worse, moved (verdict the same, intervals apart), same, new or gone."""
+        if self.before is None:
+            return "new"
+        if self.after is None:
+            return "gone"
+        step = VERDICTS.index(self.after.verdict) - VERDICTS.index(self.before.verdict)
+        if step:
+            return "worse" if step > 0 else "better"
+        return "moved" if _apart(self.before, self.after) else "same"
+
+    def __str__(self) -> str:
+        then = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
+        now = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
+        return f"{self.title}: {then} → {now}, {self.direction}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        sides = {"before": self.before, "after": self.after}
+        held = {side: None if f is None else {"value": f.value, "verdict": f.verdict} for side, f in sides.items()}
+        return {"name": self.name, "direction": self.direction, **held}
+
+
+def changes(before: Audit, after: Audit) -> list[Change]:
+    """Each finding of either audit, in the order of the second."""
+    names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
+    then = {finding.name: finding for finding in before.findings}
+    now = {finding.name: finding for finding in after.findings}
+    return [Change(name, (now.get(name) or then[name]).title, then.get(name), now.get(name)) for name in names]
+
+
+def differences_in_setting(before: Audit, after: Audit) -> list[str]:
+    """What keeps two audits from being compared like with like, a sentence each."""
+    found = []
+    if before.d != after.d:
+        found.append(f"{before.d} dimensions before, {after.d} after")
+    for name in ("metric", "sample"):
+        then, now = getattr(before.settings, name), getattr(after.settings, name)
+        if then != now:
+            found.append(f"{name} was {written(then, 'count') if name == 'sample' else then}, is {now}")
+    return found
+
+
+def agreement(a: Audit, b: Audit) -> float | None:
+    """How many of a row's nearest rows the two spaces have in common, as a share; None if their rows differ."""
+    if a.measured is None or b.measured is None or a.n != b.n:
+        return None
+    if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
+        return None
+    here, there = a.measured.lists, b.measured.lists
+    if here is None or there is None:
+        return None
+    both, at_here, at_there = np.intersect1d(here.asked, there.asked, assume_unique=True, return_indices=True)
+    if not len(both):
+        return None
+    k = min(here.indices.shape[1], there.indices.shape[1])
+    mine, theirs = here.indices[at_here][:, :k], there.indices[at_there][:, :k]
+    return float((mine[:, :, None] == theirs[:, None, :]).sum() / (len(both) * k))
+
+
+def _apart(a: Finding, b: Finding) -> bool:
+    """Whether the intervals do not meet; without intervals, whether the values differ at all."""
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return a.value != b.value
+    return a.high < b.low or b.high < a.low

@@ -1,0 +1,189 @@
+"""Findings on the page: cards for what needs attention, lines for what is well, a table for two spaces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isoscope.report.audit import Audit
+from isoscope.report.comparing import Change
+from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.meter import meter
+from isoscope.report.finding import VERDICTS, Finding, written
+
+SYMBOLS = {"ok": "✓", "look": "◐", "bad": "✕"}
+WORDS = {"ok": "ok", "look": "worth a look", "bad": "bad"}
+DIRECTIONS = {
+    "better": "▲ better",
+    "worse": "▼ worse",
+    "moved": "moved, same verdict",
+    "same": "same",
+    "new": "new",
+    "gone": "gone",
+}
+
+
+def badge(verdict: str, *, brief: bool = False) -> Markup:
+    """A verdict as sign, word and colour."""
+    words = verdict if brief else WORDS[verdict]
+    return tag("span", tag("span", SYMBOLS[verdict], aria_hidden="true"), " ", words, class_=f"badge {verdict}")
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many findings have which verdict: "2 bad, 3 worth a look, 10 ok"."""
+    counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in reversed(VERDICTS)}
+    return ", ".join(f"{count} {WORDS[verdict]}" for verdict, count in counts.items() if count) or "no findings"
+
+
+def cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
+    """All findings of one space: open cards for what is not ok, lines to unfold for what is."""
+    attention = [finding for finding in audit.findings if finding.verdict != "ok"]
+    well = [finding for finding in audit.findings if finding.verdict == "ok"]
+    return joined(
+        *(_card(finding, audit, since) for finding in attention),
+        tag("h3", "What is well" if attention else "Everything is well") if well else None,
+        tag("div", *(_line(finding, audit, since) for finding in well), class_="lines") if well else None,
+    )
+
+
+def _card(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
+    return tag(
+        "article",
+        tag(
+            "div",
+            tag("header", tag("h3", finding.title), badge(finding.verdict)),
+            tag("p", finding.meaning, class_="meaning"),
+            tag("p", tag("strong", "Try: "), finding.advice, class_="advice"),
+            _doubt(finding, audit),
+            class_="words",
+        ),
+        tag("div", _number(finding), _before(finding, since), meter(finding), _range(finding), class_="numbers"),
+        _more(finding),
+        id=f"finding-{finding.name}",
+        class_=f"card {finding.verdict}",
+    )
+
+
+def _line(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
+    return tag(
+        "details",
+        tag(
+            "summary",
+            badge(finding.verdict),
+            tag("span", finding.title, class_="title"),
+            _number(finding, "span"),
+            meter(finding) or tag("span", class_="meter"),
+        ),
+        _before(finding, since),
+        tag("p", finding.meaning, class_="meaning"),
+        tag("p", finding.advice, class_="advice"),
+        _doubt(finding, audit),
+        _range(finding),
+        _facts(finding),
+        id=f"finding-{finding.name}",
+        class_="fine",
+    )
+
+
+def _number(finding: Finding, element: str = "p") -> Markup:
+    interval = tag("span", finding.interval, class_="range") if finding.interval else None
+    return tag(element, tag("b", finding.shown), interval and joined(" ", interval), class_="number")
+
+
+def _range(finding: Finding) -> Markup:
+    words = finding.range
+    null = finding.judged.null
+    if null is not None and math.isfinite(null):
+        words += f"; without structure: {written(null, finding.form)}"
+    return tag("p", words[:1].upper() + words[1:], class_="bounds")
+
+
+def _doubt(finding: Finding, audit: Audit) -> Markup | None:
+    """What to know before trusting the number: a sample, a close call."""
+    words = []
+    if finding.sampled:
+        words.append(f"Measured on a sample of {finding.rows:,} rows.")
+    if finding.borderline:
+        words.append(f"A close call: the {100 * audit.settings.confidence:g}% interval reaches another verdict.")
+    return tag("p", " ".join(words), class_="doubt") if words else None
+
+
+def _before(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
+    """What the number was, and whether it is better now."""
+    change = since.get(finding.name)
+    if change is None:
+        return None
+    if change.before is None:
+        return tag("p", "Not in the baseline", class_="before")
+    words = tag("strong", DIRECTIONS[change.direction])
+    return tag(
+        "p", f"Was {change.before.shown} ({WORDS[change.before.verdict]}): ", words, class_=f"before {change.direction}"
+    )
+
+
+def _more(finding: Finding) -> Markup:
+    return tag("details", tag("summary", "The range, and where it comes from"), _facts(finding), class_="more")
+
+
+def _facts(finding: Finding) -> Markup:
+    rows = [
+        ("Range from", finding.judged.source),
+        ("Rows", f"{finding.rows:,}{' (a sample)' if finding.sampled else ''}"),
+    ]
+    rows += [(name.replace("_", " ").capitalize(), _shown(value)) for name, value in finding.details.items()]
+    rows.append(("Name in scripts", tag("code", finding.name)))
+    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
+
+
+def _shown(value: Any) -> str:
+    """A detail for people."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_shown(each) for each in value) or "none"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}".replace("-", "−")
+    return str(value)
+
+
+def beside(audits: Sequence[Audit]) -> Markup:
+    """One table with a column for each space."""
+    names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
+    worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
+    rows = []
+    for name in sorted(names, key=lambda name: -worst[name]):
+        title = next(audit[name].title for audit in audits if name in audit)
+        cells = (_cell(audit, name, chr(ord("A") + i)) for i, audit in enumerate(audits))
+        rows.append(tag("tr", tag("th", title, scope="row"), *cells, id=f"finding-{name}"))
+    head = tag(
+        "tr",
+        tag("th", "Finding", scope="col"),
+        *(tag("th", f"{chr(ord('A') + i)}: ", tag("bdi", audit.source), scope="col") for i, audit in enumerate(audits)),
+    )
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
+
+
+def _cell(audit: Audit, name: str, letter: str) -> Markup:
+    if name not in audit:
+        return tag("td", tag("p", f"Not measured: {audit.skipped.get(name, 'it does not apply')}"), data_space=letter)
+    finding = audit[name]
+    return tag(
+        "td",
+        tag("div", _number(finding), badge(finding.verdict, brief=True), class_="read"),
+        meter(finding),
+        tag(
+            "details",
+            tag("summary", "What it means"),
+            tag("p", finding.meaning),
+            tag("p", finding.advice),
+            _doubt(finding, audit),
+            _range(finding),
+            tag("p", "From: ", finding.judged.source, class_="bounds"),
+        ),
+        data_space=letter,
+    )

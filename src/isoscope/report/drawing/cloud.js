@@ -1,0 +1,413 @@
+// Draws the cloud of points: each element with data-cloud names the JSON that it is drawn from.
+(() => {
+  "use strict";
+
+  const HUES = 7;
+  const SHADES = 6;
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+  const element = (name, text = "", className = "") => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  };
+
+  // Three digits, as the page writes them.
+  const written = (value) => {
+    const size = Math.abs(value);
+    const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+  };
+
+  class Cloud {
+    constructor(box) {
+      const held = read(box.dataset.cloud);
+      const bytes = Uint8Array.from(atob(held.points), (mark) => mark.charCodeAt(0));
+      const view = new DataView(bytes.buffer);
+      this.count = bytes.length / 6;
+      this.places = Float32Array.from({ length: 3 * this.count }, (_, i) => view.getInt16(2 * i, true) / 32767);
+      this.held = held;
+      this.box = box;
+      this.canvas = box.querySelector("canvas");
+      this.pen = this.canvas.getContext("2d");
+      this.tip = box.querySelector(".tip");
+      this.spoken = box.querySelector(".spoken");
+      this.legend = box.querySelector(".legend.live");
+      this.screen = new Float32Array(3 * this.count); // x, y and depth of each point as last drawn
+      this.slots = new Int16Array(this.count);
+      this.hidden = new Set();
+      this.chosen = -1;
+      this.flat = held.axes.length < 3;
+      this.pointers = new Map();
+      this.measure();
+      this.reset();
+      this.listen();
+      this.paintBy(held.colourings[0].key);
+      new ResizeObserver(() => this.draw()).observe(this.canvas);
+      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.restyle());
+    }
+
+    // How far the bulk of the points reaches, so that a few far ones do not shrink the rest.
+    measure() {
+      const reach = (of) => {
+        const sizes = Float32Array.from({ length: this.count }, (_, i) => of(3 * i)).sort();
+        const most = sizes[this.count - 1] || 1;
+        return Math.min(most, 1.12 * (sizes[Math.floor(0.98 * (this.count - 1))] || most)) || 1;
+      };
+      const p = this.places;
+      this.radius = reach((i) => Math.hypot(p[i], p[i + 1], p[i + 2]));
+      this.tall = reach((i) => Math.max(Math.abs(p[i + 1]), Math.abs(p[i + 2])));
+    }
+
+    reset() {
+      this.yaw = this.flat ? 0 : -0.5;
+      this.pitch = this.flat ? 0 : 0.35;
+      this.zoom = 1;
+      this.shift = [0, 0];
+      this.draw();
+    }
+
+    get colouring() {
+      return this.held.colourings.find((each) => each.key === this.key);
+    }
+
+    paintBy(key) {
+      this.key = key;
+      this.hidden.clear();
+      const { names, codes, slots, values, low, high, log } = this.colouring;
+      for (let i = 0; i < this.count; i++) {
+        if (names) {
+          this.slots[i] = codes[i] < 0 ? -1 : slots[codes[i]];
+        } else {
+          const [a, b, x] = log ? [low, high, values[i]].map((each) => Math.log(Math.max(each, 1e-300))) : [low, high, values[i]];
+          this.slots[i] = b > a ? clamp(Math.floor(((x - a) / (b - a)) * SHADES), 0, SHADES - 1) : SHADES / 2;
+        }
+      }
+      for (const button of this.box.querySelectorAll("[data-colour]")) {
+        button.setAttribute("aria-pressed", String(button.dataset.colour === key));
+      }
+      this.restyle();
+    }
+
+    restyle() {
+      const [kind, count] = this.colouring.names ? ["hue", HUES] : ["shade", SHADES];
+      this.colours = Array.from({ length: count }, (_, i) => colour(`${kind}-${i}`));
+      for (const name of ["ink", "quiet", "rule", "panel", "other"]) this[name] = colour(name);
+      this.explain();
+      this.draw();
+    }
+
+    look(slot) {
+      if (!this.colouring.names) return [this.colours[slot], 0];
+      return slot < 0 ? [this.other, 0] : [this.colours[slot % HUES], Math.floor(slot / HUES)];
+    }
+
+    mark(pen, x, y, size, [fill, shape]) {
+      pen.beginPath();
+      if (shape === 1) pen.rect(x - size * 0.9, y - size * 0.9, 1.8 * size, 1.8 * size);
+      else pen.arc(x, y, size, 0, 7);
+      if (shape === 2) {
+        pen.lineWidth = size * 0.7;
+        pen.strokeStyle = fill;
+        pen.stroke();
+      } else {
+        pen.fillStyle = fill;
+        pen.fill();
+      }
+    }
+
+    // The legend: a button for each group, or the ends of the scale.
+    explain() {
+      this.legend.replaceChildren();
+      const { names, slots, rest, title, low, high } = this.colouring;
+      if (!names) {
+        const ramp = element("canvas", "", "ramp");
+        [ramp.width, ramp.height] = [SHADES * 20, 10];
+        const pen = ramp.getContext("2d");
+        this.colours.forEach((fill, i) => {
+          pen.fillStyle = fill;
+          pen.fillRect(20 * i, 0, 20, 10);
+        });
+        this.enlist(`${title.toLowerCase()} from ${written(low)} `, ramp, ` to ${written(high)}`);
+        return;
+      }
+      const counts = new Map();
+      for (const slot of this.slots) counts.set(slot, (counts.get(slot) || 0) + 1);
+      const order = [...counts.keys()].sort((a, b) => (a < 0) - (b < 0) || a - b);
+      for (const slot of order) {
+        const button = element("button");
+        button.type = "button";
+        button.setAttribute("aria-pressed", String(!this.hidden.has(slot)));
+        const swatch = element("canvas");
+        [swatch.width, swatch.height] = [24, 24];
+        this.mark(swatch.getContext("2d"), 12, 12, 8, this.look(slot));
+        const name = element("bdi", slot < 0 ? rest : names[slots.indexOf(slot)]);
+        name.title = name.textContent;
+        button.append(swatch, name, " ");
+        button.append(element("small", counts.get(slot).toLocaleString("en")));
+        button.addEventListener("click", () => {
+          if (!this.hidden.delete(slot)) this.hidden.add(slot);
+          button.setAttribute("aria-pressed", String(!this.hidden.has(slot)));
+          this.choose(-1);
+          this.draw();
+        });
+        this.enlist(button);
+      }
+      if (order.length < 3) return;
+      const all = element("button", "All or none", "all");
+      all.type = "button";
+      all.addEventListener("click", () => {
+        this.hidden = this.hidden.size ? new Set() : new Set(order);
+        this.choose(-1);
+        this.explain();
+        this.draw();
+      });
+      this.enlist(all);
+    }
+
+    enlist(...parts) {
+      const entry = element("li");
+      entry.append(...parts);
+      this.legend.append(entry);
+    }
+
+    draw() {
+      if (this.waiting) return;
+      this.waiting = true;
+      requestAnimationFrame(() => {
+        this.waiting = false;
+        this.paint();
+      });
+    }
+
+    // Where a point of the cloud is on the canvas, in CSS pixels, and how near.
+    project(x, y, z) {
+      const { width, height } = this;
+      const [a, b, c, d] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
+      const right = a * x + b * z;
+      const back = -b * x + a * z;
+      const up = c * y - d * back;
+      const near = (d * y + c * back) / this.radius;
+      const fit = 0.92 * Math.min(width / 2 / this.radius, height / 2 / this.tall / (this.flat ? 1 : 1.12));
+      const scale = fit * this.zoom * (this.flat ? 1 : 1 / (1 - 0.22 * clamp(near, -2, 2)));
+      return [width / 2 + this.shift[0] + scale * right, height / 2 + this.shift[1] - scale * up, near];
+    }
+
+    paint() {
+      const { canvas, pen, places, screen } = this;
+      const dense = window.devicePixelRatio || 1;
+      const { width, height } = canvas.getBoundingClientRect();
+      if (!width || !height) return;
+      [this.width, this.height] = [width, height];
+      const wanted = [Math.round(width * dense), Math.round(height * dense)];
+      if (canvas.width !== wanted[0] || canvas.height !== wanted[1]) [canvas.width, canvas.height] = wanted;
+      pen.setTransform(dense, 0, 0, dense, 0, 0);
+      pen.clearRect(0, 0, width, height);
+      this.paintAxes(false);
+      for (let i = 0; i < 3 * this.count; i += 3) {
+        [screen[i], screen[i + 1], screen[i + 2]] = this.project(places[i], places[i + 1], this.flat ? 0 : places[i + 2]);
+      }
+      const order = this.visible().sort((i, j) => screen[3 * i + 2] - screen[3 * j + 2]);
+      const size = clamp(150 / Math.sqrt(this.count), 2.2, 5) * clamp(Math.sqrt(this.zoom), 0.8, 2) * (width < 500 ? 0.85 : 1);
+      for (const i of order) {
+        const near = this.flat ? 0 : clamp(screen[3 * i + 2], -1, 1);
+        pen.globalAlpha = 0.78 + 0.2 * near;
+        this.mark(pen, screen[3 * i], screen[3 * i + 1], size * (1 + 0.3 * near), this.look(this.slots[i]));
+      }
+      pen.globalAlpha = 1;
+      this.paintAxes(true);
+      if (this.chosen >= 0) {
+        pen.beginPath();
+        pen.arc(screen[3 * this.chosen], screen[3 * this.chosen + 1], size + 4, 0, 7);
+        pen.lineWidth = 2;
+        pen.strokeStyle = this.ink;
+        pen.stroke();
+        this.placeTip();
+      }
+    }
+
+    paintAxes(names) {
+      const { pen } = this;
+      pen.lineWidth = names ? 3 : 1;
+      pen.lineJoin = "round";
+      pen.strokeStyle = names ? this.panel : this.rule;
+      pen.fillStyle = this.quiet;
+      pen.font = "12px system-ui, sans-serif";
+      pen.textAlign = "center";
+      this.held.axes.slice(0, this.flat ? 2 : 3).forEach((name, axis) => {
+        const tip = [0, 0, 0];
+        tip[axis] = axis ? Math.min(this.radius, this.tall) : 0.95 * this.radius;
+        const to = this.project(...tip);
+        if (names) {
+          const room = pen.measureText(name).width / 2 + 6;
+          const at = [clamp(to[0], room, this.width - room), clamp(to[1] - 6, 14, this.height - 6)];
+          pen.strokeText(name, ...at);
+          pen.fillText(name, ...at);
+        } else {
+          const from = this.project(...tip.map((each) => -each));
+          pen.beginPath();
+          pen.moveTo(from[0], from[1]);
+          pen.lineTo(to[0], to[1]);
+          pen.stroke();
+        }
+      });
+    }
+
+    visible() {
+      const found = [];
+      for (let i = 0; i < this.count; i++) if (!this.hidden.has(this.slots[i])) found.push(i);
+      return found;
+    }
+
+    /* reading points */
+
+    nearest(x, y, reach) {
+      let [best, least] = [-1, reach * reach];
+      for (const i of this.visible()) {
+        const away = (this.screen[3 * i] - x) ** 2 + (this.screen[3 * i + 1] - y) ** 2;
+        if (away < least) [best, least] = [i, away];
+      }
+      return best;
+    }
+
+    // The lines that are said of a point: its text, then what it belongs to.
+    lines(i) {
+      const facts = [`row ${this.held.rows[i].toLocaleString("en")}`];
+      for (const { key, title, names, codes, values, rest } of this.held.colourings) {
+        if (!names) facts.push(`${title.toLowerCase()} ${key === "frequency" ? values[i].toLocaleString("en") : written(values[i])}`);
+        else facts.push(key === "labels" ? `label ${names[codes[i]]}` : codes[i] < 0 ? rest : names[codes[i]]);
+      }
+      return [...(this.held.text ? [this.held.text[i] || "(no text)"] : []), facts.join(" · ")];
+    }
+
+    choose(i, aloud = false) {
+      if (i === this.chosen && !aloud) return;
+      this.chosen = i;
+      this.tip.hidden = i < 0;
+      if (i >= 0) {
+        const lines = this.lines(i);
+        this.tip.replaceChildren(...lines.map((text) => {
+          const line = element("p", text);
+          line.dir = "auto";
+          return line;
+        }));
+        if (aloud) this.spoken.textContent = lines.join(". ");
+      }
+      this.draw();
+    }
+
+    placeTip() {
+      const { tip, screen, chosen, width, height } = this;
+      const [x, y] = [screen[3 * chosen], screen[3 * chosen + 1]];
+      const left = x + 14 + tip.offsetWidth > width ? x - 14 - tip.offsetWidth : x + 14;
+      tip.style.left = `${clamp(left, 4, Math.max(4, width - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${clamp(y + 14, 4, Math.max(4, height - tip.offsetHeight - 4))}px`;
+    }
+
+    // From the middle of the cloud outwards.
+    step(by) {
+      const away = (i) => Math.hypot(...this.places.subarray(3 * i, 3 * i + 3));
+      const order = this.visible().sort((i, j) => away(i) - away(j) || i - j);
+      if (!order.length) return;
+      const at = order.indexOf(this.chosen);
+      this.choose(order[at < 0 ? 0 : (at + by + order.length) % order.length], true);
+    }
+
+    /* moving */
+
+    turn(right, up) {
+      if (this.flat) this.shift = [this.shift[0] + right, this.shift[1] + up];
+      else {
+        this.yaw += right / 160;
+        this.pitch = clamp(this.pitch + up / 160, -1.57, 1.57);
+      }
+      this.draw();
+    }
+
+    scale(by) {
+      this.zoom = clamp(this.zoom * by, 0.3, 20);
+      this.draw();
+    }
+
+    listen() {
+      const { canvas, box } = this;
+      const press = (selector, act) => box.querySelectorAll(selector).forEach((button) => button.addEventListener("click", () => act(button)));
+      press("[data-colour]", (button) => this.paintBy(button.dataset.colour));
+      press("[data-view]", (button) => {
+        this.flat = button.dataset.view === "2";
+        box.querySelectorAll("[data-view]").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+        this.reset();
+      });
+      press("[data-zoom]", ({ dataset }) => (dataset.zoom === "reset" ? this.reset() : this.scale(dataset.zoom === "in" ? 1.3 : 1 / 1.3)));
+      press("[data-hold]", (button) => button.setAttribute("aria-pressed", String(canvas.classList.toggle("held"))));
+
+      const keys = {
+        ArrowLeft: () => this.turn(-16, 0),
+        ArrowRight: () => this.turn(16, 0),
+        ArrowUp: () => this.turn(0, -16),
+        ArrowDown: () => this.turn(0, 16),
+        "+": () => this.scale(1.2),
+        "=": () => this.scale(1.2),
+        "-": () => this.scale(1 / 1.2),
+        0: () => this.reset(),
+        n: () => this.step(1),
+        p: () => this.step(-1),
+        Escape: () => this.choose(-1),
+      };
+      canvas.addEventListener("keydown", (event) => {
+        const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+        if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+        event.preventDefault();
+        act();
+      });
+
+      // With Ctrl alone, which is also what a pinch on a touchpad sends: the page keeps its own scrolling.
+      canvas.addEventListener("wheel", (event) => {
+        if (!event.ctrlKey && !event.metaKey) return;
+        event.preventDefault();
+        this.scale(Math.exp(-event.deltaY / 300));
+      }, { passive: false });
+
+      const spot = (event) => {
+        const frame = canvas.getBoundingClientRect();
+        return [event.clientX - frame.left, event.clientY - frame.top];
+      };
+      canvas.addEventListener("pointerdown", (event) => {
+        if (event.button) return;
+        canvas.setPointerCapture(event.pointerId);
+        this.pointers.set(event.pointerId, spot(event));
+        this.moved = 0;
+      });
+      canvas.addEventListener("pointermove", (event) => {
+        const [now, before] = [spot(event), this.pointers.get(event.pointerId)];
+        if (!before) {
+          if (event.pointerType !== "touch") this.choose(this.nearest(...now, 12));
+          return;
+        }
+        const spread = () => {
+          const [one, two] = [...this.pointers.values()];
+          return Math.hypot(one[0] - two[0], one[1] - two[1]);
+        };
+        const apart = this.pointers.size === 2 ? spread() : 0;
+        this.pointers.set(event.pointerId, now);
+        this.moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
+        if (apart) this.scale(spread() / apart);
+        else if (this.moved > 3) this.turn(now[0] - before[0], now[1] - before[1]);
+      });
+      const release = (event) => {
+        if (this.pointers.delete(event.pointerId) && event.type === "pointerup" && this.moved <= 3) {
+          this.choose(this.nearest(...spot(event), event.pointerType === "touch" ? 26 : 12), true);
+        }
+      };
+      for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, release);
+      canvas.addEventListener("pointerleave", (event) => {
+        if (event.pointerType === "mouse" && !this.pointers.size) this.choose(-1);
+      });
+    }
+  }
+
+  document.querySelectorAll("[data-cloud]").forEach((box) => new Cloud(box));
+})();

@@ -1,0 +1,114 @@
+"""The top of the page: what was measured, the verdict in words, what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isoscope.report.audit import Audit
+from isoscope.report.comparing import Change, changes, differences_in_setting
+from isoscope.report.drawing.cards import DIRECTIONS, SYMBOLS, WORDS
+from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.finding import VERDICTS
+
+SUMMARY = {
+    "ok": "Nothing stands out: this space is in good shape.",
+    "look": "This space holds, with something worth a look.",
+    "bad": "Something is wrong with this space.",
+}
+
+
+def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | None) -> Markup:
+    """The verdict before anything else; of two spaces, how far they agree."""
+    if len(audits) == 1:
+        return tag(
+            "header",
+            tag("p", "isoscope: the shape of an embedding space", class_="brand"),
+            tag("h1", tag("bdi", audits[0].source)),
+            _size(audits[0]),
+            _verdict(audits[0]),
+            _drift(audits[0], baseline) if baseline is not None else None,
+        )
+    return tag(
+        "header",
+        tag("p", "isoscope: two spaces side by side", class_="brand"),
+        tag("h1", tag("bdi", audits[0].source), tag("span", " and ", class_="and"), tag("bdi", audits[1].source)),
+        tag("p", _agreement(agreement), class_="lede") if agreement is not None else None,
+        tag(
+            "div",
+            *(
+                tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit))
+                for letter, audit in zip("AB", audits, strict=True)
+            ),
+            class_="pair",
+        ),
+    )
+
+
+def _size(audit: Audit) -> Markup:
+    roles = [f"{role} from “{name}”" if name != role else role for role, name in audit.columns.items()]
+    facts = [
+        f"{audit.n:,} vectors × {audit.d:,} dimensions",
+        audit.dtype,
+        f"neighbours by {audit.settings.metric}",
+        *roles,
+    ]
+    return tag("p", " · ".join(facts), class_="size")
+
+
+def _verdict(audit: Audit) -> Markup:
+    tallies = []
+    for verdict in reversed(VERDICTS):
+        names = [finding for finding in audit.findings if finding.verdict == verdict]
+        if names:
+            count = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {len(names)} {WORDS[verdict]}")
+            links = [joined(tag("a", finding.title, href=f"#finding-{finding.name}"), " ") for finding in names]
+            tallies.append(tag("li", count, tag("span", *links) if verdict != "ok" else None, class_=verdict))
+    return tag(
+        "div",
+        tag("p", SUMMARY[audit.verdict], class_="lede"),
+        tag("ul", *tallies, class_="tally"),
+        class_=f"verdict {audit.verdict}",
+    )
+
+
+def _drift(audit: Audit, baseline: Audit) -> Markup:
+    """What has changed since the baseline, in a line and a list."""
+    found = changes(baseline, audit)
+    counts = {name: sum(change.direction == name for change in found) for name in DIRECTIONS}
+    words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    turned = [change for change in found if change.direction in ("better", "worse", "gone")]
+    rows = (
+        tag("li", tag("strong", DIRECTIONS[change.direction]), ": ", _turn(change), class_=f"before {change.direction}")
+        for change in turned
+    )
+    caution = "; ".join(differences_in_setting(baseline, audit))
+    return tag(
+        "section",
+        tag("h2", "Since the baseline"),
+        tag("p", "The baseline is ", tag("bdi", baseline.source), f", {baseline.n:,} × {baseline.d:,}: {words}."),
+        tag("p", f"Not like with like: {caution}.", class_="doubt") if caution else None,
+        tag("ul", *rows) if turned else None,
+        class_="drift",
+    )
+
+
+def _turn(change: Change) -> str:
+    then = "–" if change.before is None else f"{change.before.shown} ({WORDS[change.before.verdict]})"
+    now = "–" if change.after is None else f"{change.after.shown} ({WORDS[change.after.verdict]})"
+    return f"{change.title}, {then} → {now}"
+
+
+def _agreement(share: float) -> str:
+    kind = (
+        "nearly the same"
+        if share >= 0.9
+        else "much the same"
+        if share >= 0.6
+        else "partly the same"
+        if share >= 0.3
+        else "largely different"
+    )
+    return (
+        f"On average the two spaces agree on {10 * share:.1f} of a row's 10 nearest neighbours: a search in them finds "
+        f"{kind} things."
+    )

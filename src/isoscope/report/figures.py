@@ -1,0 +1,151 @@
+"""The pictures of an audit as matplotlib axes, for papers: the same data as on the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.report.drawing.charts import BARS
+from isoscope.report.pictures import Pictures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
+_GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
+_MARKERS = ("o", "s", "^")
+_NAMES = len(_GROUPS) * len(_MARKERS)
+
+
+def spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
+    """Each direction's share by rank: as stored, with the mean subtracted, and of an isotropic cloud."""
+    ax = _axes(ax)
+    for shares, name, color, style in (
+        (pictures.spectrum_raw, "as stored", _BLUE, "-"),
+        (pictures.spectrum_centred, "mean subtracted", _ORANGE, "-"),
+        (pictures.spectrum_null, "isotropic cloud", _GREY, "--"),
+    ):
+        ranks = np.flatnonzero(shares > 1e-9 * max(float(shares.max(initial=0)), 1e-300))
+        ax.plot(ranks + 1, shares[ranks], style, color=color, label=name)
+    ax.set(xscale="log", yscale="log", xlabel="direction, by rank", ylabel="share of the whole")
+    ax.legend(frameon=False)
+    return ax
+
+
+def cosines(pictures: Pictures, ax: Axes | None = None) -> Axes:
+    """The cosines of random pairs, of nearest neighbours, and of random directions."""
+    ax = _axes(ax)
+    edges = pictures.cosine_edges
+    middles = (edges[1:] + edges[:-1]) / 2
+    ax.stairs(pictures.cosines, edges, fill=True, color=_PALE, label="random pairs")
+    ax.plot(middles, pictures.cosine_null, "--", color=_GREY, label="random directions")
+    if pictures.nearest_cosines is not None:
+        ax.stairs(pictures.nearest_cosines, edges, color=_ORANGE, label="nearest neighbours")
+    total = float(pictures.cosines.sum())
+    if total:
+        ax.axvline(float(middles @ pictures.cosines) / total, color=_BLUE, linestyle=":", label="mean of pairs")
+    ax.set(xlabel="cosine", ylabel="density")
+    ax.legend(frameon=False)
+    return ax
+
+
+def activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
+    """Each coordinate's mean and the band of one deviation around it; those that stick out are numbered."""
+    ax = _axes(ax)
+    mean, spread = pictures.activation_mean, pictures.activation_spread
+    edges = np.arange(len(mean) + 1) - 0.5
+    ax.stairs(mean + spread, edges, baseline=mean - spread, fill=True, color=_PALE, label="± one deviation")
+    ax.stairs(mean, edges, fill=True, color=_BLUE, label="mean")
+    for index in pictures.rogue:
+        up = mean[index] >= 0
+        tip = mean[index] + spread[index] if up else mean[index] - spread[index]
+        ax.annotate(
+            str(index),
+            (index, tip),
+            (0, 3 if up else -3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if up else "top",
+        )
+    ax.set(xlabel="coordinate", ylabel="activation")
+    ax.margins(y=0.12)
+    ax.legend(frameon=False)
+    return ax
+
+
+def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") -> Axes:
+    """The rows along the first two principal directions, or three if `ax` is 3-D."""
+    there = {
+        "labels": pictures.labels,
+        "clusters": pictures.clusters,
+        "frequency": pictures.frequency,
+        "lengths": pictures.lengths,
+    }
+    if there.get(color) is None:
+        can = ", ".join(f'"{name}"' for name, values in there.items() if values is not None)
+        raise InputError(f"color is {color!r}: this audit has {can}")
+    ax = _axes(ax)
+    three = ax.name == "3d"
+    along = [pictures.points[:, i] for i in range(3 if three else 2)]
+    if color in ("labels", "clusters"):
+        _scatter_groups(
+            ax, along, cast("np.ndarray", there[color]), pictures.label_names if color == "labels" else None
+        )
+    else:
+        values = np.asarray(there[color])
+        norm: Any = "log" if color == "frequency" and values.min() > 0 else None
+        drawn = cast("Any", ax).scatter(*along, c=values, s=8, cmap="viridis", norm=norm)
+        ax.figure.colorbar(drawn, ax=ax, label={"frequency": "frequency", "lengths": "length"}[color])
+    shares = [f"direction {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained)]
+    ax.set(xlabel=shares[0], ylabel=shares[1])
+    if three:
+        cast("Any", ax).set_zlabel(shares[2])
+    else:
+        ax.set_aspect("equal", adjustable="datalim")
+    return ax
+
+
+def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names: list[str] | None) -> None:
+    """Points of each group in its own colour and marker, the most frequent first; the rest in grey."""
+    found, counts = np.unique(codes[codes >= 0], return_counts=True)
+    shown = found[np.argsort(-counts, kind="stable")][:_NAMES]
+    rest = ~np.isin(codes, shown)
+    if rest.any():
+        cast("Any", ax).scatter(*(a[rest] for a in along), s=8, color=_GREY, alpha=0.5, label="others")
+    for slot, code in enumerate(shown.tolist()):
+        name = names[code] if names is not None else f"cluster {slot + 1}"
+        look = {"color": _GROUPS[slot % len(_GROUPS)], "marker": _MARKERS[slot // len(_GROUPS)]}
+        mine = codes == code
+        # bare, a name that begins with _ would be left out of the legend, one with $ be set as a formula
+        label = " " + name.replace("$", r"\$")
+        cast("Any", ax).scatter(*(a[mine] for a in along), s=8, label=label, **look)
+    ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
+
+
+def barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
+    """The distances at which the cloud grows together, longest first, those that stand out highlighted."""
+    ax = _axes(ax)
+    bars = pictures.bars[:BARS]
+    kept = min(pictures.bars_kept, len(bars))
+    for start, stop, color, name in ((0, kept, _ORANGE, "stands out"), (kept, len(bars), _GREY, "noise")):
+        if stop > start:
+            ax.hlines(np.arange(start, stop) + 1, 0, bars[start:stop], color=color, label=name)
+            ax.legend(frameon=False, loc="lower right")
+    ax.set(xlabel="distance", ylabel=f"bar, the {len(bars):,} longest of {len(pictures.bars):,}")
+    ax.set_ylim(len(bars) + 1, 0)
+    ax.set_xlim(left=0)
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    """The axes to draw on: those given, or new ones."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise InputError("matplotlib is not installed: pip install 'isoscope[plot]'") from error
+    made: Axes = plt.figure(figsize=(6.4, 4.2), layout="constrained").add_subplot()
+    return made

@@ -1,0 +1,181 @@
+"""A finding: one number of an audit, judged, with what it means and what to try."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+VERDICTS = ("ok", "look", "bad")
+"""From best to worst."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number is judged by, and where that comes from."""
+
+    ok: tuple[float, float]
+    """Inside, ends included, all is well."""
+    bearable: tuple[float, float]
+    """Inside, ends excluded, it is at worst worth a look; outside it is bad."""
+    source: str
+    """A null model, a published value or a convention: one phrase."""
+    null: float | None = None
+    """What an isotropic cloud of the same number of rows and dimensions gives."""
+
+    @classmethod
+    def below(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
+        """Small is good: from `look` on worth a look, from `bad` on bad."""
+        return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
+
+    @classmethod
+    def above(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
+        """Large is good: below `look` worth a look, below `bad` bad."""
+        return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
+
+    def verdict(self, value: float) -> str:
+        """ok, look or bad."""
+        if self.ok[0] <= value <= self.ok[1]:
+            return "ok"
+        return "look" if self.bearable[0] < value < self.bearable[1] else "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One judged number.
+
+    `str(finding)` is its line in a terminal.
+    """
+
+    name: str
+    """What scripts call it: `mean_cosine`."""
+    title: str
+    value: float
+    low: float | None
+    """Ends of the interval at the audit's confidence; None if the number is a plain count."""
+    high: float | None
+    judged: Range
+    meaning: str
+    advice: str
+    rows: int
+    """How many rows it was measured on."""
+    form: str = "number"
+    """How it is written: "number", "share" (per cent), "count" or "power" (of ten)."""
+    sampled: bool = False
+    details: dict[str, Any] = field(default_factory=dict)
+    """More numbers, JSON-able, by name."""
+
+    @property
+    def verdict(self) -> str:
+        """ok, look or bad."""
+        return self.judged.verdict(self.value)
+
+    @property
+    def borderline(self) -> bool:
+        """Whether another draw of the same rows could well have had another verdict."""
+        ends = [end for end in (self.low, self.high) if end is not None and math.isfinite(end)]
+        return any(self.judged.verdict(end) != self.verdict for end in ends)
+
+    @property
+    def shown(self) -> str:
+        """The value as it is written."""
+        return written(self.value, self.form)
+
+    @property
+    def interval(self) -> str:
+        """The interval as it is written, or nothing."""
+        if self.low is None or self.high is None or math.isinf(self.high - self.low):
+            return ""
+        return f"{written(self.low, self.form)} … {written(self.high, self.form)}"
+
+    @property
+    def range(self) -> str:
+        """The range as it is written: "ok below 10%, bad from 50%"."""
+        (low, high), (worst, most) = self.judged.ok, self.judged.bearable
+        parts = []
+        if math.isfinite(low) and math.isfinite(high):
+            parts.append(f"ok from {written(low, self.form)} to {written(high, self.form)}")
+        elif math.isfinite(high):
+            parts.append("ok if 0" if high <= 0 else f"ok below {written(high, self.form)}")
+        elif math.isfinite(low):
+            parts.append(f"ok from {written(low, self.form)}")
+        if math.isfinite(worst):
+            parts.append(f"bad below {written(worst, self.form)}")
+        if math.isfinite(most):
+            parts.append(f"bad from {written(most, self.form)}")
+        return ", ".join(parts) or "for information"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it: no infinity, no NaN."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "verdict": self.verdict,
+            "borderline": self.borderline,
+            "value": plain(self.value),
+            "low": plain(self.low),
+            "high": plain(self.high),
+            "form": self.form,
+            "ok": [plain(end) for end in self.judged.ok],
+            "bearable": [plain(end) for end in self.judged.bearable],
+            "null": plain(self.judged.null),
+            "source": self.judged.source,
+            "meaning": self.meaning,
+            "advice": self.advice,
+            "rows": self.rows,
+            "sampled": self.sampled,
+            "details": plain(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any]) -> Finding:
+        """Read what `to_dict` gave."""
+
+        def ends(pair: list[float | None]) -> tuple[float, float]:
+            return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
+
+        same = ("name", "title", "low", "high", "form", "meaning", "advice", "rows", "sampled", "details")
+        judged = Range(ends(held["ok"]), ends(held["bearable"]), held["source"], held["null"])
+        value = math.nan if held["value"] is None else held["value"]
+        return cls(value=value, judged=judged, **{name: held[name] for name in same})
+
+    def __str__(self) -> str:
+        interval = f"  [{self.interval}]" if self.interval else ""
+        return f"{self.verdict:<4}  {self.title}  {self.shown}{interval}  ({self.range})"
+
+
+def written(value: float | None, form: str = "number") -> str:
+    """A number for people: three digits, thousands apart, a share in per cent."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if form == "count":
+        return f"{value:,.0f}"
+    if form == "share":
+        per_cent = 100 * value
+        digits = 0 if per_cent in (0, 100) else 2 if abs(per_cent) < 1 else 1
+        return f"{per_cent:.{digits}f}%".replace("-", "−")
+    if form == "power":
+        return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
+    size = abs(value)
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def worst(findings: list[Finding]) -> str:
+    """The worst verdict among findings."""
+    return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: Python's own numbers, None for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

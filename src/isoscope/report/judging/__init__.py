@@ -1,0 +1,49 @@
+"""From measurements to findings: each number with its interval, what it is judged by, what it means, what to try.
+
+Where a range comes from is one of four things, and docs/findings.md derives each: what an isotropic cloud of the same
+rows and dimensions gives (`auditing.nulls`); a published value; for shares, the convention that one in ten is worth a
+look and one in two is bad; for rows that are broken, one in a hundred and one in ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from isoscope.auditing.measuring import Measured
+from isoscope.errors import InputError
+from isoscope.report.finding import Finding
+from isoscope.report.judging import groups, neighborhoods, rows, space
+from isoscope.report.judging.evidence import Evidence
+
+_JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
+    "mean_cosine": space.mean_cosine,
+    "isoscore": space.isoscore,
+    "anisotropy": space.anisotropy,
+    "effective_rank": space.effective_rank,
+    "rogue_dimensions": space.rogue_dimensions,
+    "partition_isotropy": space.partition_isotropy,
+    "norm_spread": rows.norm_spread,
+    "broken_rows": rows.broken_rows,
+    "duplicates": rows.duplicates,
+    "intrinsic_dimension": neighborhoods.intrinsic_dimension,
+    "two_nn": neighborhoods.two_nn,
+    "hubness": neighborhoods.hubness,
+    "clusters": groups.clusters,
+    "labels": groups.labels,
+    "label_conflict": groups.label_conflict,
+    "types": groups.types,
+    "queries": rows.queries,
+}
+
+
+def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
+    """All findings that apply, and why others do not."""
+    evidence = Evidence(measured)
+    findings: list[Finding] = []
+    skipped = dict(measured.skipped)
+    for name, find in _JUDGES.items():
+        try:
+            findings.extend(find(evidence))
+        except InputError as error:
+            skipped[name] = str(error)
+    return findings, skipped

@@ -1,0 +1,234 @@
+"""Findings on groups of rows: clusters, labels, token types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from isoscope import formulas
+from isoscope.arrays import groups
+from isoscope.auditing import spreads
+from isoscope.errors import InputError
+from isoscope.metrics.cosine import mean_cosine
+from isoscope.report.finding import Finding, Range
+from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.sketching import Sketch
+from isoscope.type_sums import TypeSums
+
+_FOLDS = 20  # left out in turn
+
+LEAST_SILHOUETTE = 0.1
+"""Below it there are no clusters to speak of (Cai et al.)."""
+
+
+def clusters(e: Evidence) -> Iterator[Finding]:
+    """Whether the cloud falls into clusters, and whether they make the anisotropy."""
+    choice = e.m.clusters
+    if choice is None:
+        return
+    best = max(choice.silhouettes, key=lambda k: choice.silhouettes[k])
+    value = choice.silhouettes[best]
+    low, high = e.around(value, choice.errors[best], len(e.m.cluster_at))
+    rows = e.m.sample.vectors[e.m.cluster_at].astype(np.float64)
+    within = rows.copy()
+    for code in range(choice.n_clusters):
+        members = choice.labels == code
+        within[members] -= rows[members].mean(axis=0)
+    global_score, inner_score = (Sketch.of(X).isoscore(unbiased=True) for X in (rows, within))
+    cosines = [
+        float(mean_cosine(within[choice.labels == code]))
+        for code in range(choice.n_clusters)
+        if (choice.labels == code).sum() > 1
+    ]
+    adjusted = float(np.mean(cosines))
+    apart = choice.n_clusters > 1 and inner_score > global_score * (1 + SHARE_LOOK)
+    judged = Range(
+        (-math.inf, math.inf if not apart else math.nextafter(LEAST_SILHOUETTE, 0)),
+        (-math.inf, math.inf),
+        f"published: below {LEAST_SILHOUETTE} there is one cluster (Cai et al. 2021)"
+        + ("; worth a look because the space is rounder inside them" if apart else ""),
+    )
+    if choice.n_clusters == 1:
+        meaning = "The cloud does not fall into separate clusters: what is said of the whole holds everywhere."
+        advice = "Leave it; repairs of the whole space are the ones to try."
+    else:
+        meaning = (
+            f"The cloud falls into {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
+            f"(whole: {global_score:.2f}) and the mean cosine {adjusted:.2f}."
+        )
+        advice = (
+            "The clusters make the anisotropy: centre inside each cluster rather than the whole."
+            if apart
+            else "The clusters are no rounder inside than the whole: repairs of the whole space are the ones to try."
+        )
+    yield Finding(
+        "clusters",
+        "Cluster structure (silhouette)",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        len(rows),
+        sampled=len(rows) < e.n,
+        details={
+            "n_clusters": choice.n_clusters,
+            "best": best,
+            "silhouettes": choice.silhouettes,
+            "isoscore": global_score,
+            "isoscore_within": inner_score,
+            "mean_cosine_within": adjusted,
+        },
+    )
+
+
+def labels(e: Evidence) -> Iterator[Finding]:
+    """Whether the labels are clusters."""
+    scores, dealt = e.m.label_scores, e.m.shuffled_scores
+    if scores is None or dealt is None:
+        return
+    value, null = float(scores.mean()), float(dealt.mean())
+    low, high = e.around(value, spreads.of_mean(scores), len(scores))
+    chance = null + 4 * spreads.of_mean(dealt)
+    judged = Range.above(
+        max(0.0, chance), min(chance, 0.0), "0 is where rows are as near to another label; shuffled labels", null
+    )
+    wrong = float((scores < 0).mean())
+    meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
+    advice = {
+        "ok": "The labels are visible as clusters: weigh any repair against them.",
+        "look": "The labels overlap here: a linear probe may still part them, a vote of nearest neighbours hardly.",
+        "bad": "The labels are no more than chance here: check that they belong to these rows, in this order.",
+    }[judged.verdict(value)]
+    yield Finding(
+        "labels",
+        "Silhouette of the labels",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        len(scores),
+        sampled=not e.m.whole,
+        details={"shuffled": null, "nearer_to_another": wrong},
+    )
+
+
+def label_conflict(e: Evidence) -> Iterator[Finding]:
+    """How much of the first directions, which a repair would remove, is what parts the labels."""
+    if e.m.label_scores is None:
+        return
+    e.need_variance()
+    sample = e.m.sample
+    found = groups(sample.columns["labels"], len(sample))
+    rows = sample.vectors.astype(np.float64)
+    rows -= rows.mean(axis=0)
+    k = min(3, e.d)
+    top = rows @ e.m.centred.vectors[:, :k]
+    between = _between(top, found.codes, found.counts)
+    overall = float(_between(rows, found.codes, found.counts))
+    member = np.zeros((len(found.counts), len(rows)))
+    member[found.codes, np.arange(len(rows))] = 1 / found.counts[found.codes]
+    inner = Sketch.of(rows - (member @ rows)[found.codes]).isoscore(unbiased=True)
+    whole = Sketch.of(rows).isoscore(unbiased=True)
+    value = float(between)
+    folds = np.array_split(np.random.default_rng(e.m.settings.seed).permutation(len(rows)), _FOLDS)
+    left = [_between(np.delete(top, fold, axis=0), *_recount(np.delete(found.codes, fold))) for fold in folds]
+    low, high = e.around(value, spreads.of_groups(np.asarray(left)), _FOLDS)
+    expected = (len(found.counts) - 1) / max(len(rows) - 1, 1)
+    judged = Range.below(
+        max(SHARE_BAD, 2 * expected),
+        math.inf,
+        f"shuffled labels would hold {expected:.2g}; above one half the directions are the labels' own",
+        expected,
+    )
+    if judged.verdict(value) == "ok":
+        meaning = f"Labels make {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)."
+        advice = "Removing the first directions costs the labels little; measure it on your task all the same."
+    else:
+        meaning = (
+            f"Labels make {100 * value:.0f}% of the first {k} directions' variance: isotropy and classes pull apart, "
+            f"and IsoScore is {whole:.2f} with the labels' means in, {inner:.2f} without."
+        )
+        advice = "Do not remove the first directions or whiten for a task on these labels without testing it."
+    yield Finding(
+        "labellabel_conflict",
+        "Labels in the first directions",
+        value,
+        max(low, 0.0),
+        min(high, 1.0),
+        judged,
+        meaning,
+        advice,
+        len(rows),
+        "share",
+        sampled=not e.m.whole,
+        details={"of_all_variance": overall, "isoscore": whole, "isoscore_within_labels": inner},
+    )
+
+
+def _between(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The share of the variance that lies between the groups' means."""
+    sums = np.zeros((len(counts), rows.shape[1]))
+    np.add.at(sums, codes, rows)
+    return np.asarray((sums**2 / counts[:, None]).sum() / (rows**2).sum())
+
+
+def _recount(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes without gaps, and how many rows have each."""
+    _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    return codes, counts
+
+
+def types(e: Evidence) -> Iterator[Finding]:
+    """S_inter and S_intra of token types."""
+    if e.m.types_given_up:
+        sample = e.m.sample
+        sums = TypeSums.of(sample.vectors, groups(sample.columns["types"], len(sample)))
+        rows = len(sample)
+    elif e.sketch.types is not None:
+        sums, rows = e.sketch.types, e.n
+    else:
+        return
+    several = sums.counts > 1
+    if len(several) < 2 or not several.any():
+        raise InputError(f"{len(several):,} types for {rows:,} rows: need two types, one of them with two rows")
+    counts = sums.counts.astype(float)
+    inter = float(formulas.inter_similarity(np, counts, sums.unit_sums, "instances"))
+    intra = float(formulas.intra_similarity(np, counts, sums.unit_sums, sums.unit_squares))
+    low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
+    judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
+    yield Finding(
+        "inter_type",
+        "S_inter (different types)",
+        inter,
+        low,
+        high,
+        judged,
+        f"Tokens of different types have a mean cosine of {inter:.2f}, over {len(several):,} types.",
+        "Leave it."
+        if judged.verdict(inter) == "ok"
+        else "Centre, by cluster if there are clusters; then measure again.",
+        rows,
+        sampled=rows < e.n,
+        details={"types": len(several)},
+    )
+    squares = (sums.unit_sums[several] ** 2).sum(axis=1) - sums.unit_squares[several]
+    low, high = e.around(intra, spreads.of_mean(squares / (counts * (counts - 1))[several]), max(int(several.sum()), 2))
+    judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
+    yield Finding(
+        "intra_type",
+        "S_intra (one type)",
+        intra,
+        low,
+        high,
+        judged,
+        f"Tokens of one type have a mean cosine of {intra:.2f}: {max(intra - inter, 0):.2f} above different types.",
+        "The difference, not the value, says how much a word keeps of itself across contexts.",
+        rows,
+        sampled=rows < e.n,
+    )

@@ -1,0 +1,225 @@
+"""Findings on the shape of the whole space: its cosines, its spectrum, its coordinates, its partition function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from isoscope import formulas
+from isoscope.auditing import nulls, spreads
+from isoscope.metrics.cosine import mean_cosine as cosine_of
+from isoscope.report.finding import Finding, Range, written
+from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+
+REPAIRED_PARTITION = 0.46
+"""The least partition isotropy of a repaired space in Rajaee and Sheikhi's table."""
+RAW_PARTITION = 8.26e-4
+"""The largest of a raw one."""
+
+_PARTITION_ADVICE = (
+    "Centre the vectors, or scale them to unit length if you compare by cosine: this number depends on both."
+)
+
+
+def mean_cosine(e: Evidence) -> Iterator[Finding]:
+    """Whether random vectors already look alike."""
+    value = e.sketch.mean_cosine()
+    low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
+    null = nulls.mean_cosine_spread(e.n, e.d)
+    centred = float(cosine_of(e.seen - e.sketch.mean))
+    fallen = written(abs(centred))
+    centre = f"Subtract the mean vector from corpus and queries alike: here the mean cosine falls to {fallen}."
+    look = max(SHARE_LOOK, 4 * null)
+    judged = Range.below(look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0)
+    common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
+    meaning, advice = {
+        "ok": ("Two random vectors are as good as unrelated: a cosine means what it seems to mean.", "Leave it."),
+        "look": (f"Random pairs are already alike: {common}.", centre),
+        "bad": (f"Every cosine is high, related or not: {common}.", centre),
+    }[judged.verdict(value)]
+    yield Finding(
+        "mean_cosine",
+        "Mean cosine",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        e.n,
+        details={"null_spread": null, "after_centring": centred},
+    )
+
+
+def isoscore(e: Evidence) -> Iterator[Finding]:
+    """How evenly the variance fills the dimensions."""
+    e.need_variance()
+    value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
+    low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
+    judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
+    used = 1 + value * (e.d - 1)
+    meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
+    yield Finding(
+        "isoscore",
+        "IsoScore (unbiased)",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        e.n,
+        details={"as_published": published, "participation_ratio": used},
+    )
+
+
+def effective_rank(e: Evidence) -> Iterator[Finding]:
+    """How many dimensions the variance fills in all."""
+    values, squares = e.centred
+    value = float(formulas.effective_rank(np, values))
+    low, high = e.around(value, spreads.effective_rank(values, squares, e.n), len(squares))
+    judged = _capacity(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
+    meaning, advice = _capacity_words(e, judged.verdict(value), value, "in all")
+    yield Finding("effective_rank", "Effective rank", value, low, high, judged, meaning, advice, e.n)
+
+
+def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
+    """Dimensions that n vectors need: so many that the best of n unrelated ones stays below a cosine of ½, or of 1."""
+    need = 2 * math.log(e.n)
+    look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
+    bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
+    source = (
+        f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); ½ is worth a look, "
+        "1 is bad; no more than half, and a tenth, of the dimensions are asked for"
+    )
+    return Range.above(look, bad, source, null)
+
+
+def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[str, str]:
+    ceiling = min(nulls.chance_ceiling(e.n, used), 1.0)
+    fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
+    if verdict == "ok":
+        return f"{fact}: unrelated vectors stay below a cosine of about {ceiling:.2f} by chance.", "Leave it."
+    meaning = f"{fact}: among {e.n:,} vectors an unrelated one reaches a cosine of about {ceiling:.2f} by chance."
+    return meaning, (
+        "Look at the first directions below; try removing them or whitening, and keep it only if your own task gains: "
+        "a low value is no fault where clusters or classes make it."
+    )
+
+
+def anisotropy(e: Evidence) -> Iterator[Finding]:
+    """Whether one direction outweighs the others."""
+    values, squares = e.raw
+    value = float(values[0] / values.sum())
+    low, high = e.around(value, spreads.spectrum_share(values, squares, 1, e.n), len(squares))
+    null = nulls.top_share(e.n, e.d)
+    look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
+    judged = Range.below(look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null)
+    k = min(3, e.d)
+    raw, centred = (formulas.anisotropy(np, spectrum[0], k) for spectrum in (e.raw, e.centred))
+    shares = " + ".join(f"{100 * share:.1f}%" for share in centred)
+    if judged.verdict(value) == "ok":
+        meaning, advice = f"No direction outweighs the others (centred: {shares}).", "Leave it."
+    elif centred[0] < look:
+        meaning = (
+            f"One direction, the mean, holds {100 * value:.0f}% of all squared lengths; centred, {shares} are left."
+        )
+        advice = "Subtract the mean vector; there is no need to remove principal components."
+    else:
+        meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centring leaves {shares}."
+        advice = "Centre, then try removing the first few principal components, and check it on your task."
+    yield Finding(
+        "anisotropy",
+        "First direction's share",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        e.n,
+        "share",
+        details={"raw": raw.tolist(), "centred": centred.tolist()},
+    )
+
+
+def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
+    """Whether a few coordinates decide every cosine."""
+    shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
+    order = np.argsort(-shares, kind="stable")
+    top = order[: min(3, e.d)]
+    value = float(shares[top].sum())
+    units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
+    low, high = e.around(value, spreads.of_mean((units[:, top] ** 2).sum(axis=1)), len(units))
+    null = len(top) / e.d
+    look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
+    judged = Range.below(look, bad, f"three of {e.d} dimensions would hold {null:.2g}; {SHARE_SOURCE}", null)
+    contribution = e.sketch.cosine_contribution()
+    rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
+    few = rogue[:10] if judged.verdict(value) != "ok" else top
+    named = ", ".join(str(index) for index in top)
+    if judged.verdict(value) == "ok":
+        meaning, advice = "No single coordinate decides the cosines.", "Leave it."
+    else:
+        meaning = (
+            f"Coordinates {named} alone make {100 * value:.0f}% of every vector's squared length, so of every cosine."
+        )
+        advice = "Standardise the coordinates (subtract the mean, divide by the deviation) before comparing."
+    yield Finding(
+        "rogue_dimensions",
+        "Three largest coordinates",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        e.n,
+        "share",
+        details={
+            "dimensions": few.tolist(),
+            "shares": shares[few].tolist(),
+            "cosine_contribution": contribution[few].tolist(),
+        },
+    )
+
+
+def partition_isotropy(e: Evidence) -> Iterator[Finding]:
+    """Whether every direction sees the same total weight."""
+    logs = e.m.partition
+    total = np.logaddexp.reduce(logs, axis=0)
+    log_ratio = float(total.min() - total.max())
+    without = []
+    for group in range(len(logs)):
+        rest = np.logaddexp.reduce(np.delete(logs, group, axis=0), axis=0)
+        without.append(rest.min() - rest.max())
+    spread = spreads.of_groups(np.asarray(without)) if np.isfinite(without).all() else math.inf
+    low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
+    norms = np.linalg.norm(e.seen, axis=1)
+    null = math.exp(nulls.partition_log_ratio(norms, e.n, e.d))
+    look = min(REPAIRED_PARTITION, null / 2)
+    source = "published: repaired BERT states have 0.46 to 0.85, raw ones 8e-4 and less (Rajaee and Sheikhi 2020)"
+    if look < REPAIRED_PARTITION:
+        source += f"; at these lengths and this number of rows even random directions have only {null:.1g}: half of it"
+    judged = Range.above(look, look * RAW_PARTITION / REPAIRED_PARTITION, source, null)
+    value = math.exp(log_ratio)
+    meaning, advice = {
+        "ok": ("Every direction sees about the same total weight.", "Leave it."),
+        "look": ("Some directions see far more total weight than others, at these lengths.", _PARTITION_ADVICE),
+        "bad": ("One direction sees nearly all of the weight, as in raw language-model states.", _PARTITION_ADVICE),
+    }[judged.verdict(value)]
+    yield Finding(
+        "partition_isotropy",
+        "Partition isotropy",
+        value,
+        low,
+        high,
+        judged,
+        meaning,
+        advice,
+        e.n,
+        "power",
+        details={"log10": log_ratio / math.log(10)},
+    )

@@ -1,0 +1,250 @@
+"""The report as one HTML page that needs nothing else, and as a small table for notebooks."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+
+from isoscope.auditing.measuring import Settings
+from isoscope.errors import InputError
+from isoscope.report.audit import Audit
+from isoscope.report.comparing import changes
+from isoscope.report.drawing import charts
+from isoscope.report.drawing.cards import SYMBOLS, WORDS, beside, cards, counted
+from isoscope.report.drawing.cloud import cloud
+from isoscope.report.drawing.heading import SUMMARY, heading
+from isoscope.report.drawing.markup import Markup, fingerprint, joined, tag
+from isoscope.report.drawing.worth import worth
+from isoscope.report.pictures import Pictures
+
+_PARTS = ("page.css", "drawing/cloud.js", "page.js")
+
+
+def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: float | None = None) -> str:
+    """One audit, or two side by side, as a self-contained document.
+
+    Parameters
+    ----------
+    audits : sequence of Audit
+        One, or two to compare.
+    baseline : Audit, optional
+        An earlier audit of the same space: each finding says what it was.
+    agreement : float, optional
+        The share of their nearest neighbours that two spaces have in common.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> found = isoscope.audit(np.random.default_rng(0).standard_normal((200, 8)))
+    >>> page([found])[:15]
+    '<!doctype html>'
+    """
+    if len(audits) not in (1, 2):
+        raise InputError(f"{len(audits)} audits were given: a page shows one, or two side by side")
+    if baseline is not None and len(audits) == 2:
+        raise InputError("a baseline was given with two audits: it goes with one")
+    style, *scripts = (files("isoscope.report").joinpath(name).read_text("utf-8") for name in _PARTS)
+    # a class on the root tells the style that scripts run
+    script = "document.documentElement.classList.add('scripted');\n" + "".join(scripts)
+    policy = (
+        f"default-src 'none'; style-src {fingerprint(style)}; script-src {fingerprint(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    title = " and ".join(audit.source for audit in audits)
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="generator", content=f"isoscope {audits[0].version}"),
+        tag("title", f"{title}: isoscope"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Markup(style)),
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the findings", href="#findings", class_="skip"),
+        heading(audits, baseline, agreement),
+        tag(
+            "main",
+            _findings(audits, baseline),
+            worth(audits),
+            _pictures(audits),
+            _notes(audits),
+        ),
+        tag(
+            "footer",
+            tag("p", f"Made by isoscope {audits[0].version}. This page is one file and asks nothing of any network."),
+        ),
+        tag("script", Markup(script)),
+    )
+    document = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
+    # half of a surrogate pair, as broken text may hold, has no UTF-8
+    return document.encode("utf-8", "replace").decode("utf-8")
+
+
+# the body
+
+
+def _section(identity: str, title: str, *children: object) -> Markup:
+    return tag(
+        "section", tag("h2", title, id=f"{identity}-title"), *children, id=identity, aria_labelledby=f"{identity}-title"
+    )
+
+
+def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
+    confidence = f"{100 * audits[0].settings.confidence:g}%"
+    lead = tag(
+        "p",
+        _sign("value", "M11 1V17"),
+        "the value, ",
+        _sign("interval", "M2 9H20"),
+        f"its {confidence} interval, ",
+        _sign("null-mark", "M11 14L16 4H6Z"),
+        "what a cloud of as many rows and dimensions has that is without structure.",
+        class_="hint",
+    )
+    if len(audits) == 2:
+        return _section("findings", "Findings", lead, beside(audits))
+    since = {} if baseline is None else {change.name: change for change in changes(baseline, audits[0])}
+    return _section("findings", "Findings", lead, cards(audits[0], since))
+
+
+def _sign(class_: str, path: str) -> Markup:
+    return tag("svg", tag("path", d=path, class_=class_), viewBox="0 0 22 18", class_="sign", aria_hidden="true")
+
+
+def _pictures(audits: Sequence[Audit]) -> Markup | None:
+    drawn = [(audit, audit.pictures) for audit in audits if audit.pictures is not None]
+    if not drawn:
+        return None
+    among = [pictures for _, pictures in drawn]
+    kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], charts.Drawn]]] = [
+        ("The cosines", charts.cosines),
+        ("The spectrum", charts.spectrum),
+        ("The coordinates", charts.activations),
+        ("The barcode", charts.barcode),
+    ]
+    figures = []
+    for title, draw in kinds:
+        panels = [(audit, draw(pictures, among)) for audit, pictures in drawn]
+        figures.append(
+            tag(
+                "div",
+                tag("h3", title),
+                panels[0][1].key,
+                tag("div", *(_panel(audits, audit, one.chart, one.caption) for audit, one in panels), class_="panels"),
+                class_="picture wide" if len(drawn) > 1 else "picture",
+            )
+        )
+    clouds = []
+    for i, (audit, pictures) in enumerate(drawn):
+        content, caption = cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
+        clouds.append(_panel(audits, audit, content, caption))
+    figures.insert(0, tag("div", tag("h3", "The cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
+    return _section("pictures", "Pictures", tag("div", *figures, class_="figures"))
+
+
+def _panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
+    """One space's part of a figure; figures of two spaces say whose it is."""
+    whose = tag("h4", tag("bdi", audit.source)) if len(audits) > 1 else None
+    return tag("figure", whose, content, tag("figcaption", caption))
+
+
+def _notes(audits: Sequence[Audit]) -> Markup:
+    return _section(
+        "notes",
+        "How this was measured",
+        *(joined(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _note(audit)) for audit in audits),
+        tag("p", "What each number means, and how each range is derived: ", tag("code", "docs/findings.md"), "."),
+    )
+
+
+def _note(audit: Audit) -> Markup:
+    settings = audit.settings
+    sampled = [f"{finding.title} ({finding.rows:,} rows)" for finding in audit.findings if finding.sampled]
+    rows: list[tuple[str, object]] = [
+        ("Rows", "all" if not sampled else "all, but for: " + ", ".join(sampled)),
+        (
+            "Pairs of rows",
+            f"all up to {settings.sample:,} rows, a random sample of so many above; seed {settings.seed}",
+        ),
+        ("Intervals", f"{100 * settings.confidence:g}% confidence"),
+        ("Rows with NaN or infinity", "refused" if settings.nonfinite == "raise" else "left out and counted"),
+    ]
+    rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
+    rows.append(("To do it again", tag("code", _command(audit))))
+    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
+
+
+def _command(audit: Audit) -> str:
+    """What makes this page again: in a shell for a file, in Python for an array."""
+    settings = audit.settings
+    if "." not in audit.source:
+        changed = (
+            f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
+        )
+        return f"isoscope.audit(vectors{''.join(changed)}).to_html('report.html')"
+    words = ["isoscope", "audit", audit.source]
+    for role, name in audit.columns.items():
+        words += ["--columns", f"{role}={name}"] if name != role else []
+    for option in ("metric", "sample", "seed", "nonfinite"):
+        value = getattr(settings, option)
+        words += [f"--{option}", str(value)] if value != getattr(Settings(), option) else []
+    return shlex.join([*words, "--html", "report.html"])
+
+
+# notebooks
+
+
+def fragment(audit: Audit) -> str:
+    """The verdict and the findings as a table for a notebook: no script, no ids, its own colours."""
+    cell = "padding:.25em .9em .25em 0;text-align:left;vertical-align:top;background:none;white-space:normal;"
+    edge = "border:0;border-top:1px solid rgba(128,128,128,.35);"
+    colours = {"ok": "#0b6b5d", "look": "#7d5200", "bad": "#b3261e"}
+
+    def sign(verdict: str) -> Markup:
+        chip = f"background:{colours[verdict]};color:#fff;border-radius:.3em;padding:.05em .5em;white-space:nowrap"
+        return tag("span", f"{SYMBOLS[verdict]} {WORDS[verdict]}", style=chip)
+
+    rows = [
+        tag(
+            "tr",
+            tag("td", sign(finding.verdict), style=cell + edge),
+            tag("td", finding.title, style=cell + edge),
+            tag("td", finding.shown, style=cell + edge + "font-variant-numeric:tabular-nums;white-space:nowrap"),
+            tag("td", finding.interval, style=cell + edge + "font-variant-numeric:tabular-nums;white-space:nowrap"),
+            tag(
+                "td",
+                finding.meaning,
+                *([] if finding.verdict == "ok" else [" ", tag("em", finding.advice)]),
+                style=cell + edge,
+            ),
+            style="background:none",
+        )
+        for finding in audit.findings
+    ]
+    heads = ("verdict", "finding", "value", f"{100 * audit.settings.confidence:g}% interval", "what it means")
+    head = tag("tr", *(tag("th", name, scope="col", style=cell + "border:0;font-weight:600") for name in heads))
+    table = tag(
+        "table",
+        tag("thead", head),
+        tag("tbody", *rows),
+        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
+    )
+    lead = tag(
+        "p",
+        tag("strong", tag("bdi", audit.source)),
+        f", {audit.n:,} × {audit.d:,}. {SUMMARY[audit.verdict]} Findings: {counted(audit.findings)}.",
+        style="margin:.3em 0",
+    )
+    skipped = "; ".join(f"{name}: {reason}" for name, reason in audit.skipped.items())
+    return tag(
+        "div",
+        lead,
+        tag("div", table, style="overflow-x:auto"),
+        tag("p", f"Not measured: {skipped}", style="margin:.3em 0;opacity:.8") if skipped else None,
+        style="color:inherit;max-width:72em",
+    )

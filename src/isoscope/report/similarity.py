@@ -1,0 +1,60 @@
+"""What a cosine is worth in a given space: its percentile among random pairs, and among nearest neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoscope.auditing.measuring import Neighborhood, quantile
+
+_SHARES = np.concatenate([[0, 1e-5, 1e-4, 1e-3, 0.005], np.arange(1, 100) / 100, [0.995, 0.999, 0.9999, 0.99999, 1]])
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Quantiles of the cosine of two random rows, and of a row with its nearest neighbour.
+
+    One in two random pairs is below the middle one. A cosine says "related" only if it is high among random pairs, and
+    "as near as it gets" only if it is high among nearest neighbours.
+    """
+
+    shares: np.ndarray
+    pairs: np.ndarray
+    """The cosine below which each share of all pairs lies."""
+    nearest: np.ndarray
+    """The cosine with the nearest neighbour below which each share of rows lies; empty without neighbours by cosine."""
+
+    @classmethod
+    def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:
+        """From the counts of cosines of pairs, and from neighbours by cosine if there are any."""
+        nearest = np.zeros(0)
+        if around is not None:
+            nearest = np.quantile(1 - around.distances[:, 0] ** 2 / 2, _SHARES)
+        return cls(_SHARES, np.asarray([quantile(counts, share) for share in _SHARES]), nearest)
+
+    def percentile(self, cosine: float) -> float:
+        """The share of random pairs below this cosine, in per cent."""
+        return 100 * _share_below(self.pairs, self.shares, cosine)
+
+    def nearest_percentile(self, cosine: float) -> float | None:
+        """The share of rows whose nearest neighbour is less alike than this cosine, in per cent."""
+        return 100 * _share_below(self.nearest, self.shares, cosine) if len(self.nearest) else None
+
+    def table(self) -> list[tuple[float, float, float | None]]:
+        """Rows of (cosine, percentile among random pairs, percentile among nearest neighbours) at round cosines."""
+        cosines = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
+        return [(c, self.percentile(c), self.nearest_percentile(c)) for c in cosines]
+
+    def to_dict(self) -> dict[str, np.ndarray]:
+        """The three arrays by name."""
+        return dict(vars(self))
+
+
+def _share_below(quantiles: np.ndarray, shares: np.ndarray, cosine: float) -> float:
+    if cosine <= quantiles[0]:
+        return 0.0
+    if cosine >= quantiles[-1]:
+        return 1.0
+    rising, first = np.unique(quantiles, return_index=True)
+    return float(np.interp(cosine, rising, shares[first]))

@@ -1,0 +1,178 @@
+"""An audit on a terminal: findings first, then what a cosine is worth; and a bar while it is made."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from isoscope.report.comparing import changes, differences_in_setting
+from isoscope.report.finding import VERDICTS, Finding, written
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+
+MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
+COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
+_WIDTH = 100
+_PATIENCE = 1.0  # seconds before a bar is shown
+
+
+def as_text(audit: Audit) -> str:
+    """The audit as plain text."""
+    out = io.StringIO()
+    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown(audit))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def shown(audit: Audit, baseline: Audit | None = None) -> Group:
+    """The audit for rich's console: what needs a look is spelled out, what is ok gets a line."""
+    parts: list[RenderableType] = [_headline(audit), Text()]
+    for finding in audit.findings:
+        parts.append(_finding(finding, spelled_out=finding.verdict != "ok"))
+    parts += [Text(), _similarity(audit)]
+    if audit.skipped:
+        parts += [Text()] + [Text(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()]
+    if baseline is not None:
+        parts += [Text(), _since(baseline, audit)]
+    return Group(*parts)
+
+
+def counted(audit: Audit) -> str:
+    """How many findings have each verdict, in words."""
+    words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
+    verdicts = [finding.verdict for finding in audit.findings]
+    return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
+
+
+def _headline(audit: Audit) -> Text:
+    text = Text.assemble(
+        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
+    )
+    return text.append(counted(audit), f"bold {COLORS[audit.verdict]}")
+
+
+def _finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
+    color = COLORS[finding.verdict]
+    first = Text.assemble((f"{MARKS[finding.verdict]} {finding.verdict:<5}", color))
+    value = Text.assemble((f"{finding.title}  ", "bold" if spelled_out else ""), finding.shown)
+    if finding.interval:
+        value.append(f"  [{finding.interval}]", "dim")
+    value.append(f"  {finding.range}", "dim")
+    if finding.sampled:
+        value.append(f"  on {finding.rows:,} rows", "dim")
+    if spelled_out:
+        value.append(f"\n{finding.meaning}\n")
+        value.append("→ ", color)
+        value.append(finding.advice)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=8)
+    table.add_column()
+    table.add_row(first, value)
+    return Padding(table, (0, 0, 1 if spelled_out else 0, 0))
+
+
+def _similarity(audit: Audit) -> RenderableType:
+    table = Table(title="What a cosine is worth here", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("cosine", justify="right")
+    table.add_column("random pairs below it", justify="right")
+    table.add_column("nearest neighbours below it", justify="right")
+    for cosine, pairs, nearest in audit.similarity.table():
+        if pairs > 0 or cosine == 0:
+            table.add_row(f"{cosine:.2f}", _per_cent(pairs), "–" if nearest is None else _per_cent(nearest))
+    return table
+
+
+def _per_cent(value: float) -> str:
+    """A percentile; never a round 100 that is not one."""
+    return (
+        "100%" if value >= 100 else "> 99.99%" if value > 99.99 else f"{value:.2f}%" if value > 99 else f"{value:.1f}%"
+    )
+
+
+def _since(baseline: Audit, audit: Audit) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"Since {baseline.source} ({baseline.n:,} × {baseline.d})", "bold")]
+    parts += [
+        Text(f"not like with like: {difference}", "yellow") for difference in differences_in_setting(baseline, audit)
+    ]
+    styles = {"worse": "red", "better": "green", "moved": "yellow"}
+    told = [change for change in changes(baseline, audit) if change.direction != "same"]
+    parts += [Text(str(change), styles.get(change.direction, "")) for change in told]
+    return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
+
+
+def side_by_side(a: Audit, b: Audit, agreement: float | None) -> Group:
+    """Two audits in one table."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for name in (a.source, b.source):
+        table.add_column(name, overflow="fold")
+    table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in (a, b)))
+    for change in changes(a, b):
+        table.add_row(change.title, *(_cell(finding) for finding in (change.before, change.after)))
+    parts: list[RenderableType] = [table]
+    if agreement is not None:
+        share = written(agreement, "share")
+        parts += [
+            Text(),
+            Text(f"Of a row's nearest neighbours in one space, {share} are nearest in the other as well."),
+        ]
+    return Group(*parts)
+
+
+def _cell(finding: Finding | None) -> Text:
+    if finding is None:
+        return Text("–")
+    text = Text.assemble((MARKS[finding.verdict] + " ", COLORS[finding.verdict]), finding.shown)
+    return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
+
+
+class Bar:
+    """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.live: Any = None
+        self.stage = ""
+        self.stage_began = self.began
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, stage: str, rows: int, share: float) -> None:
+        """Show how far a stage is."""
+        now = time.monotonic()
+        if stage != self.stage:
+            self.stage, self.stage_began = stage, now
+        if not sys.stderr.isatty() or now - self.began < _PATIENCE:
+            return
+        if self.live is None:
+            self._start()
+        spent = now - self.stage_began
+        speed = f"{rows / spent:,.0f} rows/s" if rows and spent > 0.2 else ""
+        left = f"{spent * (1 - share) / share:,.0f} s left" if 0.02 < share < 1 and spent > 0.5 else ""
+        total = 1.0 if share else None
+        self.live.update(self.task, description=stage, completed=share, total=total, speed=speed, left=left)
+
+    def _start(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description:<20}"), BarColumn(), TextColumn("{task.fields[speed]}"))
+        self.live = Progress(
+            *columns, TextColumn("{task.fields[left]}"), console=Console(file=sys.stderr), transient=True
+        )
+        self.task = self.live.add_task("", total=None, speed="", left="")
+        self.live.start()

@@ -1,0 +1,209 @@
+"""The passes: what is read in pieces of any size is what is measured on all rows at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import isoscope
+from isoscope.auditing import passes
+from isoscope.auditing.passes import GROUPS, Axes, Placed, first_pass, neighbors, partition, rows_of
+from isoscope.pairs import NearestSoFar, nearest
+from isoscope.stores import open_store
+from tests.conftest import DTYPES, rotation, tolerance
+
+CLOUDS = {
+    "tall": lambda rng: rng.standard_normal((100, 7)) * np.linspace(0.5, 1.5, 7),
+    "cone": lambda rng: rng.standard_normal((100, 7)) + 2,
+    "wide": lambda rng: rng.standard_normal((20, 50)) / 3,
+    "long": lambda rng: 200 * rng.standard_normal((100, 7)),
+    "longer": lambda rng: 1e5 * (rng.standard_normal((60, 5)) + 1),
+    "few": lambda rng: rng.standard_normal((5, 3)),
+    "square": lambda rng: rng.standard_normal((12, 12)),
+}
+
+
+@pytest.fixture(params=CLOUDS)
+def X(request, rng):
+    return CLOUDS[request.param](rng)
+
+
+def silent(stage, rows, share):
+    pass
+
+
+def chunks(X, size):
+    """X in chunks of so many rows."""
+    return lambda: ((i, X[i : i + size]) for i in range(0, len(X), size))
+
+
+def logs_of(X, size):
+    sketch = isoscope.sketch(X)
+    raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
+    return partition(sketch, raw, chunks(X, size)), raw
+
+
+# the partition function
+
+
+@pytest.mark.parametrize("size", [1, 13, 16, 1000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_partition_function_is_that_of_all_rows(X, size, dtype):
+    X = X.astype(dtype)
+    total = np.logaddexp.reduce(logs_of(X, size)[0], axis=0)
+    expected = float(isoscope.partition_isotropy(X.astype(np.float64), log=True))
+    assert total.min() - total.max() == pytest.approx(expected, rel=tolerance(dtype), abs=tolerance(dtype))
+
+
+VANISHED = pytest.mark.xfail(
+    strict=True, reason="terms are taken out of the tile's largest, so a group far below another's underflows to −∞"
+)
+
+
+@pytest.mark.parametrize("size", [1, 13, 1000])
+@pytest.mark.parametrize("name", [name if name != "longer" else pytest.param(name, marks=VANISHED) for name in CLOUDS])
+def test_each_group_of_rows_has_its_own_sums(name, size, rng):
+    X = CLOUDS[name](rng)
+    logs, raw = logs_of(X, size)
+    directions = raw.vectors if len(X) >= X.shape[1] else raw.vectors[:, : len(X)]
+    for group in range(GROUPS):
+        rows = X[group::GROUPS] @ directions
+        expected = logsumexp(np.concatenate([rows, -rows], axis=1), axis=0) if len(rows) else -np.inf
+        np.testing.assert_allclose(
+            logs[group][: 2 * directions.shape[1]], expected, rtol=tolerance("float64"), atol=1e-6
+        )
+
+
+def test_a_direction_that_no_row_reaches_counts_the_rows(rng):
+    logs, _ = logs_of(rng.standard_normal((20, 50)), 7)
+    assert logs.shape == (GROUPS, 2 * 20 + 1)
+    np.testing.assert_allclose(np.exp(logs[:, -1]), [2] * 4 + [1] * 12)
+
+
+@pytest.mark.parametrize("size", [5, 1000])
+def test_rows_that_are_not_finite_have_no_part_in_the_partition_function(rng, size):
+    X = rng.standard_normal((60, 4))
+    Y = np.insert(X, [3, 20, 20], np.nan, axis=0)
+    sketch = isoscope.sketch(X)
+    raw = Axes.of(X.T @ X)
+    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, size)), axis=0) for Z in (Y, X))
+    np.testing.assert_allclose(found, expected, rtol=tolerance("float64"))
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="summed() takes parts[0] of no parts")
+def test_a_chunk_without_a_finite_row_is_passed_over(rng):
+    X = rng.standard_normal((60, 4))
+    Y = np.insert(X, [20] * 20, np.nan, axis=0)
+    sketch, raw = isoscope.sketch(X), Axes.of(X.T @ X)
+    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, 20)), axis=0) for Z in (Y, X))
+    np.testing.assert_allclose(found, expected, rtol=tolerance("float64"))
+
+
+# principal directions
+
+
+def test_axes_are_those_of_numpy_largest_first(rng):
+    Y = rng.standard_normal((40, 6)) / np.arange(1, 7)
+    values, vectors = Axes.of(Y.T @ Y)
+    np.testing.assert_allclose(values, np.linalg.svd(Y, compute_uv=False) ** 2, rtol=tolerance("float64"))
+    np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, Y.T @ Y, atol=1e-9)
+    assert (Axes.of(np.outer(Y[0], Y[0])).values >= 0).all()
+
+
+# the first pass
+
+
+def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(tmp_path, rng):
+    X, labels = rng.standard_normal((300, 5)).astype(np.float32), np.arange(300) % 7
+    told = []
+    store = open_store(X, labels=labels, types=labels % 2, text=[f"row {i}" for i in range(300)])
+    found = first_pass(store, size=50, seed=3, nonfinite="raise", progress=lambda *a: told.append(a), name="reading")
+    expected = isoscope.sketch(X, types=labels % 2)
+    np.testing.assert_allclose(found.sketch.scatter, expected.scatter, rtol=tolerance("float64"))
+    np.testing.assert_allclose(
+        found.sketch.types.unit_sums, expected.types.unit_sums, rtol=tolerance("float64"), atol=1e-6
+    )
+    assert found.types_given_up == 0
+    assert len(found.sample) == 50
+    np.testing.assert_array_equal(found.sample.columns["labels"], labels[found.sample.rows])
+    assert found.sample.columns["text"].tolist() == [f"row {i}" for i in found.sample.rows]
+    assert told[-1] == ("reading", 300, 1.0)
+
+
+@pytest.mark.parametrize("allowed", [1, 100, 250])
+def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allowed):
+    monkeypatch.setattr(passes, "_TYPE_BYTES", allowed * 5 * 16)
+    X = rng.standard_normal((300, 5))
+
+    class Pieces(type(open_store(X))):
+        def batches(self, columns=(), rows=None):
+            return super().batches(columns, 50)
+
+    store = open_store(X, types=np.arange(300))
+    store.__class__ = Pieces
+    found = first_pass(store, size=50, seed=3, nonfinite="raise", progress=silent, name="")
+    assert found.sketch.types is None
+    assert found.types_given_up == 50 * (allowed // 50 + 1)
+    assert found.sketch.n == 300
+    np.testing.assert_array_equal(found.sample.columns["types"], found.sample.rows)
+
+
+def test_a_store_without_a_finite_row_is_refused():
+    store = open_store(np.full((5, 3), np.nan))
+    with pytest.raises(isoscope.InputError, match="no finite row"):
+        first_pass(store, size=50, seed=0, nonfinite="drop", progress=silent, name="")
+
+
+@pytest.mark.parametrize("size", [200, 100])
+def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng, size):
+    X = rng.standard_normal((150, 5))
+    store = open_store(X)
+    first = first_pass(store, size=size, seed=0, nonfinite="raise", progress=silent, name="")
+    store.batches = None if size == 200 else store.batches  # it is not asked for what is held
+    told = []
+    rows = rows_of(store, first.sample, 150, lambda *a: told.append(a), "again")
+    for _ in range(2):
+        np.testing.assert_array_equal(np.concatenate([chunk for _, chunk in rows()]), X)
+    assert told[-1] == ("again", 150, 1.0)
+
+
+# neighbours
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e15])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metric, scale):
+    X = (scale * (rng.standard_normal((200, 6)) + 1)).astype(np.float32)
+    placed = Placed(metric, isoscope.sketch(X))
+    asked = np.array([3, 50, 199])
+    search = NearestSoFar(placed(X[asked]), 5, centre=placed.centre, own=asked)
+    neighbors([search], placed, chunks(X, 37))
+    distances, indices = search.found()
+    unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
+    expected = nearest((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
+    np.testing.assert_array_equal(indices, expected[1])
+    length = 1 if metric == "cosine" else scale
+    np.testing.assert_allclose(distances * placed.unit / length, expected[0], rtol=tolerance("float32"))
+
+
+@pytest.mark.parametrize(("metric", "found"), [("cosine", [1, 4]), ("euclidean", [1, 2])])
+def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found):
+    X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
+    placed = Placed(metric, isoscope.sketch(X, nonfinite="drop"))
+    assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
+    search = NearestSoFar(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
+    neighbors([search], placed, chunks(X, 2))
+    assert sorted(search.found()[1][0].tolist()) == found
+
+
+def test_a_rotation_turns_the_neighbours_along(rng):
+    X = rng.standard_normal((80, 5)) + 1
+    answers = []
+    for Y in (X, X @ rotation(5, rng)):
+        placed = Placed("cosine", isoscope.sketch(Y))
+        search = NearestSoFar(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
+        neighbors([search], placed, chunks(Y, 11))
+        answers.append(search.found())
+    np.testing.assert_array_equal(answers[0][1], answers[1][1])
+    np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=tolerance("float64"))

@@ -1,0 +1,275 @@
+"""The command: what it prints, what it writes, its exit codes, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.cli.main import main
+
+
+@pytest.fixture
+def cone(tmp_path):
+    """500 × 8 vectors with a large common mean, as a file."""
+    path = tmp_path / "cone.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((500, 8)).astype(np.float32) + 2)
+    return path
+
+
+@pytest.fixture
+def ball(tmp_path):
+    path = tmp_path / "ball.npy"
+    np.save(path, np.random.default_rng(1).standard_normal((500, 64)).astype(np.float32))
+    return path
+
+
+def run(*arguments, **options):
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "isoscope", *map(str, arguments)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_audit_prints_findings_worst_first_and_ends_well(cone, capsys):
+    assert main(["audit", str(cone)]) == 0
+    out = capsys.readouterr().out
+    assert "cone.npy" in out
+    assert "500 × 8" in out
+    assert out.index("bad    Mean cosine") < out.index("ok     Duplicate rows")
+    assert "Subtract the mean vector" in out
+    assert "What a cosine is worth here" in out
+
+
+def test_audit_writes_json_and_page(cone, tmp_path, capsys):
+    page, held = tmp_path / "page.html", tmp_path / "audit.json"
+    assert main(["audit", str(cone), "--html", str(page), "--json", str(held)]) == 0
+    assert json.loads(held.read_text())["schema"] == "isoscope.audit/1"
+    assert page.read_text().startswith("<!doctype html>") or page.read_text().startswith("<!DOCTYPE html>")
+    assert isoscope.Audit.from_json(held)["mean_cosine"].verdict == "bad"
+
+
+def test_json_on_standard_output_is_json_and_nothing_else(cone, capsys):
+    assert main(["audit", str(cone), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "bad"
+
+
+@pytest.mark.parametrize(("gate", "code"), [("bad", 1), ("look", 1)])
+def test_the_gate_shuts_on_a_bad_space(cone, gate, code, capsys):
+    assert main(["audit", str(cone), "--fail-on", gate]) == code
+
+
+def test_the_gate_stays_open_on_a_good_space(ball, capsys):
+    assert main(["audit", str(ball), "--fail-on", "bad"]) == 0
+
+
+def test_baseline_says_what_changed(cone, tmp_path, capsys):
+    before, after, held = tmp_path / "before.json", tmp_path / "centred.npy", tmp_path / "after.json"
+    main(["audit", str(cone), "--json", str(before)])
+    X = np.load(cone)
+    np.save(after, X - X.mean(axis=0))
+    capsys.readouterr()
+    assert main(["audit", str(after), "--baseline", str(before), "--json", str(held)]) == 0
+    assert re.search(r"Mean cosine: 0\.\d+ \(bad\) → −?0\.00\d \(ok\), better", capsys.readouterr().out)
+    changes = {change["name"]: change["direction"] for change in json.loads(held.read_text())["changes"]}
+    assert changes["mean_cosine"] == "better"
+    assert changes["duplicates"] == "same"
+
+
+def test_compare_shows_two_spaces_and_how_far_they_agree(cone, tmp_path, capsys):
+    other, held = tmp_path / "turned.npy", tmp_path / "both.json"
+    turn = np.linalg.qr(np.random.default_rng(2).standard_normal((8, 8)))[0].astype(np.float32)
+    np.save(other, np.load(cone) @ turn)
+    assert main(["audit", "--compare", str(cone), str(other), "--json", str(held)]) == 0
+    out = capsys.readouterr().out
+    assert "cone.npy" in out
+    assert "turned.npy" in out
+    both = json.loads(held.read_text())
+    assert both["agreement"] > 0.99
+    assert len(both["audits"]) == 2
+
+
+def test_labels_from_a_file_of_lines_and_from_npy(cone, tmp_path, capsys):
+    lines, array = tmp_path / "labels.txt", tmp_path / "labels.npy"
+    lines.write_text("".join(f"{'ab'[i % 2]}\n" for i in range(500)))
+    np.save(array, np.arange(500) % 2)
+    for path in (lines, array):
+        assert main(["audit", str(cone), "--labels", str(path)]) == 0
+        assert "Silhouette of the labels" in capsys.readouterr().out
+
+
+def test_queries_are_found_outside_the_corpus(cone, tmp_path, capsys):
+    far = tmp_path / "far.npy"
+    np.save(far, -np.load(cone)[:50])
+    assert main(["audit", str(cone), "--queries", str(far)]) == 0
+    assert "bad    Queries outside the corpus  100%" in capsys.readouterr().out
+
+
+def test_similarity_is_the_brute_force_percentile(cone, capsys):
+    assert main(["similarity", str(cone), "0.8"]) == 0
+    X = np.load(cone).astype(float)
+    U = X / np.linalg.norm(X, axis=1, keepdims=True)
+    cosines = (U @ U.T)[np.triu_indices(len(U), 1)]
+    told = float(capsys.readouterr().out.split("above ")[1].split("%")[0])
+    assert told == pytest.approx(100 * (cosines < 0.8).mean(), abs=0.05)
+
+
+def test_negative_cosines_are_arguments_too(cone, capsys):
+    assert main(["similarity", str(cone), "--", "-0.5"]) == 0
+    assert "-0.5 is above" in capsys.readouterr().out
+
+
+def test_convert_keeps_every_number(cone, tmp_path, capsys):
+    target = tmp_path / "cone.parquet"
+    assert main(["convert", str(cone), str(target)]) == 0
+    assert np.array_equal(np.concatenate(list(isoscope.open_store(target))), np.load(cone))
+
+
+def test_standard_input(cone):
+    done = run("audit", "-", "--json", "-", stdin=cone.open("rb"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["source"]["rows"] == 500
+
+
+def test_demo_audits_what_comes_along(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert "1,750 × 384" in out
+    assert "Next:" in out
+    assert (tmp_path / "isoscope-demo.html").stat().st_size < 6e6
+
+
+WRONG = {
+    "no source": ["audit"],
+    "missing file": ["audit", "nosuch.npy"],
+    "unknown command": ["frobnicate"],
+    "unknown option": ["audit", "x.npy", "--frob"],
+    "two sources": ["audit", "{cone}", "--compare", "{cone}", "{cone}"],
+    "bad role": ["audit", "{cone}", "--columns", "colour=red"],
+    "no such column": ["audit", "{cone}", "--columns", "labels=topic"],
+    "sample is no number": ["audit", "{cone}", "--sample", "many"],
+    "sample too small": ["audit", "{cone}", "--sample", "5"],
+    "seed below zero": ["audit", "{cone}", "--seed", "-1"],
+    "folder of the page is missing": ["audit", "{cone}", "--html", "no/such/page.html"],
+    "page is a folder": ["audit", "{cone}", "--html", "."],
+    "one file for both": ["audit", "{cone}", "--html", "x", "--json", "x"],
+    "baseline is missing": ["audit", "{cone}", "--baseline", "nosuch.json"],
+    "baseline is no audit": ["audit", "{cone}", "--baseline", "{other}"],
+    "labels are missing": ["audit", "{cone}", "--labels", "nosuch.txt"],
+    "labels are too few": ["audit", "{cone}", "--labels", "{few}"],
+    "labels are pickled": ["audit", "{cone}", "--labels", "{pickled}"],
+    "labels are no text": ["audit", "{cone}", "--labels", "{binary}"],
+    "source is pickled": ["audit", "{pickled}"],
+    "queries of other dimensions": ["audit", "{cone}", "--queries", "{wide}"],
+    "cosine out of range": ["similarity", "{cone}", "1.5"],
+    "cosine is no number": ["similarity", "{cone}", "high"],
+    "format that cannot be written": ["convert", "{cone}", "x.xyz"],
+    "nan": ["audit", "{nan}"],
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_in_one_line_with_exit_code_2(arguments, cone, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {name: tmp_path / name for name in ("other", "few", "binary")}
+    files |= {name: tmp_path / f"{name}.npy" for name in ("pickled", "wide", "nan")}
+    files["other"].write_text('{"schema": "something/else"}')
+    files["few"].write_text("a\nb\n")
+    files["binary"].write_bytes(bytes(range(128, 256)))
+    np.save(files["pickled"], np.asarray([{"a": 1}], object), allow_pickle=True)
+    np.save(files["wide"], np.ones((5, 9)))
+    np.save(files["nan"], np.full((5, 9), np.nan))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert main([argument.format(cone=cone, **files) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("isoscope: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_traceback_comes_with_debug_alone(capsys):
+    assert main(["audit", "nosuch.npy", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_old_page(cone, tmp_path, capsys, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+
+    def full(self, *args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["audit", str(cone), "--html", str(page)]) == 2
+    monkeypatch.undo()
+    err = capsys.readouterr().err
+    assert "No space left on device" in err
+    assert page.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the limit on file sizes is POSIX's")
+def test_a_real_write_error_leaves_the_old_file(cone, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000));"
+    code = f"{limit} import sys; from isoscope.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    environment = os.environ | {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", "")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "audit", str(cone), "--html", str(page)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "File too large" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert page.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def test_ctrl_c_while_working_is_one_line_and_loses_nothing(tmp_path):
+    slow, page = tmp_path / "slow.npy", tmp_path / "page.html"
+    np.save(slow, np.random.default_rng(0).standard_normal((60_000, 64)).astype(np.float32))
+    page.write_text("old")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "isoscope", "audit", str(slow), "--html", str(page)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == "isoscope: interrupted; files that were being written are as they were"
+    assert page.read_text() == "old"
+
+
+def test_help_and_version_need_no_heavy_import():
+    code = "import sys; from isoscope.cli.main import main; main(['--help']); print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for heavy in ("numpy", "pyarrow", "sklearn", "numba", "torch", "matplotlib", "rich.console"):
+        assert f"'{heavy}'" not in loaded
+    assert run("--version").stdout.strip() == f"isoscope {isoscope.__version__}"
+
+
+def test_a_reader_that_stops_reading_is_no_error(cone):
+    command = f"{sys.executable} -m isoscope audit {cone} | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr

@@ -1,0 +1,121 @@
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.report import figures
+from isoscope.report.audit import Audit, audit
+from isoscope.report.drawing.charts import BARS
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+ALL = [figures.spectrum, figures.cosines, figures.activations, figures.points, figures.barcode]
+
+
+@pytest.fixture(scope="module")
+def found() -> Audit:
+    generator = np.random.default_rng(0)
+    rows = generator.standard_normal((240, 6)) + 4 * np.repeat(generator.standard_normal((3, 6)), 80, axis=0)
+    kinds = np.repeat(["_a", "$b$", "c"], 80)
+    return audit(rows, labels=kinds, types=kinds)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_axes_given_are_drawn_on_and_given_back(found, draw):
+    before = dict(matplotlib.rcParams)
+    figure, ax = plt.subplots()
+    assert draw(found.pictures, ax) is ax
+    assert plt.get_fignums() == [figure.number]
+    assert ax.get_xlabel()
+    assert ax.has_data()
+    assert dict(matplotlib.rcParams) == before
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_axes_are_made_if_none_are_given(found, draw):
+    ax = draw(found.pictures, None)
+    assert [ax.figure.number] == plt.get_fignums()
+
+
+def test_an_audit_draws_itself(found):
+    assert found.plot_spectrum().get_xscale() == "log"
+    assert found.plot_points(color="lengths").has_data()
+
+
+def test_the_spectrum_is_that_of_the_audit(found):
+    raw = figures.spectrum(found.pictures).get_lines()[0]
+    np.testing.assert_array_equal(raw.get_ydata(), found.pictures.spectrum_raw)
+    np.testing.assert_array_equal(raw.get_xdata(), np.arange(6) + 1)
+
+
+def test_what_is_rounding_is_not_drawn(found):
+    thin = dataclasses.replace(found.pictures, spectrum_raw=np.array([1, 0.1, 1e-17, 0]))
+    assert len(figures.spectrum(thin).get_lines()[0].get_xdata()) == 2
+
+
+def test_cosines_without_neighbours(found):
+    ax = figures.cosines(dataclasses.replace(found.pictures, nearest_cosines=None))
+    assert "nearest neighbours" not in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_coordinates_that_stick_out_are_numbered(found):
+    ax = figures.activations(found.pictures)
+    assert [text.get_text() for text in ax.texts] == [str(index) for index in found.pictures.rogue]
+
+
+def test_the_bars_drawn_are_the_longest(found):
+    many = dataclasses.replace(found.pictures, bars=np.linspace(2, 1, 400), bars_kept=3)
+    ax = figures.barcode(many)
+    lengths = [segment[1][0] for collection in ax.collections for segment in collection.get_segments()]
+    np.testing.assert_allclose(lengths, many.bars[:BARS])
+    assert [len(collection.get_segments()) for collection in ax.collections] == [3, BARS - 3]
+    assert not figures.barcode(dataclasses.replace(many, bars=np.zeros(0), bars_kept=0)).collections
+
+
+@pytest.mark.parametrize("color", ["labels", "clusters", "frequency", "lengths"])
+@pytest.mark.parametrize("three", [False, True])
+def test_points_are_drawn_in_two_or_three_dimensions(found, color, three):
+    ax = plt.figure().add_subplot(projection="3d" if three else None)
+    figures.points(found.pictures, ax, color)
+    assert sum(len(collection.get_offsets()) for collection in ax.collections) >= 240
+    assert bool(getattr(ax, "get_zlabel", str)()) is three
+    ax.figure.canvas.draw()
+
+
+def test_names_are_written_as_they_are(found):
+    ax = figures.points(found.pictures, None, "labels")
+    ax.figure.canvas.draw()
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {" _a", r" \$b\$", " c"}
+
+
+def test_more_names_than_looks_are_others(found):
+    many = dataclasses.replace(found.pictures, labels=np.arange(240) % 40, label_names=[f"n{i}" for i in range(40)])
+    names = [text.get_text() for text in figures.points(many, None, "labels").get_legend().get_texts()]
+    assert len(names) == 22
+    assert "others" in names
+
+
+def test_a_colour_that_is_not_there_says_what_is(found):
+    bare = dataclasses.replace(found.pictures, labels=None, clusters=None)
+    with pytest.raises(InputError, match='color is \'labels\': this audit has "frequency", "lengths"'):
+        figures.points(bare, None, "labels")
+    with pytest.raises(InputError, match="color is 'red'"):
+        figures.points(found.pictures, None, "red")
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_without_matplotlib_it_says_what_to_install(found, draw, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(InputError, match=r"pip install 'isoscope\[plot\]'"):
+        draw(found.pictures, None)

@@ -1,0 +1,98 @@
+"""What is drawn: arrays that are what they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from threadpoolctl import threadpool_limits
+
+import isoscope
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """K-means of a small cloud spends its time waiting for its own threads."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((300, 8)) / np.sqrt(np.arange(1, 9)) + 0.3
+
+
+@pytest.mark.parametrize("shape", [(300, 8), (20, 50), (40, 2)])
+def test_spectra_are_shares_that_sum_to_one(rng, shape):
+    X = rng.standard_normal(shape) + 0.3
+    found = isoscope.audit(X).pictures
+    np.testing.assert_allclose(found.spectrum_raw[:2], isoscope.anisotropy(X, 2), rtol=1e-7)
+    np.testing.assert_allclose(found.spectrum_centred[:2], isoscope.anisotropy(X, 2, center=True), rtol=1e-7)
+    for shares in (found.spectrum_raw, found.spectrum_centred, found.spectrum_null):
+        assert shares.shape == (shape[1],)
+        assert shares.sum() == pytest.approx(1)
+
+
+def test_cosines_are_densities_over_what_is_to_be_seen(X):
+    found = isoscope.audit(X).pictures
+    width = np.diff(found.cosine_edges)
+    expected, _ = np.histogram(1 - pdist(X, "cosine"), found.cosine_edges, density=True)
+    np.testing.assert_allclose(found.cosines, expected, atol=0.02 * expected.max())
+    for density in (found.cosines, found.cosine_null, found.nearest_cosines):
+        assert (density * width).sum() == pytest.approx(1, abs=0.02)
+
+
+def test_the_nearest_are_not_drawn_if_neighbours_are_by_distance(X):
+    assert isoscope.audit(X, metric="euclidean").pictures.nearest_cosines is None
+
+
+def test_nearest_cosines_of_copies_are_drawn(rng):
+    X = np.repeat(rng.standard_normal((50, 6)).astype(np.float32), 2, axis=0)
+    found = isoscope.audit(X).pictures
+    assert (found.nearest_cosines * np.diff(found.cosine_edges)).sum() == pytest.approx(1)
+
+
+def test_points_lie_along_the_first_directions_with_what_stands_beside_them(X):
+    text = ["a  word\n" * 60] * 300
+    found = isoscope.audit(X, labels=np.arange(300) % 3, types=np.arange(300) // 30, text=text, sample=120).pictures
+    assert found.points.shape == (120, 3)
+    Y = X - X.mean(axis=0)
+    directions = np.linalg.svd(Y, full_matrices=False)[2][:3]
+    np.testing.assert_allclose(np.abs(found.points), np.abs(Y[found.rows] @ directions.T), atol=1e-8)
+    np.testing.assert_allclose(found.explained, isoscope.anisotropy(X, 3, center=True))
+    np.testing.assert_allclose(found.lengths, np.linalg.norm(X[found.rows], axis=1))
+    assert found.label_names == ["0", "1", "2"]
+    np.testing.assert_array_equal(found.labels, found.rows % 3)
+    np.testing.assert_array_equal(found.frequency, np.full(120, 30))
+    assert all(len(entry) == 160 and entry.endswith("…") and "\n" not in entry for entry in found.text)
+
+
+def test_clusters_are_codes_of_the_points(rng):
+    X = rng.standard_normal((200, 8)) / 3
+    X[:60] += 3
+    found = isoscope.audit(X, sample=150).pictures
+    assert set(found.clusters.tolist()) == {0, 1}
+    assert len(set(zip(found.clusters.tolist(), (found.rows < 60).tolist(), strict=True))) == 2
+    assert isoscope.audit(rng.standard_normal((200, 40))).pictures.clusters is None
+
+
+def test_the_coordinates_are_means_and_deviations(X):
+    X[:, 5] += 9
+    found = isoscope.audit(X).pictures
+    np.testing.assert_allclose(found.activation_mean, X.mean(axis=0))
+    np.testing.assert_allclose(found.activation_spread, X.std(axis=0, ddof=1))
+    assert found.rogue == [5]
+
+
+def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
+    found = isoscope.audit(X).pictures
+    expected = np.sort(isoscope.h0_barcode(X / np.linalg.norm(X, axis=1, keepdims=True)))[::-1]
+    np.testing.assert_allclose(found.bars, expected, rtol=1e-7)
+    assert found.bar_rows == 300
+    assert found.bars_kept == len(isoscope.select_bars(expected))
+
+
+def test_two_dimensions_have_a_flat_third(rng):
+    found = isoscope.audit(rng.standard_normal((40, 2))).pictures
+    assert (found.points[:, 2] == 0).all()
+    assert found.explained[2] == 0

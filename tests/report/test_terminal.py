@@ -1,0 +1,149 @@
+"""The audit on a terminal: all of it is there, what is bad comes first, plain text is plain."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+import isoscope
+from isoscope.report import terminal
+from isoscope.report.comparing import changes
+
+
+@pytest.fixture(scope="module")
+def found():
+    rng = np.random.default_rng(3)
+    with threadpool_limits(1):
+        return isoscope.audit(rng.standard_normal((300, 16)) + 1, labels=[f"row {i}" for i in range(300)], sample=120)
+
+
+def printed(renderable, width=120):
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False).print(renderable)
+    return out.getvalue()
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_every_finding_is_there_and_what_is_not_ok_is_spelled_out(found):
+    text = flat(str(found))
+    for finding in found.findings:
+        assert f"{finding.verdict} {flat(finding.title)} {finding.shown}" in text
+        assert (flat(finding.meaning) in text) == (finding.verdict != "ok")
+        assert (flat(finding.advice) in text) == (finding.verdict != "ok") or finding.advice == "Leave it."
+        if finding.sampled:
+            assert f"on {finding.rows:,} rows" in text
+    assert "300 × 16 float64, by cosine" in text
+    assert "not measured: labels, 120 different labels for 120 rows" in text
+
+
+def test_the_worst_comes_first_and_they_are_counted(found):
+    text = str(found)
+    verdicts = [line.split()[1] for line in text.splitlines() if line[:1] in "✓!✗" and line.strip()]
+    assert verdicts == sorted(verdicts, key=["bad", "look", "ok"].index)
+    words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
+    for verdict in set(verdicts):
+        assert f"{verdicts.count(verdict)} {words[verdict]}" in text.splitlines()[0]
+
+
+def test_plain_text_has_no_escapes_no_trailing_blanks_and_fits(found):
+    text = str(found)
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() and len(line) <= 100 for line in text.splitlines())
+
+
+def test_a_narrow_terminal_loses_nothing(found):
+    wide, narrow = (printed(terminal.shown(found), width) for width in (200, 60))
+    assert sorted(wide.split()) == sorted(narrow.split())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.0%"), (48.26, "48.3%"), (99.5, "99.50%"), (99.991, "> 99.99%"), (99.9999, "> 99.99%"), (100, "100%")],
+)
+def test_a_percentile_is_never_rounded_to_all(value, text):
+    assert terminal._per_cent(value) == text
+
+
+@pytest.mark.parametrize("value", [99.996, 99.9901, 98.999])
+def test_what_is_not_all_is_not_written_as_all(value):
+    assert "100" not in terminal._per_cent(value)
+
+
+def test_what_a_cosine_is_worth_is_a_table(found):
+    text = flat(str(found))
+    for cosine, pairs, nearest in found.similarity.table():
+        if pairs > 0:
+            assert f"{cosine:.2f} {terminal._per_cent(pairs)} {terminal._per_cent(nearest)}" in text
+
+
+def test_names_with_brackets_are_shown_as_they_are():
+    with threadpool_limits(1):
+        found = isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)))
+    found.source = "[bold]vectors[/bold].npy"
+    assert "[bold]vectors[/bold].npy" in str(found)
+
+
+@pytest.mark.xfail(strict=True, reason="names of columns are read as rich's markup: need rich.markup.escape, or Text")
+def test_names_with_brackets_are_shown_as_they_are_side_by_side(found):
+    found = dataclasses.replace(found, source="[bold]vectors[/bold].npy")
+    assert "[bold]vectors[/bold].npy" in printed(terminal.side_by_side(found, found, None))
+
+
+def test_a_baseline_tells_what_moved(found):
+    with threadpool_limits(1):
+        before = isoscope.audit(np.random.default_rng(3).standard_normal((300, 16)))
+    text = flat(printed(terminal.shown(found, before), 200))
+    assert "Since array (300 × 16)" in text
+    assert "not like with like: sample was 20,000, is 120" in text
+    for change in changes(before, found):
+        assert (flat(str(change)) in text) == (change.direction != "same")
+    assert "nothing has moved" in printed(terminal.shown(found, found))
+
+
+def test_two_audits_stand_side_by_side(found):
+    text = flat(printed(terminal.side_by_side(found, found, 0.375), 200))
+    for finding in found.findings:
+        assert text.count(flat(finding.title)) >= 1
+        assert text.count(finding.shown) >= 2
+    assert "37.5% are nearest in the other as well" in text
+    assert "nearest in the other" not in printed(terminal.side_by_side(found, found, None))
+
+
+def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    with threadpool_limits(1):
+        isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)), progress=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_bar_names_the_stage_on_a_terminal(monkeypatch):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(terminal.sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal.Bar() as bar:
+        bar("summing up", 500, 0.5)
+        bar("neighbours", 10, 1.0)  # it is drawn when it ends, in between now and then
+    assert "neighbours" in screen.getvalue()
+
+
+def test_the_bar_ends_when_the_work_fails(monkeypatch):
+    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    stopped = []
+    bar = terminal.Bar()
+    bar.live = type("Live", (), {"stop": lambda self: stopped.append(True)})()
+    with pytest.raises(ZeroDivisionError), bar:
+        raise ZeroDivisionError
+    assert stopped == [True]
