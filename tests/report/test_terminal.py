@@ -91,7 +91,6 @@ def test_names_with_brackets_are_shown_as_they_are():
     assert "[bold]vectors[/bold].npy" in str(found)
 
 
-@pytest.mark.xfail(strict=True, reason="names of columns are read as rich's markup: need rich.markup.escape, or Text")
 def test_names_with_brackets_are_shown_as_they_are_side_by_side(found):
     found = dataclasses.replace(found, source="[bold]vectors[/bold].npy")
     assert "[bold]vectors[/bold].npy" in printed(terminal.side_by_side(found, found, None))

@@ -19,7 +19,7 @@ from isoscope.sketching import Sketch
 from isoscope.stores import Store
 
 NEIGHBORS = 100
-"""Neighbours that the local dimension looks at (Cai et al.)."""
+"""Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""
 LIST = 10
 """Results in a list, for hubness and for how far two spaces agree."""
 COSINE_BINS = 2**14
@@ -28,6 +28,8 @@ CLUSTERS = range(2, 16)
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
+_MOST_LABELS = 500  # the silhouette holds a number for each row and label
+_LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 LEAST_SAMPLE = 100
 
 
@@ -131,6 +133,10 @@ class Measured:
 def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
     """Measure everything that applies."""
     skipped: dict[str, str] = {}
+    if queries is not None and queries.dim != store.dim:
+        raise InputError(
+            f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
+        )
     first = first_pass(
         store,
         size=settings.sample,
@@ -144,10 +150,15 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
         raise InputError(
             f"{store.name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs 4 vectors of 2 at least"
         )
-    if not sketch.greatest_norm > 0:
-        raise InputError(f"all {sketch.n} vectors of {store.name} are zero: there is no shape to audit")
-    if not np.isfinite(np.trace(sketch.scatter)) or sketch.greatest_norm > 1e18:
-        raise InputError(f"vectors of {store.name} reach {sketch.greatest_norm:.3g} in length: scale them down")
+    if sketch.n - sketch.zeros < 2:
+        raise InputError(
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {store.name} are zero: an audit needs two that are not"
+        )
+    if not _LENGTHS[0] < sketch.greatest_norm < _LENGTHS[1]:
+        raise InputError(
+            f"vectors of {store.name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTHS[0]:g} to "
+            f"{_LENGTHS[1]:g}, scale them"
+        )
     placed = Placed(settings.metric, sketch)
     progress("partition function", 0, 0.0)
     raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
@@ -226,6 +237,11 @@ def asking(n: int, sample: int) -> int:
     return n if n <= sample else min(max(sample * sample // n, _LEAST_QUERIES), sample)
 
 
+def local(n: int) -> int:
+    """How many neighbours the local dimension looks at among n rows: a tenth of them, within what is customary."""
+    return min(max(n // 10, LIST), NEIGHBORS, n - 1)
+
+
 class _Asking:
     """The neighbours of some rows among all, and of all rows of the sample within it."""
 
@@ -238,7 +254,7 @@ class _Asking:
         elif len(sample) < sketch.n:
             ask = sample.first(asking(sketch.n, len(sample)))
             self.ask = ask[np.isin(ask, usable)]
-            k = min(NEIGHBORS, len(usable) - 1)
+            k = local(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
             self.search = NearestSoFar(
                 placed(sample.vectors[self.ask]), k, centre=placed.centre, own=sample.rows[self.ask]
             )
@@ -247,7 +263,7 @@ class _Asking:
         if not self.enough:
             return None, None
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
-        k = min(NEIGHBORS if self.search is None else LIST, among - 1)
+        k = local(among) if self.search is None else min(LIST, among - 1)
         distances, at = nearest(self.placed(self.sample.vectors[usable]), k)
         within = Neighborhood(usable, distances[:, :LIST] * unit, usable[at[:, :LIST]], among)
         if self.search is None:
@@ -262,14 +278,11 @@ class _Seeking:
     def __init__(
         self, store: Store, placed: Placed, sketch: Sketch, sample: Sample, settings: Settings, progress: Progress
     ):
-        if store.dim != sketch.d:
-            raise InputError(
-                f"queries of {store.dim} dimensions against a corpus of {sketch.d}: they must come from one model"
-            )
         self.name, self.unit = store.name, placed.unit
+        self.rows = sample.rows if len(sample) == sketch.n else None
         self.first = first_pass(
             store,
-            size=asking(sketch.n, settings.sample),
+            size=settings.sample if self.rows is not None else asking(sketch.n, settings.sample),
             seed=settings.seed,
             nonfinite=settings.nonfinite,
             progress=progress,
@@ -279,16 +292,19 @@ class _Seeking:
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):
             raise InputError(f"all queries of {store.name} are zero: they have no direction")
-        self.search = NearestSoFar(placed(vectors), min(LIST, sketch.n - 1), centre=placed.centre)
+        k = min(LIST, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
+        self.search = NearestSoFar(placed(vectors), k, centre=placed.centre)
 
     def found(self) -> Queries:
         distances, indices = self.search.found()
+        if self.rows is not None:  # rows were numbered as they are held
+            indices = self.rows[indices]
         return Queries(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
 
 
 def _clusters(vectors: np.ndarray, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
     numbers = [k for k in CLUSTERS if k < len(vectors)]
-    if len(np.unique(vectors[: 10 * len(CLUSTERS)], axis=0)) <= numbers[-1]:
+    if len({row.tobytes() for row in vectors}) <= numbers[-1]:
         skipped["clusters"] = "too few different rows for clusters"
         return None
     return choose_clusters(vectors, numbers, seed=seed, restarts=2)
@@ -306,7 +322,10 @@ def _label_scores(
         skipped["labels"] = "all rows have one label: need two different ones"
         return None, None
     if different > max(len(labels) // 2, 2):
-        skipped["labels"] = f"{different} different labels for {len(labels)} rows: these name rows, not groups"
+        skipped["labels"] = f"{different:,} different labels for {len(labels):,} rows: these name rows, not groups"
+        return None, None
+    if different > _MOST_LABELS:
+        skipped["labels"] = f"{different:,} different labels: silhouettes are measured for up to {_MOST_LABELS}"
         return None, None
     dealt = np.random.default_rng(settings.seed).permutation(labels)
     points = sample.vectors[usable]
@@ -327,5 +346,7 @@ def percentile(counts: np.ndarray, cosine: float) -> float:
 
 def quantile(counts: np.ndarray, share: float) -> float:
     """The cosine below which this share of pairs lies."""
-    edges = np.linspace(-1, 1, len(counts) + 1)
-    return float(np.interp(share, np.concatenate([[0], np.cumsum(counts)]) / counts.sum(), edges))
+    some = np.flatnonzero(counts)
+    edges = np.linspace(-1, 1, len(counts) + 1)[some[0] : some[-1] + 2]
+    below = np.concatenate([[0], np.cumsum(counts[some[0] : some[-1] + 1])]) / counts.sum()
+    return float(np.interp(share, below, edges))

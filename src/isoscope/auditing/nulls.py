@@ -54,7 +54,8 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
 
     Along a fixed c, c·x is close to N(0, ‖x‖²/d), so that log(Z/n) is near log mean exp(‖x‖²/2d); along the first and
     the last eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. To this comes the
-    reach of 2d sums of n terms, of mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d).
+    reach of 2d sums of n terms, of mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d). Long vectors end
+    that: each sum is then its largest term, and the gap is that between the largest of 2dn and of n/ln 2d Gaussians.
     """
     half = norms**2 / (2 * d)
     ratio = math.sqrt(d / n)
@@ -62,7 +63,11 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     with np.errstate(divide="ignore"):
         variance = _log_mean(4 * half + np.log(-np.expm1(-2 * half)))
     excess = (variance - 2 * _log_mean(half) - math.log(n)) / 2
-    return -edges - 2 * math.sqrt(2 * math.log(2 * d)) * math.exp(min(excess, 300))
+    reach = 2 * math.sqrt(2 * math.log(2 * d)) * math.exp(min(excess, 300))
+    most = math.hypot(1, ratio) * math.sqrt(2 * math.log(2 * d * n))
+    least = max(1 - ratio, 0.0) * math.sqrt(2 * max(math.log(n / math.log(2 * d)), 0.0))
+    short, long = math.hypot(edges, reach), float(norms.mean()) / math.sqrt(d) * (most - least)
+    return -1 / math.hypot(1 / short, 1 / long) if short > 0 else 0.0
 
 
 def _log_mean(logs: np.ndarray) -> float:

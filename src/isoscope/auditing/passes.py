@@ -106,7 +106,7 @@ def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
     reached = raw.values > least
     directions = raw.vectors[:, reached]
 
-    def summed(item: tuple[int, np.ndarray]) -> tuple[np.ndarray, LogSum]:
+    def summed(item: tuple[int, np.ndarray]) -> tuple[np.ndarray, list[LogSum]]:
         first, chunk = item
         chunk = _finite(host(chunk))[0]
         kinds = directions.astype(chunk.dtype)
@@ -115,22 +115,23 @@ def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
         for tile in blocks(len(chunk), max(GROUPS, TILE_BYTES // (64 * sketch.d))):
             projected = chunk[tile] @ kinds
             projected = np.concatenate([projected, -projected], axis=1)
-            largest = projected.max(axis=0)
-            terms = np.exp(projected - largest, out=projected)
-            groups = [slice((g - first - tile.start) % GROUPS, None, GROUPS) for g in range(GROUPS)]
-            rest = np.stack([terms[group].sum(axis=0, dtype=np.float64) for group in groups])
-            counts += [len(terms[group]) for group in groups]
-            parts.append(LogSum(np.broadcast_to(largest.astype(np.float64), rest.shape), rest))
-        total = parts[0]
-        for more in parts[1:]:
-            total = total.plus(np, more)
-        return counts, total
+            largest, rest = np.full((GROUPS, projected.shape[1]), -np.inf), np.zeros((GROUPS, projected.shape[1]))
+            for g in range(GROUPS):
+                terms = projected[(g - first - tile.start) % GROUPS :: GROUPS]
+                if len(terms):
+                    largest[g] = terms.max(axis=0)
+                    np.exp(terms - largest[g].astype(terms.dtype), out=terms)
+                    rest[g] = terms.sum(axis=0, dtype=np.float64)
+                    counts[g] += len(terms)
+            parts.append(LogSum(largest, rest))
+        return counts, parts
 
-    counts, total = np.zeros(GROUPS), None
-    for more_counts, more in in_threads(summed, rows(), 2):
+    shape = (GROUPS, 2 * directions.shape[1])
+    counts, total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
+    for more_counts, parts in in_threads(summed, rows(), 2):
         counts += more_counts
-        total = more if total is None else total.plus(np, more)
-    assert total is not None
+        for more in parts:
+            total = total.plus(np, more)
     with np.errstate(divide="ignore"):
         logs = total.largest + np.log(total.rest)
         return np.asarray(logs if reached.all() else np.column_stack([logs, np.log(counts)]))

@@ -38,7 +38,7 @@ def isoscore(sketch: Sketch, rows: np.ndarray) -> float:
     traces = formulas.unbiased_traces(n - 1, left.trace, left.trace_squared, left.quartic)
     plug_in = left.trace**2 / (n - 2) ** 2
     scores = formulas.isoscore(formulas.bounded(np, traces, plug_in, n - 1, d), d)
-    return float(np.std(scores)) * (n - 1) / math.sqrt(n)
+    return float(np.std(scores)) * math.sqrt(n - 1)
 
 
 def spectrum_share(values: np.ndarray, squares: np.ndarray, k: int, n: int) -> float:
@@ -82,4 +82,4 @@ def share_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, fl
     """Wilson's interval for a share of n rows."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+    return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)

@@ -82,7 +82,9 @@ class LogSum(NamedTuple):
     def plus(self, xp: Any, other: LogSum) -> LogSum:
         """The sum over the rows of both."""
         largest = xp.maximum(self.largest, other.largest)
-        mine, theirs = xp.exp(self.largest - largest), xp.exp(other.largest - largest)
+        some = largest > -math.inf  # of no rows at all there is no largest
+        base = xp.where(some, largest, xp.zeros_like(largest))
+        mine, theirs = xp.exp(self.largest - base), xp.exp(other.largest - base)
         return LogSum(largest, self.rest * mine + other.rest * theirs)
 
 

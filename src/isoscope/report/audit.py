@@ -213,7 +213,7 @@ class Audit:
                 columns=held["columns"],
                 version=held["isoscope"],
             )
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is not a whole audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.finding import VERDICTS, Finding, written
+from isoscope.report.finding import VERDICTS, Finding
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
@@ -62,7 +62,8 @@ def differences_in_setting(before: Audit, after: Audit) -> list[str]:
     for name in ("metric", "sample"):
         then, now = getattr(before.settings, name), getattr(after.settings, name)
         if then != now:
-            found.append(f"{name} was {written(then, 'count') if name == 'sample' else then}, is {now}")
+            was, now = (f"{setting:,}" if name == "sample" else setting for setting in (then, now))
+            found.append(f"{name} was {was}, is {now}")
     return found
 
 

@@ -27,7 +27,7 @@ def spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
         (pictures.spectrum_centred, "mean subtracted", _ORANGE, "-"),
         (pictures.spectrum_null, "isotropic cloud", _GREY, "--"),
     ):
-        ranks = np.flatnonzero(shares > 1e-9 * max(float(shares.max(initial=0)), 1e-300))
+        ranks = np.flatnonzero(shares > 1e-6 * max(float(shares.max(initial=0)), 1e-300))
         ax.plot(ranks + 1, shares[ranks], style, color=color, label=name)
     ax.set(xscale="log", yscale="log", xlabel="direction, by rank", ylabel="share of the whole")
     ax.legend(frameon=False)
@@ -57,7 +57,7 @@ def activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
     mean, spread = pictures.activation_mean, pictures.activation_spread
     edges = np.arange(len(mean) + 1) - 0.5
     ax.stairs(mean + spread, edges, baseline=mean - spread, fill=True, color=_PALE, label="± one deviation")
-    ax.stairs(mean, edges, fill=True, color=_BLUE, label="mean")
+    ax.stairs(mean, edges, fill=True, facecolor=_BLUE, edgecolor=_BLUE, linewidth=0.7, label="mean")
     for index in pictures.rogue:
         up = mean[index] >= 0
         tip = mean[index] + spread[index] if up else mean[index] - spread[index]
@@ -70,7 +70,9 @@ def activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
             va="bottom" if up else "top",
         )
     ax.set(xlabel="coordinate", ylabel="activation")
-    ax.margins(y=0.12)
+    least, most = float((mean - spread).min()), float((mean + spread).max())
+    margin = 0.12 * max(most - least, 1e-300)
+    ax.set_ylim(min(least, 0) - margin, max(most, 0) + margin)
     ax.legend(frameon=False)
     return ax
 
@@ -97,7 +99,9 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
         values = np.asarray(there[color])
         norm: Any = "log" if color == "frequency" and values.min() > 0 else None
         drawn = cast("Any", ax).scatter(*along, c=values, s=8, cmap="viridis", norm=norm)
-        ax.figure.colorbar(drawn, ax=ax, label={"frequency": "frequency", "lengths": "length"}[color])
+        ax.figure.colorbar(
+            drawn, ax=ax, pad=0.12 if three else 0.02, label={"frequency": "frequency", "lengths": "length"}[color]
+        )
     shares = [f"direction {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained)]
     ax.set(xlabel=shares[0], ylabel=shares[1])
     if three:
@@ -132,7 +136,7 @@ def barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
     for start, stop, color, name in ((0, kept, _ORANGE, "stands out"), (kept, len(bars), _GREY, "noise")):
         if stop > start:
             ax.hlines(np.arange(start, stop) + 1, 0, bars[start:stop], color=color, label=name)
-            ax.legend(frameon=False, loc="lower right")
+            ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     ax.set(xlabel="distance", ylabel=f"bar, the {len(bars):,} longest of {len(pictures.bars):,}")
     ax.set_ylim(len(bars) + 1, 0)
     ax.set_xlim(left=0)

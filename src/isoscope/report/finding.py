@@ -21,7 +21,7 @@ class Range:
     source: str
     """A null model, a published value or a convention: one phrase."""
     null: float | None = None
-    """What an isotropic cloud of the same number of rows and dimensions gives."""
+    """What a cloud of the same size without structure gives: an isotropic one, or one with shuffled labels."""
 
     @classmethod
     def below(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
@@ -150,17 +150,19 @@ def written(value: float | None, form: str = "number") -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    if form == "power" and 0 < abs(value) < 0.001:
+        return f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
     if form == "count":
-        return f"{value:,.0f}"
-    if form == "share":
+        text = f"{value:,.0f}"
+    elif form == "share":
         per_cent = 100 * value
-        digits = 0 if per_cent in (0, 100) else 2 if abs(per_cent) < 1 else 1
-        return f"{per_cent:.{digits}f}%".replace("-", "−")
-    if form == "power":
-        return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
-    size = abs(value)
-    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return f"{value:,.{digits}f}".replace("-", "−")
+        digits = 0 if per_cent in (0, 100) else 2 if abs(per_cent) < 0.995 else 1
+        text = f"{per_cent:.{digits}f}%"
+    else:
+        size = float(f"{abs(value):.3g}")  # rounding may add a digit before the point
+        digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+        text = f"{value:,.{digits}f}"
+    return text.replace("-", "−") if any(digit in text for digit in "123456789") else text.replace("-", "")
 
 
 def worst(findings: list[Finding]) -> str:

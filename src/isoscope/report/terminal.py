@@ -113,7 +113,7 @@ def side_by_side(a: Audit, b: Audit, agreement: float | None) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
     for name in (a.source, b.source):
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in (a, b)))
     for change in changes(a, b):
         table.add_row(change.title, *(_cell(finding) for finding in (change.before, change.after)))

@@ -1,4 +1,4 @@
-"""The small scale beside a finding: where ok, look and bad lie, where the value is, and what a cloud without structure has."""
+"""The small scale beside a finding: where ok, look and bad lie, where the value is, what chance gives."""
 
 from __future__ import annotations
 

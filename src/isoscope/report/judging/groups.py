@@ -43,7 +43,8 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         if (choice.labels == code).sum() > 1
     ]
     adjusted = float(np.mean(cosines))
-    apart = choice.n_clusters > 1 and inner_score > global_score * (1 + SHARE_LOOK)
+    inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions that are filled
+    apart = choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(LEAST_SILHOUETTE, 0)),
         (-math.inf, math.inf),
@@ -93,9 +94,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     value, null = float(scores.mean()), float(dealt.mean())
     low, high = e.around(value, spreads.of_mean(scores), len(scores))
     chance = null + 4 * spreads.of_mean(dealt)
-    judged = Range.above(
-        max(0.0, chance), min(chance, 0.0), "0 is where rows are as near to another label; shuffled labels", null
-    )
+    source = "look below 0, where rows are as near to another label; bad is what shuffled labels reach"
+    judged = Range.above(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
     meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
     advice = {
@@ -156,7 +156,7 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
         )
         advice = "Do not remove the first directions or whiten for a task on these labels without testing it."
     yield Finding(
-        "labellabel_conflict",
+        "label_conflict",
         "Labels in the first directions",
         value,
         max(low, 0.0),

@@ -28,10 +28,9 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     estimates = estimates[known]
     value = float(estimates.mean())
     low, high = e.around(value, spreads.of_mean(estimates), len(estimates))
-    look = PUBLISHED_LID
-    judged = Range(
-        look, (1.0, math.inf), "published: 11 to 18 for contextual, 36 to 52 for static (Cai et al. 2021, ×2)"
-    )
+    look = (min(PUBLISHED_LID[0], e.d / 2), PUBLISHED_LID[1])
+    source = "published: 11 to 18 contextual, 36 to 52 static (Cai et al. 2021, ×2); half of d where that is less"
+    judged = Range(look, (min(1.0, look[0]), math.inf), source)
     k = around.distances.shape[1]
     if value < look[0]:
         meaning = (
@@ -74,7 +73,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
     low, high = e.around(value, spreads.of_groups(np.asarray(left)), len(left)) if left else (None, None)
-    judged = Range((1.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
+    judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
     yield Finding(
         "two_nn",
         "Dimension (TwoNN)",

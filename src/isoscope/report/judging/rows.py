@@ -25,7 +25,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     """Whether vectors are about equally long."""
     norms = np.linalg.norm(e.m.sample.vectors.astype(np.float64), axis=1)
     value = float(norms.std() / norms.mean())
-    low, high = e.around(value, spreads.variation(norms, e.n), len(norms))
+    low, high = e.around(value, spreads.variation(norms, len(norms)), len(norms))
     null = nulls.norm_variation(e.d)
     look = max(SHARE_LOOK, 2 * null)
     judged = Range.below(look, max(SHARE_BAD, look), f"Gaussian vectors vary by {null:.2g}; {SHARE_SOURCE}", null)

@@ -90,6 +90,8 @@ def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Rang
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
+    reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
+    look, bad = look * reachable, bad * reachable
     source = (
         f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); ½ is worth a look, "
         "1 is bad; no more than half, and a tenth, of the dimensions are asked for"
@@ -118,7 +120,9 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
     judged = Range.below(look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null)
     k = min(3, e.d)
-    raw, centred = (formulas.anisotropy(np, spectrum[0], k) for spectrum in (e.raw, e.centred))
+    raw = formulas.anisotropy(np, values, k)
+    spread_out = np.trace(e.sketch.scatter) > 0
+    centred = formulas.anisotropy(np, e.centred[0], k) if spread_out else np.zeros(k)
     shares = " + ".join(f"{100 * share:.1f}%" for share in centred)
     if judged.verdict(value) == "ok":
         meaning, advice = f"No direction outweighs the others (centred: {shares}).", "Leave it."
@@ -149,13 +153,15 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     """Whether a few coordinates decide every cosine."""
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
-    top = order[: min(3, e.d)]
+    top = order[: min(3, max(1, e.d // 4))]
     value = float(shares[top].sum())
     units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
-    low, high = e.around(value, spreads.of_mean((units[:, top] ** 2).sum(axis=1)), len(units))
+    spread = spreads.of_mean((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
+    low, high = e.around(value, spread, len(units))
     null = len(top) / e.d
+    few_of = {1: "one coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.below(look, bad, f"three of {e.d} dimensions would hold {null:.2g}; {SHARE_SOURCE}", null)
+    judged = Range.below(look, bad, f"{few_of} of {e.d} would hold {null:.2g}; {SHARE_SOURCE}", null)
     contribution = e.sketch.cosine_contribution()
     rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
     few = rogue[:10] if judged.verdict(value) != "ok" else top
@@ -169,7 +175,7 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
         advice = "Standardise the coordinates (subtract the mean, divide by the deviation) before comparing."
     yield Finding(
         "rogue_dimensions",
-        "Three largest coordinates",
+        f"Largest {few_of}",
         value,
         low,
         high,

@@ -1,0 +1,288 @@
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from isoscope.report.audit import Audit, audit
+from isoscope.report.page import page
+from tests.report.chromium import NAMES, Chromium, Tab, find
+
+EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
+
+pytestmark = pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(NAMES)} is on the path")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Chromium(find()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def found() -> Audit:
+    generator = np.random.default_rng(0)
+    rows = generator.standard_normal((300, 8)) + 4 * np.repeat(generator.standard_normal((3, 8)), 100, axis=0)
+    kinds = np.repeat(["first", "second", "third"], 100)
+    return audit(rows, labels=kinds, types=kinds, text=[f"{EVIL} {i}" for i in range(300)])
+
+
+@pytest.fixture(scope="module")
+def address(found, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page([found]), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def tab(browser, address):
+    """The page, which at the end has complained of nothing, asked for nothing and run nothing."""
+    tab = browser.open(address)
+    tab.settle()
+    yield tab
+    assert tab.complaints == []
+    assert tab.requests == [address]
+    assert tab.run("window.ran") is None
+    tab.close()
+
+
+def drawn(tab: Tab) -> str:
+    tab.settle()
+    return tab.run("document.querySelector('canvas').toDataURL()")
+
+
+PIXELS = """(() => {
+  const canvas = document.querySelector("canvas");
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from({ length: data.length / 4 }, (_, i) => i).filter((i) => data[4 * i + 3] > 0);
+})()"""
+
+
+def inked(tab: Tab) -> int:
+    """How many pixels of the canvas are not empty."""
+    tab.settle()
+    return tab.run(f"{PIXELS}.length")
+
+
+def legend(tab: Tab) -> str:
+    return tab.run("document.querySelector('.legend.live').innerText")
+
+
+def pressed(tab: Tab, selector: str) -> list[str]:
+    return tab.run(f"[...document.querySelectorAll('{selector}')].map(b => b.getAttribute('aria-pressed'))")
+
+
+def wide(tab: Tab) -> int:
+    """How far the page is wider than its window."""
+    return tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def find_a_point(tab: Tab) -> None:
+    """Move the mouse to what is drawn, here and there, until it meets a point."""
+    tab.middle("canvas")
+    left, top, width = tab.run(
+        "(r => [r.left, r.top, r.width])(document.querySelector('canvas').getBoundingClientRect())"
+    )
+    places = np.array(tab.run(PIXELS))
+    for place in np.random.default_rng(0).permutation(places)[:50].tolist():
+        tab.hover(left + place % width, top + place // width)
+        if not tab.run("document.querySelector('.tip').hidden"):
+            return
+    pytest.fail("no point was met")
+
+
+def test_a_point_under_the_mouse_shows_its_text_and_runs_none_of_it(tab):
+    find_a_point(tab)
+    said = tab.run("document.querySelector('.tip').innerText")
+    assert EVIL in said
+    assert "row " in said
+    assert "label " in said
+    assert "cluster " in said
+    assert "frequency 100" in said
+    assert tab.run("document.querySelectorAll('.tip img, .tip script').length") == 0
+
+
+def test_each_colouring_is_pressed_alone_and_has_its_legend(tab):
+    selector = "[data-colour]"
+    names = tab.run(f"[...document.querySelectorAll('{selector}')].map(b => b.textContent)")
+    assert names == ["Label", "Cluster", "Frequency", "Length"]
+    legends = []
+    for i in range(len(names)):
+        tab.click(selector, i)
+        assert pressed(tab, selector) == ["true" if i == j else "false" for j in range(len(names))]
+        legends.append(legend(tab))
+    assert "first" in legends[0]
+    assert "cluster 1" in legends[1]
+    assert "frequency from 100 to 100" in " ".join(legends[2].split())
+    assert "length from" in legends[3]
+
+
+def test_a_name_of_the_legend_hides_and_shows_its_points(tab):
+    before = inked(tab)
+    tab.click(".legend.live button")
+    assert pressed(tab, ".legend.live button")[0] == "false"
+    without = inked(tab)
+    assert 0.5 * before < without < 0.8 * before
+    tab.click(".legend.live button")
+    assert inked(tab) == before
+    tab.click(".legend.live .all")
+    assert inked(tab) < 0.5 * without, "the axes alone are left"
+
+
+def test_keys_turn_zoom_and_step_through_the_points(tab):
+    tab.run("document.querySelector('canvas').focus()")
+    start = drawn(tab)
+    seen = {start}
+    for key in ("ArrowLeft", "ArrowUp", "+", "-"):
+        tab.press(key)
+        seen.add(drawn(tab))
+    assert len(seen) == 4, "the last undoes the one before"
+    tab.press("0")
+    assert drawn(tab) == start
+    told = []
+    for key in ("n", "n", "p"):
+        tab.press(key)
+        told.append(tab.run("document.querySelector('.spoken').textContent"))
+    assert told[0] == told[2] != told[1]
+    assert EVIL in told[0]
+    tab.press("Escape")
+    assert tab.run("document.querySelector('.tip').hidden")
+
+
+def test_the_mouse_turns_and_two_dimensions_shift(tab):
+    x, y = tab.middle("canvas")
+    start = drawn(tab)
+    tab.drag(x, y, x + 120, y + 30)
+    turned = drawn(tab)
+    assert turned != start
+    tab.click("[data-view='2']")
+    assert pressed(tab, "[data-view]") == ["false", "true"]
+    flat = drawn(tab)
+    assert flat != turned
+    tab.drag(*tab.middle("canvas"), x + 60, y)
+    assert drawn(tab) != flat
+    tab.click("[data-zoom='reset']")
+    tab.hover(1, 1)
+    assert drawn(tab) == flat
+
+
+def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl_alone(tab):
+    x, y = tab.middle("canvas")
+    start, top = drawn(tab), tab.run("scrollY")
+    tab.mouse("mouseWheel", x, y, deltaX=0, deltaY=-120)
+    tab.run("new Promise(done => setTimeout(done, 300))")
+    assert tab.run("scrollY") < top
+    assert drawn(tab) == start
+    tab.mouse("mouseWheel", *tab.middle("canvas"), deltaX=0, deltaY=-120, modifiers=2)
+    tab.run("new Promise(done => setTimeout(done, 100))")
+    tab.hover(1, 1)
+    assert drawn(tab) != start
+
+
+def test_a_finger_swipes_to_turn_and_may_hold_the_page(tab):
+    tab.resize(390, 800, dense=2, touch=True)
+    x, y = tab.middle("canvas")
+    start = drawn(tab)
+
+    def touch(kind: str, *places: tuple[float, float]) -> None:
+        tab.send("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": a, "y": b} for a, b in places])
+
+    touch("touchStart", (x, y))
+    for step in range(1, 6):
+        touch("touchMove", (x + 12 * step, y))
+    touch("touchEnd")
+    assert drawn(tab) != start
+    tab.click("[data-hold]")
+    assert tab.run("getComputedStyle(document.querySelector('canvas')).touchAction") == "none"
+
+
+def test_a_typed_cosine_has_the_percentile_of_the_audit(browser, found, tmp_path):
+    steps = np.round(found.similarity.pairs, 1)  # as copies make them: many quantiles are equal
+    stepped = dataclasses.replace(found.similarity, pairs=steps, nearest=np.zeros(0))
+    two = [found, dataclasses.replace(found, source="stepped", similarity=stepped)]
+    path = tmp_path / "cosines.html"
+    path.write_text(page(two), encoding="utf-8")
+    tab = browser.open(path.as_uri())
+
+    def say(text: str) -> str:
+        tab.run("document.getElementById('cosine').value = ''")
+        tab.click("#cosine")
+        tab.type(text)
+        return tab.run("document.querySelector('output').textContent")
+
+    for cosine in (-1.0, -0.35, 0.0, 0.1, 0.42, 0.77, 0.9, 1.0):
+        values = [
+            f(cosine) for f in (found.similarity.percentile, found.similarity.nearest_percentile, stepped.percentile)
+        ]
+        said = [float(number) for number in re.findall(r"([\d.]+)%", say(str(cosine)))]
+        assert said == pytest.approx(values, abs=0.051), cosine
+    assert "between −1 and 1" in say("7")
+    assert tab.complaints == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_window(tab, width):
+    tab.resize(width, 800)
+    tab.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert wide(tab) == 0
+
+
+def test_the_drawing_follows_the_scheme(tab):
+    light = drawn(tab)
+    tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert drawn(tab) != light
+
+
+def test_without_scripts_everything_is_there_to_read(browser, address, found):
+    tab = browser.open(address, scripts=False)
+    tab.send("DOM.enable")
+    root = tab.send("DOM.getDocument")["root"]["nodeId"]
+
+    def box(selector: str) -> list[float] | None:
+        node = tab.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        try:
+            return tab.send("DOM.getBoxModel", nodeId=node)["model"]["content"]
+        except AssertionError:  # it is not laid out
+            return None
+
+    for selector in ("svg.still", ".legend.still", ".plot", "table.worth", "article.card"):
+        assert box(selector) is not None, selector
+    for selector in ("canvas", ".controls", ".try"):
+        assert box(selector) is None, selector
+    assert tab.requests == [address]
+    assert tab.complaints == []
+    tab.close()
+
+
+def test_on_paper_the_still_is_shown_and_nothing_is_folded(tab):
+    tab.send("Emulation.setEmulatedMedia", media="print")
+    shown = "(s => getComputedStyle(document.querySelector(s)).display)"
+    assert tab.run(f"{shown}('svg.still')") == "block"
+    assert tab.run(f"{shown}('canvas')") == "none"
+    assert tab.run("document.querySelector('button').offsetWidth") == 0
+    assert tab.run("[...document.querySelectorAll('.facts')].every(facts => facts.checkVisibility())")
+    assert tab.pdf().startswith(b"%PDF")
+
+
+def test_two_spaces_turn_each_on_their_own(browser, found, tmp_path):
+    path = tmp_path / "two.html"
+    path.write_text(page([found, dataclasses.replace(found, source="b" * 200)], agreement=0.4), encoding="utf-8")
+    tab = browser.open(path.as_uri())
+    both = "JSON.stringify([...document.querySelectorAll('canvas:not(.ramp):not(button *)')].map(c => c.toDataURL()))"
+    tab.settle()
+    start = json.loads(tab.run(both))
+    assert len(start) == 2
+    x, y = tab.middle("canvas.live")
+    tab.drag(x, y, x + 90, y)
+    after = json.loads(tab.run(both))
+    assert after[0] != start[0]
+    assert after[1] == start[1]
+    for width in (320, 390, 1280):
+        tab.resize(width, 800)
+        assert wide(tab) == 0, width
+    assert tab.complaints == []
+    tab.close()
