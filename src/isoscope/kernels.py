@@ -391,10 +391,13 @@ def _mix(code):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def count_cosines(products, diagonal, counts):  # type: ignore[no-untyped-def]
-    """Count a tile of cosines in equal bins from −1 to 1; of a tile on the diagonal, only what is above it."""
-    half = counts.shape[0] / 2
+def count_chords(squared, diagonal, counts):  # type: ignore[no-untyped-def]
+    """Count a tile of squared chords of unit vectors by their cosines, 1 − chord²/2, in equal bins from −1 to 1.
+
+    Of a tile on the diagonal, only what is above it.
+    """
+    quarter = counts.shape[0] / 4
     last = counts.shape[0] - 1
-    for i in range(products.shape[0]):
-        for j in range(i + 1 if diagonal else 0, products.shape[1]):
-            counts[min(max(int((products[i, j] + 1) * half), 0), last)] += 1
+    for i in range(squared.shape[0]):
+        for j in range(i + 1 if diagonal else 0, squared.shape[1]):
+            counts[min(max(int((4 - squared[i, j]) * quarter), 0), last)] += 1

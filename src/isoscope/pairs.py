@@ -68,11 +68,34 @@ class _Blocks:
                 yield i, i + offset
 
 
+class CosineCounts:
+    """How many of all pairs of unit vectors have their cosine in each of some equal bins from −1 to 1."""
+
+    def __init__(self, bins: int):
+        self.counts = np.zeros(bins, np.int64)
+        self._lock = Lock()
+
+    def add(self, squared: np.ndarray, diagonal: bool) -> None:
+        """Count a tile of squared chords; of one on the diagonal each pair once."""
+        from isoscope.kernels import count_chords
+
+        counts = np.zeros_like(self.counts)
+        count_chords(squared, diagonal, counts)
+        with self._lock:
+            self.counts += counts
+
+
 def nearest(
-    X: np.ndarray, k: int, *, rows: np.ndarray | None = None, max_memory: int = MAX_MEMORY
+    X: np.ndarray,
+    k: int,
+    *,
+    rows: np.ndarray | None = None,
+    cosines: CosineCounts | None = None,
+    max_memory: int = MAX_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest other rows of each row, or of the given `rows` only: distances and indices, nearest first.
 
+    If X holds unit vectors and all rows ask, `cosines` may count those of all pairs on the way.
     Of equal distances the smaller index comes first, so that the answer does not depend on the order in which tiles are
     done. Which of several at the k-th distance are taken is up to rounding.
     """
@@ -88,6 +111,8 @@ def nearest(
         i, j = pair
         a, b = cloud.slices[i], cloud.slices[j]
         tile = cloud.squared(a, b)
+        if cosines is not None:
+            cosines.add(tile, i == j)
         with locks[i]:
             keep_nearest(tile, asked[a], b.start, distances[a], indices[a])
         if i != j:
@@ -177,24 +202,6 @@ class NearestSoFar:
         order = np.lexsort((self.indices, self.distances))
         nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
         return np.sqrt(nearest, dtype=np.float64), np.take_along_axis(self.indices, order, axis=1)
-
-
-def cosine_counts(units: np.ndarray, bins: int) -> np.ndarray:
-    """How many of all pairs of unit vectors have their cosine in each of `bins` equal bins from −1 to 1."""
-    from isoscope.kernels import count_cosines
-
-    slices = list(blocks(len(units), _BLOCK))
-
-    def count(i: int) -> np.ndarray:
-        counts = np.zeros(bins, np.int64)
-        for j in range(i, len(slices)):
-            count_cosines(units[slices[i]] @ units[slices[j]].T, i == j, counts)
-        return counts
-
-    total = np.zeros(bins, np.int64)
-    for counts in in_threads(count, range(len(slices)), len(slices)):
-        total += counts
-    return total
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:

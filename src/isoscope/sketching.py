@@ -66,7 +66,8 @@ def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketc
 def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], int]:
     """(first row's number, chunk, its types) for each chunk, and how many there may be."""
     if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
-        X = source if hasattr(source, "ndim") else array_of(source, "source")[1]
+        sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced otherwise
+        X = source if sliceable else array_of(source, "source")[1]
         if X.ndim != 2:
             raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
         n, d = X.shape

@@ -14,7 +14,7 @@ from isoscope.auditing.sampling import Sample
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
 from isoscope.metrics.topology import h0_barcode
-from isoscope.pairs import NearestSoFar, cosine_counts, nearest
+from isoscope.pairs import CosineCounts, NearestSoFar, nearest
 from isoscope.sketching import Sketch
 from isoscope.stores import Store
 
@@ -172,8 +172,9 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
         neighbors(searches, placed, rows)
     around, lists = ask.found()
     asked = None if seek is None else seek.found()
-    progress("pairs of the sample", 0, 0.0)
-    cosines = _cosines(sample)
+    if ask.cosines is None:
+        progress("pairs of the sample", 0, 0.0)
+    cosines = ask.cosines if ask.cosines is not None else _cosines(sample)
     progress("clusters", 0, 0.0)
     at = sample.first(_CLUSTER_ROWS)
     clusters = _clusters(sample.vectors[at], settings.seed, skipped)
@@ -223,13 +224,16 @@ def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> 
     ask = _Asking(placed, sketch, sample, usable, {})
     if ask.search is not None:
         neighbors([ask.search], placed, rows_of(store, sample, sketch.n, progress, "neighbours"))
-    return _cosines(sample), ask.found()[0]
+    around = ask.found()[0]
+    return (_cosines(sample) if ask.cosines is None else ask.cosines), around
 
 
 def _cosines(sample: Sample) -> np.ndarray:
     """Counts of the cosines of all pairs of the sample's rows, zero rows left out."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
-    return cosine_counts(unit_rows(np, rows, rows.dtype), COSINE_BINS)
+    counted = CosineCounts(COSINE_BINS)
+    nearest(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
+    return counted.counts
 
 
 def asking(n: int, sample: int) -> int:
@@ -248,6 +252,8 @@ class _Asking:
     def __init__(self, placed: Placed, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
         self.search: NearestSoFar | None = None
+        self.cosines: np.ndarray | None = None
+        """Counts of the cosines of all pairs of the sample, if they came along."""
         self.enough = len(usable) >= 4
         if not self.enough:
             skipped["neighbors"] = f"{len(usable)} rows have a direction: need 4 for neighbours"
@@ -264,7 +270,9 @@ class _Asking:
             return None, None
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
         k = local(among) if self.search is None else min(LIST, among - 1)
-        distances, at = nearest(self.placed(self.sample.vectors[usable]), k)
+        counted = CosineCounts(COSINE_BINS) if self.placed.metric == "cosine" else None
+        distances, at = nearest(self.placed(self.sample.vectors[usable]), k, cosines=counted)
+        self.cosines = None if counted is None else counted.counts
         within = Neighborhood(usable, distances[:, :LIST] * unit, usable[at[:, :LIST]], among)
         if self.search is None:
             return Neighborhood(self.sample.rows[usable], distances * unit, self.sample.rows[usable[at]], among), within

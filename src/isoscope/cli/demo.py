@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -33,9 +35,10 @@ def show(html: Path) -> None:
         console.print(shown(found))
         _say_written(html)
         second = path.with_name(_SECOND)
+        command = "isoscope" if shutil.which("isoscope") else sys.argv[0]
         console.print(Text("\nNext:", "bold"))
         console.print(Text(f"  open {html} in a browser, turn the cloud, hover its points", no_wrap=True))
         console.print(
-            Text(f"  isoscope audit --compare {path} {second}", no_wrap=True, overflow="ignore"), soft_wrap=True
+            Text(f"  {command} audit --compare {path} {second}", no_wrap=True, overflow="ignore"), soft_wrap=True
         )
-        console.print(Text("  isoscope audit YOUR_VECTORS.npy --html page.html", no_wrap=True))
+        console.print(Text(f"  {command} audit YOUR_VECTORS.npy --html page.html", no_wrap=True))

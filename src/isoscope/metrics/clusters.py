@@ -31,6 +31,9 @@ from isoscope.arrays import (
 from isoscope.errors import InputError
 from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed
 
+_ROUNDS = 300  # of K-means at most
+_STRIDE = 5  # between looks at whether it has settled
+
 
 class ClusterChoice(NamedTuple):
     """The number of clusters that fits best, and what the others scored."""
@@ -182,14 +185,34 @@ def _scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarr
 
 
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
-    """Each row's cluster by K-means, from the start that ends tightest."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
+    """Each row's cluster by K-means, from the start that ends tightest.
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters: some stay empty
-        runs = [KMeans(len(start), init=start, n_init=1).fit(X) for start in starts]
-    return np.asarray(min(runs, key=lambda run: run.inertia_).labels_, np.int64)
+    SciPy's, not scikit-learn's, whose import alone takes longer.
+    """
+    mean = X.mean(axis=0)
+    X = X - mean
+    tightest, best = np.inf, np.zeros(len(X), np.int64)
+    for start in starts:
+        centres, codes = _settled(X, start - mean)
+        spread = float(np.sum((X - centres[codes]) ** 2, dtype=np.float64))
+        if spread < tightest:
+            tightest, best = spread, codes.astype(np.int64)
+    return best
+
+
+def _settled(X: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and codes once no row changes its cluster, or after as many rounds as scikit-learn would take."""
+    from scipy.cluster.vq import kmeans2
+
+    codes = np.full(len(X), -1)
+    for _ in range(_ROUNDS // _STRIDE):
+        before = codes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # fewer different rows than clusters: some stay empty
+            centres, codes = kmeans2(X, centres, iter=_STRIDE, minit="matrix", check_finite=False)
+        if np.array_equal(codes, before):
+            break
+    return centres, codes
 
 
 def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups, rounding: float) -> Array:

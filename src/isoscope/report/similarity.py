@@ -8,7 +8,8 @@ import numpy as np
 
 from isoscope.auditing.measuring import Neighborhood, quantile
 
-_SHARES = np.concatenate([[0, 1e-5, 1e-4, 1e-3, 0.005], np.arange(1, 100) / 100, [0.995, 0.999, 0.9999, 0.99999, 1]])
+_TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
+_SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 
 
 @dataclass(frozen=True)
