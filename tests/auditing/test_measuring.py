@@ -12,13 +12,13 @@ from isoscope import InputError
 from isoscope.auditing.measuring import (
     COSINE_BINS,
     LIST,
-    Settings,
     asking,
     measure,
     measure_cosines,
     percentile,
     quantile,
 )
+from isoscope.auditing.settings import Settings
 from isoscope.pairs import nearest
 from isoscope.stores import open_store
 from tests.conftest import tolerance

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import isoscope
 from isoscope.auditing import passes
 from isoscope.auditing.passes import GROUPS, Axes, Placed, first_pass, neighbors, partition, rows_of
+from isoscope.auditing.settings import Settings
 from isoscope.pairs import NearestSoFar, nearest
 from isoscope.stores import open_store
 from tests.conftest import DTYPES, rotation, tolerance
@@ -112,7 +113,7 @@ def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(
     X, labels = rng.standard_normal((300, 5)).astype(np.float32), np.arange(300) % 7
     told = []
     store = open_store(X, labels=labels, types=labels % 2, text=[f"row {i}" for i in range(300)])
-    found = first_pass(store, size=50, seed=3, nonfinite="raise", progress=lambda *a: told.append(a), name="reading")
+    found = first_pass(store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50)
     expected = isoscope.sketch(X, types=labels % 2)
     np.testing.assert_allclose(found.sketch.scatter, expected.scatter, rtol=tolerance("float64"))
     np.testing.assert_allclose(
@@ -136,7 +137,7 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 
     store = open_store(X, types=np.arange(300))
     store.__class__ = Pieces
-    found = first_pass(store, size=50, seed=3, nonfinite="raise", progress=silent, name="")
+    found = first_pass(store, Settings(seed=3), silent, "", columns=store.columns, size=50)
     assert found.sketch.types is None
     assert found.types_given_up == 50 * (allowed // 50 + 1)
     assert found.sketch.n == 300
@@ -146,14 +147,14 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 def test_a_store_without_a_finite_row_is_refused():
     store = open_store(np.full((5, 3), np.nan))
     with pytest.raises(isoscope.InputError, match="no finite row"):
-        first_pass(store, size=50, seed=0, nonfinite="drop", progress=silent, name="")
+        first_pass(store, Settings(nonfinite="drop"), silent, "", size=50)
 
 
 @pytest.mark.parametrize("size", [200, 100])
 def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng, size):
     X = rng.standard_normal((150, 5))
     store = open_store(X)
-    first = first_pass(store, size=size, seed=0, nonfinite="raise", progress=silent, name="")
+    first = first_pass(store, Settings(), silent, "", size=size)
     store.batches = None if size == 200 else store.batches  # it is not asked for what is held
     told = []
     rows = rows_of(store, first.sample, 150, lambda *a: told.append(a), "again")

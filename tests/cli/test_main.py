@@ -135,6 +135,15 @@ def test_convert_keeps_every_number(cone, tmp_path, capsys):
     assert np.array_equal(np.concatenate(list(isoscope.open_store(target))), np.load(cone))
 
 
+def test_convert_can_leave_columns_behind(tmp_path, capsys):
+    source, target = tmp_path / "a.jsonl", tmp_path / "b.parquet"
+    source.write_text("".join(f'{{"vector": [{i}, 1, 2], "label": {i % 2}}}\n' for i in range(9)))
+    assert main(["convert", str(source), str(target)]) == 0
+    assert isoscope.open_store(target).labels.tolist() == [i % 2 for i in range(9)]
+    assert main(["convert", str(source), str(target), "--vectors-only"]) == 0
+    assert dict(isoscope.open_store(target).columns) == {}
+
+
 def test_standard_input(cone):
     done = run("audit", "-", "--json", "-", stdin=cone.open("rb"))
     assert done.returncode == 0, done.stderr

@@ -256,3 +256,22 @@ def test_every_number_of_an_audit_is_a_number(found):
         assert (finding.low is None) == (finding.high is None)
         if finding.low is not None:
             assert finding.low <= finding.value <= finding.high
+
+
+# columns that were only guessed
+
+
+@pytest.mark.parametrize("labels", [["a", None], ["a", 1], [["a"], ["b", "c"]]], ids=["missing", "mixed", "lists"])
+def test_a_guessed_column_that_cannot_serve_is_done_without(rng, labels):
+    pandas = pytest.importorskip("pandas")
+    X = rng.standard_normal((60, 8))
+    frame = pandas.DataFrame({"embedding": list(X), "label": labels * 30, "text": ["t"] * 60})
+    found = isoscope.audit(frame)
+    assert "labels" not in found
+    assert found.columns.get("text") == "text"
+    plain = isoscope.audit(X)
+    assert {f.name: f.value for f in found.findings} == pytest.approx({f.name: f.value for f in plain.findings})
+    if "labels" in found.skipped:
+        assert "label" in found.skipped["labels"]
+    with pytest.raises(InputError, match="label"):
+        isoscope.audit(frame, labels="label")

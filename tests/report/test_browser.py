@@ -108,7 +108,7 @@ def test_a_point_under_the_mouse_shows_its_text_and_runs_none_of_it(tab):
 def test_each_colouring_is_pressed_alone_and_has_its_legend(tab):
     selector = "[data-colour]"
     names = tab.run(f"[...document.querySelectorAll('{selector}')].map(b => b.textContent)")
-    assert names == ["Label", "Cluster", "Frequency", "Length"]
+    assert names == ["Label", "Cluster", "Frequency", "Length", "Row number"]
     legends = []
     for i in range(len(names)):
         tab.click(selector, i)

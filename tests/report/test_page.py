@@ -278,10 +278,10 @@ def test_the_most_frequent_names_come_first():
 
 
 def test_colourings_are_those_that_exist(found, rows):
-    assert [way.key for way in colourings(found.pictures)] == ["labels", "clusters", "lengths"]
+    assert [way.key for way in colourings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
     typed = audit(rows, types=np.repeat(["x", "y"], 150)).pictures
-    assert [way.key for way in colourings(typed)] == ["clusters", "frequency", "lengths"]
-    assert [way.key for way in colourings(dataclasses.replace(typed, clusters=None, frequency=None))] == ["lengths"]
+    assert [way.key for way in colourings(typed)] == ["clusters", "frequency", "lengths", "rows"]
+    assert [way.key for way in colourings(dataclasses.replace(typed, clusters=None, frequency=None))] == ["lengths", "rows"]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.arrays import nonzero_rows, unit_rows, whole
+from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.passes import Axes, Placed, Progress, first_pass, neighbors, partition, rows_of
 from isoscope.auditing.sampling import Sample
+from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
 from isoscope.metrics.topology import h0_barcode
@@ -30,28 +31,6 @@ _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
 _MOST_LABELS = 500  # the silhouette holds a number for each row and label
 _LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
-LEAST_SAMPLE = 100
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What was asked for."""
-
-    metric: str = "cosine"
-    sample: int = 20_000
-    seed: int = 0
-    nonfinite: str = "raise"
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.metric not in ("cosine", "euclidean"):
-            raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
-        if self.nonfinite not in ("raise", "drop"):
-            raise InputError(f'nonfinite is {self.nonfinite!r}: need "raise" or "drop"')
-        if whole(self.sample, "sample") < LEAST_SAMPLE:
-            raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
-        if not 0 <= whole(self.seed, "seed") < 2**32:
-            raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**32 - 1}")
 
 
 @dataclass(frozen=True)
@@ -137,14 +116,7 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
         raise InputError(
             f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
         )
-    first = first_pass(
-        store,
-        size=settings.sample,
-        seed=settings.seed,
-        nonfinite=settings.nonfinite,
-        progress=progress,
-        name="summing up",
-    )
+    first = first_pass(store, settings, progress, "summing up", columns=store.columns)
     sketch, sample = first.sketch, first.sample
     if sketch.n < 4 or sketch.d < 2:
         raise InputError(
@@ -208,14 +180,7 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
 
 def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> tuple[np.ndarray, Neighborhood | None]:
     """Only what tells a cosine's worth: counts of the sample's cosines, and neighbours; at most two passes."""
-    first = first_pass(
-        store,
-        size=settings.sample,
-        seed=settings.seed,
-        nonfinite=settings.nonfinite,
-        progress=progress,
-        name="summing up",
-    )
+    first = first_pass(store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
     placed = Placed("cosine", sketch)
     usable = np.flatnonzero(placed.usable(sample.vectors))
@@ -288,14 +253,8 @@ class _Seeking:
     ):
         self.name, self.unit = store.name, placed.unit
         self.rows = sample.rows if len(sample) == sketch.n else None
-        self.first = first_pass(
-            store,
-            size=settings.sample if self.rows is not None else asking(sketch.n, settings.sample),
-            seed=settings.seed,
-            nonfinite=settings.nonfinite,
-            progress=progress,
-            name="reading queries",
-        )
+        size = settings.sample if self.rows is not None else asking(sketch.n, settings.sample)
+        self.first = first_pass(store, settings, progress, "reading queries", size=size)
         vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):

@@ -10,6 +10,7 @@ import numpy as np
 
 from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
 from isoscope.auditing.sampling import Sample, Sampler
+from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.metrics.partition import LogSum
 from isoscope.pairs import NearestSoFar
@@ -39,20 +40,22 @@ class FirstPass:
     """How many types had been met when their sums became too many to keep; 0 if they were kept."""
 
 
-def first_pass(store: Store, *, size: int, seed: int, nonfinite: str, progress: Progress, name: str) -> FirstPass:
-    """Sum up all rows and choose a sample of them."""
-    sampler = Sampler(size, seed)
+def first_pass(
+    store: Store, settings: Settings, progress: Progress, name: str, *, columns: Iterable[str] = (), size: int = 0
+) -> FirstPass:
+    """Sum up all rows and choose a sample of them, as large as the settings say unless a `size` is given."""
+    sampler = Sampler(size or settings.sample, settings.seed)
     given_up = 0
 
     def watched() -> Iterator[Batch]:
-        for batch in store.batches([role for role in ("labels", "types", "text") if role in store.columns]):
+        for batch in store.batches(list(columns)):
             sampler.offer(batch)
             progress(name, batch.start + len(batch.vectors), batch.share)
             yield batch
 
     def summed(batch: Batch) -> Sketch:
         types = None if given_up else batch.columns.get("types")
-        return Sketch.of(batch.vectors, types, nonfinite=nonfinite, first=batch.start)
+        return Sketch.of(batch.vectors, types, nonfinite=settings.nonfinite, first=batch.start)
 
     total = Sketch()
     for part in in_threads(summed, watched(), 2):

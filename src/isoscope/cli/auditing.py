@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from isoscope.auditing.measuring import Settings, measure_cosines, percentile
+from isoscope.auditing.measuring import measure_cosines, percentile
+from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.audit import Audit, audit
@@ -89,10 +90,11 @@ def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], 
         print(f"{cosine:g} is above {100 * percentile(counts, cosine):.2f}% of the pairs in {store.name}{beyond}")
 
 
-def convert(source: str, target: Path, columns: dict[str, str]) -> None:
+def convert(source: str, target: Path, columns: dict[str, str], *, vectors_only: bool) -> None:
     """Copy a store to a file."""
     _need_folders(target)
-    rows = write_store(target, open_store(source, **columns))
+    with Bar() as bar:
+        rows = write_store(target, open_store(source, **columns), columns=not vectors_only, progress=bar)
     print(f"{target}: {rows:,} vectors")
 
 

@@ -140,7 +140,7 @@ def similarity(
     nonfinite: _Nonfinite = Nonfinite.error,
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
-    from isoscope.auditing.measuring import Settings
+    from isoscope.auditing.settings import Settings
     from isoscope.cli.auditing import tell_similarity
 
     tell_similarity(source, cosines, _roles(columns), Settings(sample=sample, seed=seed, nonfinite=nonfinite.value))
@@ -151,11 +151,12 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
     columns: _Columns = None,
+    vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave labels, types and text behind.")] = False,
 ) -> None:
     """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps labels, types and text)."""
     from isoscope.cli.auditing import convert as copy
 
-    copy(source, target, _roles(columns))
+    copy(source, target, _roles(columns), vectors_only=vectors_only)
 
 
 @app.command()

@@ -12,15 +12,17 @@ import numpy as np
 
 import isoscope
 from isoscope.arrays import real
-from isoscope.auditing.measuring import Measured, Settings, measure, percentile
+from isoscope.auditing.measuring import Measured, measure, percentile
 from isoscope.auditing.passes import Progress
+from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import VERDICTS, Finding, plain, worst
 from isoscope.report.judging import judge
 from isoscope.report.pictures import Pictures, pictures
 from isoscope.report.similarity import Similarity
-from isoscope.stores import open_store
+from isoscope.stores import Store, open_store
+from isoscope.stores.columns import ColumnError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,10 +88,20 @@ def audit(
         from isoscope.report.terminal import Bar
 
         with Bar() as bar:
-            measured = measure(store, queries=asked, settings=settings, progress=bar)
-    else:
-        measured = measure(store, queries=asked, settings=settings, progress=progress or _silent)
-    return Audit.of(measured)
+            return Audit.of(_measured(store, asked, settings, bar))
+    return Audit.of(_measured(store, asked, settings, progress or _silent))
+
+
+def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
+    """Measure a store; a column that was only guessed and cannot serve is done without, and said."""
+    try:
+        return measure(store, queries=queries, settings=settings, progress=progress)
+    except ColumnError as error:
+        if error.role not in store.guessed:
+            raise
+        rest = _measured(store.without(error.role), queries, settings, progress)
+        rest.skipped[error.role] = str(error)
+        return rest
 
 
 def _silent(stage: str, rows: int, share: float) -> None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 
-from isoscope.auditing.measuring import Settings
+from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.report.audit import Audit
 from isoscope.report.comparing import changes

@@ -27,6 +27,14 @@ _IDENTITIES = {"id", "ids", "_id", "index", "idx", "row", "rowid", "row_id", "ke
 _IDENTITIES |= {"doc_id", "docid", "__index_level_0__", "label_id", "timestamp"}
 
 
+class ColumnError(InputError):
+    """A column's values cannot serve as the labels, types or text that they were taken for."""
+
+    def __init__(self, message: str, role: str):
+        super().__init__(message)
+        self.role = role
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What the caller said about columns: the vectors' name, and a name or values for each role."""

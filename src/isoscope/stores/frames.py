@@ -15,7 +15,8 @@ from isoscope.stores.store import Store
 def open_frame(source: Any, library: str, wanted: Wanted) -> Store:
     """A store over a table of this library; nothing is copied but the rows of a batch."""
     name = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}[library]
-    return ArrowStore(name, f"the {name}", _PIECES[library](source), wanted)
+    pieces = _pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
+    return ArrowStore(name, f"the {name}", pieces, wanted)
 
 
 class _Table:
@@ -31,12 +32,25 @@ class _Table:
 
 
 class _Frame:
-    """A pandas DataFrame, turned into Arrow a few rows at a time; a NaN among numbers stays one."""
+    """A pandas DataFrame, turned into Arrow a few rows at a time; a NaN among numbers stays one.
 
-    def __init__(self, frame: Any) -> None:
+    A column that Arrow cannot hold is as good as not there, unless it is `wanted` or holds lists, maybe the vectors.
+    """
+
+    def __init__(self, frame: Any, wanted: Wanted) -> None:
         self._frame = frame.rename(columns=str)
         self.lengths = [len(frame)]
-        self.schema = self._batch(list(self._frame.columns), slice(0, 1000)).schema
+        readable = [name for name in self._frame.columns if name in wanted.names or self._reads(name)]
+        self.schema = self._batch(readable or list(self._frame.columns), slice(0, 1000)).schema
+
+    def _reads(self, name: str) -> bool:
+        if _is_list(_first(self._frame[name])):
+            return True
+        try:
+            self._batch([name], slice(0, 1000))
+        except InputError:
+            return False
+        return True
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         return (self._batch(names, part) for part in blocks(self.lengths[0], rows))
@@ -50,14 +64,22 @@ class _Frame:
         import pyarrow as pa
 
         plain = getattr(values.dtype, "kind", "O") == "f" and not hasattr(values.dtype, "na_value")
-        first = next((v for v in values if v is not None), None) if values.dtype == object else None
         try:
-            if plain or (hasattr(first, "__len__") and not isinstance(first, str | bytes)):
+            if plain or _is_list(_first(values)):
                 return pa.array(values.to_numpy(), from_pandas=False)
             return pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             why = " ".join(str(error).split())
             raise InputError(f"the data frame's column {values.name} cannot be read: {why}; need one kind") from error
+
+
+def _first(values: Any) -> Any:
+    """The first value of a column of objects that is not missing."""
+    return next((v for v in values if v is not None), None) if values.dtype == object else None
+
+
+def _is_list(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes | dict)
 
 
 class _Dataset:
@@ -74,7 +96,7 @@ class _Dataset:
             yield from table.to_batches()
 
 
-def _pandas(source: Any) -> _Frame:
+def _pandas(source: Any, wanted: Wanted) -> _Frame:
     import pandas as pd
 
     if isinstance(source, pd.Series):
@@ -83,7 +105,7 @@ def _pandas(source: Any) -> _Frame:
         raise InputError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
     if not source.columns.is_unique:
         raise InputError("the data frame has two columns of one name: rename one")
-    return _Frame(source)
+    return _Frame(source, wanted)
 
 
 def _polars(source: Any) -> _Table:
@@ -121,9 +143,4 @@ def _datasets(source: Any) -> _Dataset:
     return _Dataset(source)
 
 
-_PIECES: dict[str, Callable[[Any], Pieces]] = {
-    "pandas": _pandas,
-    "polars": _polars,
-    "pyarrow": _pyarrow,
-    "datasets": _datasets,
-}
+_PIECES: dict[str, Callable[[Any], Pieces]] = {"polars": _polars, "pyarrow": _pyarrow, "datasets": _datasets}

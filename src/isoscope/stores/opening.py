@@ -89,6 +89,8 @@ def open_store(
         store = _open_path(os.fsdecode(source), wanted)
     else:
         store = open_memory(source, wanted)
+    if not isinstance(source, Store):
+        store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
     for role in ROLES:
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):

@@ -11,7 +11,7 @@ import numpy as np
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
-from isoscope.stores.columns import ROLES, plain_values, plural, refuse_missing
+from isoscope.stores.columns import ROLES, ColumnError, plain_values, plural, refuse_missing
 
 _BATCH_BYTES = 16 * 2**20  # of float32
 _MOST_ROWS = 65_536
@@ -51,6 +51,8 @@ class Store(ABC):
         self.dtype = np.dtype(dtype)
         self.columns: Mapping[str, str] = dict(columns)
         self._given: dict[str, np.ndarray] = {}
+        self.guessed: frozenset[str] = frozenset()
+        """Roles whose column was found by its usual name, and not said."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -161,6 +163,13 @@ class Store(ABC):
         other._given = {**self._given, role: plain}
         return other
 
+    def without(self, role: str) -> Store:
+        """The same store without its labels, types or text."""
+        other = copy.copy(self)
+        other.columns = {kept: name for kept, name in self.columns.items() if kept != role}
+        other._given = {kept: values for kept, values in self._given.items() if kept != role}
+        return other
+
     def __repr__(self) -> str:
         beside = f", {', '.join(self.columns)}" if self.columns else ""
         return f"Store({self.name}: {self.dim} dimensions of {self.dtype}{beside})"
@@ -173,9 +182,12 @@ class Store(ABC):
     def _checked(self, role: str, values: Any) -> np.ndarray:
         """Values as they are handed out; a missing label is said with all the others that are missing."""
         where = f"{self.name}: {self.columns[role]}"
-        plain, missing = plain_values(values, role, where)
-        if missing is not None:
-            refuse_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
+        try:
+            plain, missing = plain_values(values, role, where)
+            if missing is not None:
+                refuse_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
+        except InputError as error:
+            raise ColumnError(str(error), role) from error
         return plain
 
     def _row_numbers(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:

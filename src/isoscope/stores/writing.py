@@ -21,7 +21,13 @@ _SAFETENSORS |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
 _VECTORS = "embedding"
 
 
-def write_store(path: str | os.PathLike[str], source: Any, *, columns: bool = True) -> int:
+def write_store(
+    path: str | os.PathLike[str],
+    source: Any,
+    *,
+    columns: bool = True,
+    progress: Callable[[str, int, float], None] | None = None,
+) -> int:
     """Write vectors to a file, in bounded memory, whole or not at all; gives the number of rows.
 
     Parameters
@@ -34,6 +40,8 @@ def write_store(path: str | os.PathLike[str], source: Any, *, columns: bool = Tr
     columns : bool
         Whether labels, types and text are written too, under their own names. Parquet alone can hold them: `.npy` and
         `.safetensors` hold the vectors, whatever is said here.
+    progress : function, optional
+        Told "writing", the rows written so far, and the share of the source that they are.
 
     Examples
     --------
@@ -59,7 +67,7 @@ def write_store(path: str | os.PathLike[str], source: Any, *, columns: bool = Tr
     if first is None:
         raise InputError("the source has no rows: there is nothing to write")
     with replacing(path) as temporary:
-        return write(temporary, _alike(chain([first], batches), first), first, names)
+        return write(temporary, _told(_alike(chain([first], batches), first), progress), first, names)
 
 
 def _batches(source: Any, *, with_columns: bool) -> tuple[Iterator[Batch], dict[str, str]]:
@@ -80,6 +88,13 @@ def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
             )
         if len(batch.vectors):
             yield batch
+
+
+def _told(batches: Iterable[Batch], progress: Callable[[str, int, float], None] | None) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch
+        if progress is not None:
+            progress("writing", batch.start + len(batch.vectors), batch.share)
 
 
 def _alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:

@@ -103,6 +103,7 @@ def colourings(p: Pictures) -> list[Groups | Measure]:
     if p.frequency is not None:
         found.append(Measure("frequency", "Frequency", p.frequency, log=True))
     found.append(Measure("lengths", "Length", p.lengths))
+    found.append(Measure("rows", "Row number", p.rows))  # word vectors come by frequency, and data by date
     return found
 
 

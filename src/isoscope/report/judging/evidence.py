@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from isoscope.auditing.measuring import Measured
 from isoscope.errors import InputError
-from isoscope.formulas import interval
+from isoscope.formulas import interval as student
+from isoscope.report.finding import Finding, Range
 
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
 """For shares of a whole: one in ten is worth a look, one in two is bad."""
@@ -49,4 +51,27 @@ class Evidence:
 
     def around(self, value: float, spread: float, rows: int) -> tuple[float, float]:
         """The interval around a value for a standard error seen on so many rows."""
-        return interval(value, spread, self.m.settings.confidence, max(rows - 1, 1))
+        return student(value, spread, self.m.settings.confidence, max(rows - 1, 1))
+
+    def finding(
+        self,
+        name: str,
+        title: str,
+        value: float,
+        interval: tuple[float, float] | None,
+        judged: Range,
+        meaning: str,
+        advice: str,
+        *,
+        rows: int | None = None,
+        sampled: bool | None = None,
+        form: str = "number",
+        details: dict[str, Any] | None = None,
+    ) -> Finding:
+        """A finding, of all rows unless it says of how many; on fewer than all it is of a sample."""
+        low, high = interval or (None, None)
+        rows = self.n if rows is None else rows
+        sampled = rows < self.n if sampled is None else sampled
+        return Finding(
+            name, title, value, low, high, judged, meaning, advice, rows, form, sampled=sampled, details=details or {}
+        )

@@ -64,17 +64,15 @@ def clusters(e: Evidence) -> Iterator[Finding]:
             if apart
             else "The clusters are no rounder inside than the whole: repairs of the whole space are the ones to try."
         )
-    yield Finding(
+    yield e.finding(
         "clusters",
         "Cluster structure (silhouette)",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        len(rows),
-        sampled=len(rows) < e.n,
+        rows=len(rows),
         details={
             "n_clusters": choice.n_clusters,
             "best": best,
@@ -103,16 +101,15 @@ def labels(e: Evidence) -> Iterator[Finding]:
         "look": "The labels overlap here: a linear probe may still part them, a vote of nearest neighbours hardly.",
         "bad": "The labels are no more than chance here: check that they belong to these rows, in this order.",
     }[judged.verdict(value)]
-    yield Finding(
+    yield e.finding(
         "labels",
         "Silhouette of the labels",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        len(scores),
+        rows=len(scores),
         sampled=not e.m.whole,
         details={"shuffled": null, "nearer_to_another": wrong},
     )
@@ -155,17 +152,16 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
             f"and IsoScore is {whole:.2f} with the labels' means in, {inner:.2f} without."
         )
         advice = "Do not remove the first directions or whiten for a task on these labels without testing it."
-    yield Finding(
+    yield e.finding(
         "label_conflict",
         "Labels in the first directions",
         value,
-        max(low, 0.0),
-        min(high, 1.0),
+        (max(low, 0.0), min(high, 1.0)),
         judged,
         meaning,
         advice,
-        len(rows),
-        "share",
+        rows=len(rows),
+        form="share",
         sampled=not e.m.whole,
         details={"of_all_variance": overall, "isoscore": whole, "isoscore_within_labels": inner},
     )
@@ -202,33 +198,29 @@ def types(e: Evidence) -> Iterator[Finding]:
     intra = float(formulas.intra_similarity(np, counts, sums.unit_sums, sums.unit_squares))
     low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
     judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
-    yield Finding(
+    yield e.finding(
         "inter_type",
         "S_inter (different types)",
         inter,
-        low,
-        high,
+        (low, high),
         judged,
         f"Tokens of different types have a mean cosine of {inter:.2f}, over {len(several):,} types.",
         "Leave it."
         if judged.verdict(inter) == "ok"
         else "Centre, by cluster if there are clusters; then measure again.",
-        rows,
-        sampled=rows < e.n,
+        rows=rows,
         details={"types": len(several)},
     )
     squares = (sums.unit_sums[several] ** 2).sum(axis=1) - sums.unit_squares[several]
     low, high = e.around(intra, spreads.of_mean(squares / (counts * (counts - 1))[several]), max(int(several.sum()), 2))
     judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
-    yield Finding(
+    yield e.finding(
         "intra_type",
         "S_intra (one type)",
         intra,
-        low,
-        high,
+        (low, high),
         judged,
         f"Tokens of one type have a mean cosine of {intra:.2f}: {max(intra - inter, 0):.2f} above different types.",
         "The difference, not the value, says how much a word keeps of itself across contexts.",
-        rows,
-        sampled=rows < e.n,
+        rows=rows,
     )

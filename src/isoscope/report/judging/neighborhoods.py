@@ -42,17 +42,15 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
         advice = "Neighbours are weak evidence here; check that the vectors are of one model and not noise."
     else:
         meaning, advice = f"Around a vector its {k} neighbours spread along {value:.0f} directions.", "Leave it."
-    yield Finding(
+    yield e.finding(
         "intrinsic_dimension",
         "Local dimension (LID)",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        len(around.asked),
-        sampled=len(around.asked) < e.n,
+        rows=len(around.asked),
         details={
             "k": k,
             "metric": e.m.settings.metric,
@@ -72,19 +70,17 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
-    low, high = e.around(value, spreads.of_groups(np.asarray(left)), len(left)) if left else (None, None)
+    interval = e.around(value, spreads.of_groups(np.asarray(left)), len(left)) if left else None
     judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
-    yield Finding(
+    yield e.finding(
         "two_nn",
         "Dimension (TwoNN)",
         value,
-        low,
-        high,
+        interval,
         judged,
         f"By its two nearest neighbours a vector moves in {value:.0f} dimensions: how many the data needs, of {e.d}.",
         "Compare it with the effective rank: far below it, the cloud is a bent sheet that no linear map flattens.",
-        len(pairs),
-        sampled=len(pairs) < e.n,
+        rows=len(pairs),
     )
 
 
@@ -107,17 +103,16 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"{100 * value:.0f}% of rows are in nobody's {k} nearest: a search hardly ever finds them; {hub}."
         advice = "Centre the vectors; if hubs stay, re-rank by mutual neighbours or local scaling."
-    yield Finding(
+    yield e.finding(
         "hubness",
         "Rows in no list (hubness)",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        len(lists.asked),
-        "share",
+        rows=len(lists.asked),
+        form="share",
         sampled=not e.m.whole,
         details={"k": k, "skewness": skewness, "largest": largest, "largest_share": largest / len(lists.asked)},
     )

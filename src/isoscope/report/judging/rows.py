@@ -35,16 +35,15 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"Lengths run from {spread[0]:.3g} to {spread[2]:.3g}: an inner product ranks long vectors first."
         advice = "Search by cosine, or scale vectors to unit length; see whether length tells frequency or text size."
-    yield Finding(
+    yield e.finding(
         "norm_spread",
         "Spread of lengths",
         value,
-        max(low, 0.0),
-        high,
+        (max(low, 0.0), high),
         judged,
         meaning,
         advice,
-        len(norms),
+        rows=len(norms),
         sampled=not e.m.whole,
         details={
             "least": e.sketch.least_norm,
@@ -67,17 +66,16 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"{zeros:,} rows are zero and {bad:,} were left out as not finite: they cannot be found by cosine."
         advice = "Find the inputs behind them (empty texts, failed calls), and embed those again."
-    yield Finding(
+    yield e.finding(
         "broken_rows",
         "Zero or non-finite rows",
         share,
         None,
-        None,
         judged,
         meaning,
         advice,
-        e.n + bad,
-        "share",
+        rows=e.n + bad,
+        form="share",
         details={"zero": zeros, "nonfinite": bad},
     )
 
@@ -93,17 +91,15 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"{'' if exact else 'About '}{copies:,.0f} rows copy an earlier one: result lists repeat themselves."
         advice = "Remove copies before indexing, or group results."
-    yield Finding(
+    yield e.finding(
         "duplicates",
         "Duplicate rows",
         share,
         None,
-        None,
         judged,
         meaning,
         advice,
-        e.n,
-        "share",
+        form="share",
         details={"copies": copies, "exact": exact},
     )
 
@@ -132,17 +128,16 @@ def queries(e: Evidence) -> Iterator[Finding]:
         if judged.verdict(value) == "ok"
         else "Check that queries use the corpus's model, prefix and repair; then whether it covers their topics."
     )
-    yield Finding(
+    yield e.finding(
         "queries",
         "Queries outside the corpus",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         fact,
         advice,
-        len(asked.distances),
-        "share",
+        rows=len(asked.distances),
+        form="share",
         sampled=len(asked.distances) < asked.n,
         details={"limit": limit, "cosine_of_means": mean_gap, "most_found_row_share": hub, "k": LIST},
     )

@@ -39,16 +39,14 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
         "look": (f"Random pairs are already alike: {common}.", centre),
         "bad": (f"Every cosine is high, related or not: {common}.", centre),
     }[judged.verdict(value)]
-    yield Finding(
+    yield e.finding(
         "mean_cosine",
         "Mean cosine",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        e.n,
         details={"null_spread": null, "after_centring": centred},
     )
 
@@ -61,16 +59,14 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
     judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     used = 1 + value * (e.d - 1)
     meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
-    yield Finding(
+    yield e.finding(
         "isoscore",
         "IsoScore (unbiased)",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        e.n,
         details={"as_published": published, "participation_ratio": used},
     )
 
@@ -82,7 +78,7 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, spreads.effective_rank(values, squares, e.n), len(squares))
     judged = _capacity(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
     meaning, advice = _capacity_words(e, judged.verdict(value), value, "in all")
-    yield Finding("effective_rank", "Effective rank", value, low, high, judged, meaning, advice, e.n)
+    yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice)
 
 
 def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
@@ -134,17 +130,15 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centring leaves {shares}."
         advice = "Centre, then try removing the first few principal components, and check it on your task."
-    yield Finding(
+    yield e.finding(
         "anisotropy",
         "First direction's share",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        e.n,
-        "share",
+        form="share",
         details={"raw": raw.tolist(), "centred": centred.tolist()},
     )
 
@@ -173,17 +167,15 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
             f"Coordinates {named} alone make {100 * value:.0f}% of every vector's squared length, so of every cosine."
         )
         advice = "Standardise the coordinates (subtract the mean, divide by the deviation) before comparing."
-    yield Finding(
+    yield e.finding(
         "rogue_dimensions",
         f"Largest {few_of}",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        e.n,
-        "share",
+        form="share",
         details={
             "dimensions": few.tolist(),
             "shares": shares[few].tolist(),
@@ -216,16 +208,14 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
         "look": ("Some directions see far more total weight than others, at these lengths.", _PARTITION_ADVICE),
         "bad": ("One direction sees nearly all of the weight, as in raw language-model states.", _PARTITION_ADVICE),
     }[judged.verdict(value)]
-    yield Finding(
+    yield e.finding(
         "partition_isotropy",
         "Partition isotropy",
         value,
-        low,
-        high,
+        (low, high),
         judged,
         meaning,
         advice,
-        e.n,
-        "power",
+        form="power",
         details={"log10": log_ratio / math.log(10)},
     )
