@@ -281,7 +281,8 @@ def test_colourings_are_those_that_exist(found, rows):
     assert [way.key for way in colourings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
     typed = audit(rows, types=np.repeat(["x", "y"], 150)).pictures
     assert [way.key for way in colourings(typed)] == ["clusters", "frequency", "lengths", "rows"]
-    assert [way.key for way in colourings(dataclasses.replace(typed, clusters=None, frequency=None))] == ["lengths", "rows"]
+    plain = dataclasses.replace(typed, clusters=None, frequency=None)
+    assert [way.key for way in colourings(plain)] == ["lengths", "rows"]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
