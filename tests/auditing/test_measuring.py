@@ -266,3 +266,10 @@ def test_silhouettes_of_labels_are_those_of_the_rows_and_of_shuffled_ones(X):
         expected = isoscope.silhouette(X[:90], labels[:90], metric=metric, per_point=True)
         np.testing.assert_allclose(found.label_scores, expected, atol=tolerance("float32"))
         assert abs(found.shuffled_scores.mean()) < 0.1
+
+
+def test_a_sample_of_zero_rows_alone_is_refused():
+    X = np.zeros((5000, 3))
+    X[:2] = np.eye(2, 3)
+    with pytest.raises(InputError, match=r"4,998 of 5,000 vectors of array are zero, and nearly all sampled"):
+        measured(X, sample=100)

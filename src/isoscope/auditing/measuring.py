@@ -131,6 +131,11 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
             f"vectors of {store.name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTHS[0]:g} to "
             f"{_LENGTHS[1]:g}, scale them"
         )
+    if nonzero_rows(sample.vectors).sum() < 2:
+        raise InputError(
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {store.name} are zero, and nearly all sampled: drop "
+            "them first"
+        )
     placed = Placed(settings.metric, sketch)
     progress("partition function", 0, 0.0)
     raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
