@@ -100,3 +100,31 @@ def test_a_directory_in_the_way_stays(tmp_path):
         temporary.write_text("new")
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").is_dir()
+
+
+def test_a_link_stays_one_and_permissions_stay_what_they_were(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    import os
+    import threading
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with replacing(pipe) as place:
+        place.write_text("through")
+    reader.join(10)
+    assert read == ["through"]
+    assert pipe.is_fifo()

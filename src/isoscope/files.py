@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +12,21 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path`, put in its place when the block ends well and removed when it does not."""
-    path = Path(path)
+    """A temporary path beside `path`, put in its place when the block ends well and removed when it does not.
+
+    A link stays one, and what it points to is replaced; the new file has the old one's permissions. A device or a pipe
+    has no content to keep and is written to as it is.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield path
+        return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
+        if path.is_file():
+            shutil.copymode(path, temporary)
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)

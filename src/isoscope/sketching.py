@@ -422,7 +422,7 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
     if m < n and nonfinite == "raise":
         raise InputError(
             f"{n - m} of the {n} rows {first}…{first + n - 1} have NaN or infinity, the first is row "
-            f'{first + int(np.argmin(finite))}: mend them, or pass nonfinite="drop" to count and leave them out'
+            f'{first + int(np.argmin(finite))}: mend them, or count and drop them: nonfinite="drop", --nonfinite drop'
         )
     if not m:
         return Sketch(nonfinite=n)

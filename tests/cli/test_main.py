@@ -125,7 +125,7 @@ def test_similarity_is_the_brute_force_percentile(cone, capsys):
 
 
 def test_negative_cosines_are_arguments_too(cone, capsys):
-    assert main(["similarity", str(cone), "--", "-0.5"]) == 0
+    assert main(["similarity", str(cone), "-0.5", "0.5"]) == 0
     assert "-0.5 is above" in capsys.readouterr().out
 
 
@@ -275,6 +275,72 @@ def test_help_and_version_need_no_heavy_import():
     for heavy in ("numpy", "pyarrow", "sklearn", "numba", "torch", "matplotlib", "rich.console"):
         assert f"'{heavy}'" not in loaded
     assert run("--version").stdout.strip() == f"isoscope {isoscope.__version__}"
+
+
+def test_nothing_that_is_read_is_written_over(cone, tmp_path, capsys):
+    before = cone.read_bytes()
+    link = tmp_path / "link.npy"
+    link.symlink_to(cone)
+    for target in (cone, link, tmp_path / "x" / ".." / "cone.npy"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        for option in ("--html", "--json"):
+            assert main(["audit", str(cone), option, str(target)]) == 2
+        assert main(["audit", str(tmp_path / "link.npy"), "--queries", str(cone), "--json", str(target)]) == 2
+        assert main(["convert", str(cone), str(target)]) == 2
+    assert "read or written already" in capsys.readouterr().err
+    assert cone.read_bytes() == before
+
+
+def test_worse_than_the_baseline_shuts_a_gate_of_its_own(cone, ball, tmp_path, capsys):
+    held = tmp_path / "held.json"
+    assert main(["audit", str(cone), "--fail-on", "worse"]) == 2
+    main(["audit", str(cone), "--json", str(held)])
+    assert main(["audit", str(cone), "--baseline", str(held), "--fail-on", "worse"]) == 0  # bad, and no worse
+    main(["audit", str(ball), "--json", str(held)])
+    assert main(["audit", str(cone), "--baseline", str(held), "--fail-on", "worse"]) == 1
+
+
+@pytest.mark.parametrize("spoil", ['"value": "abc"', '"value": true', '"value": [1]'])
+def test_a_baseline_edited_by_hand_is_one_line(cone, tmp_path, capsys, spoil):
+    held = tmp_path / "held.json"
+    main(["audit", str(cone), "--json", str(held)])
+    held.write_text(re.sub(r'"value": [-0-9.e]+', spoil, held.read_text(), count=1))
+    assert main(["audit", str(cone), "--baseline", str(held)]) == 2
+    assert "is not a whole audit" in capsys.readouterr().err
+
+
+def test_a_pipe_that_nobody_reads_shuts_no_gate_and_files_are_written(ball, tmp_path):
+    held = tmp_path / "held.json"
+    command = f"{sys.executable} -m isoscope audit {ball} --json {held} --fail-on bad | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(held.read_text())["source"]["rows"] == 500
+
+
+def test_no_arguments_print_the_help(capsys):
+    assert main([]) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_a_line_is_what_ends_in_a_newline(cone, tmp_path, capsys):
+    lines = tmp_path / "text.txt"
+    lines.write_text("".join(f"a\u2028b\x85 {i}\n" for i in range(500)), encoding="utf-8")
+    assert main(["audit", str(cone), "--text", str(lines)]) == 0
+
+
+def test_being_ended_clears_what_was_being_written(tmp_path):
+    source, target = tmp_path / "big.npy", tmp_path / "big.parquet"
+    np.save(source, np.random.default_rng(0).standard_normal((400_000, 64)).astype(np.float32))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "isoscope", "convert", str(source), str(target)], stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(400):
+        if list(tmp_path.glob(".*.part")):
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
 def test_a_reader_that_stops_reading_is_no_error(cone):

@@ -82,7 +82,7 @@ def test_one_huge_coordinate():
     found = isoscope.audit(X)["rogue_dimensions"]
     assert found.verdict == "bad"
     assert found.details["dimensions"] == [7]
-    assert found.meaning.startswith("Coordinates 7, ")
+    assert found.meaning.startswith("Coordinate 7 alone makes ")
 
 
 def test_a_few_directions_with_all_the_variance(rng):
@@ -291,3 +291,51 @@ def test_every_dtype_is_audited_as_the_numbers_it_holds(dtype):
     found, expected = isoscope.audit(X), isoscope.audit(X.astype(np.float64))
     for finding in expected.findings:
         assert found[finding.name].value == pytest.approx(finding.value, rel=5e-3, abs=1e-6), finding.name
+
+
+# what a stranger met
+
+
+def test_a_few_long_rows_are_said_and_not_called_a_ball():
+    X = ball(2000, 64)
+    X[0] *= 1e5
+    found = isoscope.audit(X)["isoscore"]
+    assert found.verdict == "bad"
+    assert "few long rows" in found.meaning
+    assert found.value == found.details["as_published"] < 0.01
+
+
+def test_centring_is_advised_only_where_it_helps():
+    X = ball(2000, 32) + 0.5
+    X[:5] *= 1e4
+    advice = isoscope.audit(X)["mean_cosine"].advice
+    assert "would make centring worse" in advice
+    assert "unit length" in advice
+
+
+@pytest.mark.parametrize("scale", [1, 3, 10, 30])
+def test_noise_of_any_length_has_no_special_direction(scale):
+    for seed in range(6):
+        X = scale * np.random.default_rng(seed).standard_normal((1000, 64))
+        assert isoscope.audit(X)["partition_isotropy"].verdict == "ok"
+
+
+@pytest.mark.parametrize("power", [1.0, 1.5])
+def test_a_long_cloud_is_not_two_clusters(power):
+    X = ball(1500, 64) * np.arange(1, 65) ** (-power / 2)
+    found = isoscope.audit(X)["clusters"]
+    assert found.details["n_clusters"] == 1
+    assert found.verdict == "ok"
+
+
+def test_queries_are_not_outside_a_corpus_that_has_copies():
+    X = ball(1000, 16)
+    twice = np.concatenate([X, X])
+    fresh = np.random.default_rng(9).standard_normal((200, 16))
+    assert isoscope.audit(twice, queries=fresh)["queries"].verdict == "ok"
+
+
+def test_hubs_among_copies_are_chance_and_not_judged():
+    found = isoscope.audit(np.repeat(ball(100, 16), 5, axis=0))
+    assert "hubness" not in found
+    assert "chance" in found.skipped["hubness"]

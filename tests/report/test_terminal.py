@@ -112,7 +112,7 @@ def test_two_audits_stand_side_by_side(found):
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
-    assert "37.5% are nearest in the other as well" in text
+    assert "37.5% of a row's nearest neighbours in one space are nearest in the other" in text
     assert "nearest in the other" not in printed(terminal.side_by_side(found, found, None))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
-from isoscope.auditing.passes import Axes, Placed, Progress, first_pass, neighbors, partition, rows_of
+from isoscope.auditing.passes import Axes, Placed, Progress, axes_of, first_pass, neighbors, partition, rows_of
 from isoscope.auditing.sampling import Sample
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
@@ -27,8 +27,10 @@ COSINE_BINS = 2**14
 CLUSTERS = range(2, 16)
 
 _CLUSTER_ROWS = 4_000
+_NULL_ROWS = 2_000
 _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
+_FEW_ROWS = 30
 _MOST_LABELS = 500  # the silhouette holds a number for each row and label
 _LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 
@@ -138,7 +140,7 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
         )
     placed = Placed(settings.metric, sketch)
     progress("partition function", 0, 0.0)
-    raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
+    raw = axes_of(sketch, sample, centred=False)
     logs = partition(sketch, raw, rows_of(store, sample, sketch.n, progress, "partition function"))
     usable = np.flatnonzero(placed.usable(sample.vectors))
     rows = rows_of(store, sample, sketch.n, progress, "neighbours")
@@ -152,9 +154,12 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
     if ask.cosines is None:
         progress("pairs of the sample", 0, 0.0)
     cosines = ask.cosines if ask.cosines is not None else _cosines(sample)
+    if sketch.n < _FEW_ROWS:
+        skipped["few_rows"] = f"{sketch.n} rows say little of the space they come from: read every number as a guess"
     progress("clusters", 0, 0.0)
     at = sample.first(_CLUSTER_ROWS)
-    clusters = _clusters(sample.vectors[at], settings.seed, skipped)
+    centred = axes_of(sketch, sample, centred=True)
+    clusters = _clusters(sample.vectors[at], centred, settings.seed, skipped)
     progress("barcode", 0, 0.0)
     bar_rows = placed(sample.vectors[sample.first(_BARCODE_ROWS)])
     scores, shuffled = _label_scores(sample, usable, settings, skipped)
@@ -165,7 +170,7 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
         sketch=sketch,
         sample=sample,
         raw=raw,
-        centred=Axes.of(sketch.scatter),
+        centred=centred,
         partition=logs,
         cosines=cosines,
         around=around,
@@ -274,12 +279,24 @@ class _Seeking:
         return Queries(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
 
 
-def _clusters(vectors: np.ndarray, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
+def _clusters(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
     numbers = [k for k in CLUSTERS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
         skipped["clusters"] = "too few different rows for clusters"
         return None
-    return choose_clusters(vectors, numbers, seed=seed, restarts=2)
+    found = choose_clusters(vectors, numbers, seed=seed, restarts=2)
+    if found.n_clusters > 1:
+        null = _elongated(found.n_clusters, axes, min(len(vectors), _NULL_ROWS), seed)
+        if found.silhouettes[found.n_clusters] < null.silhouettes[found.n_clusters] + 4 * null.errors[found.n_clusters]:
+            return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
+    return found
+
+
+def _elongated(k: int, axes: Axes, rows: int, seed: int) -> ClusterChoice:
+    """What k clusters of a Gaussian cloud with this spectrum score: any long cloud can be cut into halves."""
+    noise = np.random.default_rng(seed).standard_normal((rows, int((axes.values > 0).sum())))
+    cloud = noise * np.sqrt(axes.values[: noise.shape[1]] / max(axes.values[0], 1e-300))
+    return choose_clusters(cloud.astype(np.float32), [k], least=-1.0, seed=seed, restarts=2)
 
 
 def _label_scores(
@@ -310,10 +327,8 @@ def _label_scores(
 def percentile(counts: np.ndarray, cosine: float) -> float:
     """The share of pairs whose cosine is below this one, 0…1, from counts in equal bins from −1 to 1."""
     place = (cosine + 1) / 2 * len(counts)
-    whole = min(max(math.floor(place), 0), len(counts))
-    below = float(counts[:whole].sum())
-    inside = float(counts[whole]) * (place - whole) if whole < len(counts) else 0.0
-    return (below + max(inside, 0.0)) / float(counts.sum())
+    whole = min(max(math.floor(place), 0), len(counts) - 1)  # what shares its bin with the cosine is not below it
+    return float(counts[:whole].sum()) / float(counts.sum())
 
 
 def quantile(counts: np.ndarray, share: float) -> float:

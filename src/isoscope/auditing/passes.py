@@ -71,7 +71,7 @@ def first_pass(
 
 
 class Axes(NamedTuple):
-    """Principal directions: eigenvalues, largest first, and eigenvectors as columns."""
+    """Principal directions: d eigenvalues, largest first; eigenvectors as columns, of all that are not 0 at least."""
 
     values: np.ndarray
     vectors: np.ndarray
@@ -81,6 +81,22 @@ class Axes(NamedTuple):
         """Of a symmetric matrix with no negative eigenvalue but by rounding."""
         values, vectors = np.linalg.eigh(matrix)
         return cls(np.maximum(values[::-1], 0), vectors[:, ::-1])
+
+
+def axes_of(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
+    """Principal directions of the cloud: of its scatter, or of XᵀX.
+
+    Fewer rows than dimensions, all of them in the sample, have no more directions than rows: the small Gram matrix
+    tells them, and the values are filled up with zeros.
+    """
+    if len(sample) < sketch.n or sketch.n >= sketch.d:
+        moment = sketch.scatter if centred else sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean)
+        return Axes.of(moment)
+    rows = sample.vectors.astype(np.float64) - (sketch.mean if centred else 0.0)
+    small = Axes.of(rows @ rows.T)
+    seen = small.values > small.values[0] * sketch.d * np.finfo(np.float64).eps
+    vectors = rows.T @ (small.vectors[:, seen] / np.sqrt(small.values[seen]))
+    return Axes(np.concatenate([small.values[seen], np.zeros(sketch.d - int(seen.sum()))]), vectors)
 
 
 def rows_of(store: Store, sample: Sample, n: int, progress: Progress, name: str) -> Rows:
@@ -107,7 +123,7 @@ def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
     """
     least = raw.values[0] * sketch.d * np.finfo(np.float64).eps if sketch.n < sketch.d else -1.0
     reached = raw.values > least
-    directions = raw.vectors[:, reached]
+    directions = raw.vectors[:, : int(reached.sum())]
 
     def summed(item: tuple[int, np.ndarray]) -> tuple[np.ndarray, list[LogSum]]:
         first, chunk = item

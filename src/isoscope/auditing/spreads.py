@@ -54,7 +54,7 @@ def effective_rank(values: np.ndarray, squares: np.ndarray, n: int) -> float:
     some = p > 1e-300
     entropy = -float(np.sum(p[some] * np.log(p[some])))
     slopes = np.where(some, np.log(np.where(some, p, 1)) + entropy, 0)
-    return math.exp(entropy) * float((squares @ slopes).std()) * math.sqrt(n) / float(values.sum())
+    return math.exp(entropy) * float((squares @ slopes[: squares.shape[1]]).std()) * math.sqrt(n) / float(values.sum())
 
 
 def variation(values: np.ndarray, n: int) -> float:

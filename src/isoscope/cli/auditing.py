@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from isoscope.auditing.measuring import measure_cosines, percentile
 from isoscope.auditing.settings import Settings
+from isoscope.cli.main import mute
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.audit import Audit, audit
@@ -38,31 +40,30 @@ class Request:
     options: dict[str, Any]
 
 
-def audit_one(source: str, request: Request) -> list[Audit]:
-    """Audit a source, show it, write what was asked for."""
+def audit_one(source: str, request: Request) -> tuple[list[Audit], list[str]]:
+    """Audit a source, write what was asked for, show it; gives the audit and how its findings moved."""
     _need_folders(request.html, request.json)
     baseline = None if request.baseline is None else Audit.from_json(request.baseline)
     done = _audited(source, request, queries=request.queries)
-    if request.json != _OUT:
-        Console(highlight=False).print(shown(done, baseline))
-    if request.json is not None:
-        told = done.to_dict()
-        if baseline is not None:
-            told["changes"] = [change.to_dict() for change in changes(baseline, done)]
-        _write_json(told, request.json)
+    moved = [] if baseline is None else changes(baseline, done)
     if request.html is not None:
         done.to_html(request.html, baseline=baseline)
         _say_written(request.html)
-    return [done]
+    if request.json is not None:
+        told = done.to_dict()
+        if baseline is not None:
+            told["changes"] = [change.to_dict() for change in moved]
+        _write_json(told, request.json)
+    if request.json != _OUT:
+        show(shown(done, baseline))
+    return [done], [change.direction for change in moved]
 
 
-def audit_two(first: str, second: str, request: Request) -> list[Audit]:
+def audit_two(first: str, second: str, request: Request) -> tuple[list[Audit], list[str]]:
     """Audit two sources and show them side by side."""
     _need_folders(request.html, request.json)
     a, b = (_audited(source, request) for source in (first, second))
     shared = agreement(a, b)
-    if request.json != _OUT:
-        Console(highlight=False).print(side_by_side(a, b, shared))
     if request.json is not None:
         told = {"schema": "isoscope.comparison/1", "audits": [a.to_dict(), b.to_dict()], "agreement": shared}
         _write_json(told, request.json)
@@ -72,7 +73,24 @@ def audit_two(first: str, second: str, request: Request) -> list[Audit]:
         with replacing(request.html) as temporary:
             temporary.write_text(page([a, b], agreement=shared), encoding="utf-8")
         _say_written(request.html)
-    return [a, b]
+    if request.json != _OUT:
+        show(side_by_side(a, b, shared))
+    return [a, b], []
+
+
+class _Honest(Console):
+    """A console that says when nobody reads it, and does not end the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def show(shown: Any) -> None:
+    """Print to standard output, for as long as somebody reads it."""
+    try:
+        _Honest(highlight=False).print(shown)
+    except BrokenPipeError:
+        mute()
 
 
 def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], settings: Settings) -> None:
@@ -117,7 +135,10 @@ def entries(path: Path) -> Any:
             if values.ndim != 1:
                 raise InputError(f"{path} has shape {values.shape}: need one entry for each row, shape (n,)")
             return values
-        return np.asarray(path.read_text(encoding="utf-8").splitlines())
+        lines = path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n")
+        return np.asarray(lines[:-1] if lines[-1] == "" else lines)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
@@ -134,6 +155,8 @@ def _need_folders(*paths: Path | None) -> None:
             raise InputError(f"{path} is a folder: name the file to write")
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path.parent} is not a folder: make it first")
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise InputError(f"{path} cannot be written: its folder may not be written to")
 
 
 def _write_json(told: dict[str, Any], path: Path) -> None:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from isoscope.errors import InputError
-
-if TYPE_CHECKING:
-    from isoscope.report.audit import Audit
 
 GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
@@ -33,11 +32,12 @@ app = typer.Typer(
 )
 
 
-class Verdict(StrEnum):
+class Gate(StrEnum):
     """What --fail-on takes."""
 
     look = "look"
     bad = "bad"
+    worse = "worse"
 
 
 class Metric(StrEnum):
@@ -99,7 +99,9 @@ def audit(
     html: Annotated[Path | None, typer.Option(help="Write the page.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the findings for machines; - for standard output.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier --json: say what has changed.")] = None,
-    fail_on: Annotated[Verdict | None, typer.Option(help="Exit with 1 if a finding is so bad or worse.")] = None,
+    fail_on: Annotated[
+        Gate | None, typer.Option(help="Exit with 1 if a finding is so bad; or worse than in the baseline.")
+    ] = None,
     compare: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Audit two sources, side by side, in place of SOURCE.")
     ] = None,
@@ -113,9 +115,12 @@ def audit(
 
     if (source is None) == (compare is None):
         raise InputError("give one SOURCE, or --compare A B")
+    if fail_on is Gate.worse and baseline is None:
+        raise InputError("--fail-on worse needs a --baseline to be worse than")
     if compare and (baseline or queries):
         raise InputError("--compare goes without --baseline and --queries: audit each source on its own for those")
-    _refuse_same_file(html, json)
+    inputs = [source, queries, *(compare or ()), *(str(each) for each in (labels, types, text, baseline) if each)]
+    refuse_overwriting([html, json], inputs)
     request = Request(
         columns=_roles(columns),
         given={"labels": labels, "types": types, "text": text},
@@ -125,12 +130,13 @@ def audit(
         baseline=baseline,
         options={"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value},
     )
-    done = audit_two(*compare, request) if compare else audit_one(str(source), request)
-    if fail_on is not None and any(_reaches(each, fail_on) for each in done):
+    done, directions = audit_two(*compare, request) if compare else audit_one(str(source), request)
+    verdicts = {each.verdict for each in done} | set(directions)
+    if fail_on is not None and verdicts & {Gate.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
         raise typer.Exit(GATE)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine
 def similarity(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
     cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or several, from -1 to 1.")],
@@ -156,6 +162,7 @@ def convert(
     """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps labels, types and text)."""
     from isoscope.cli.auditing import convert as copy
 
+    refuse_overwriting([target], [source])
     copy(source, target, _roles(columns), vectors_only=vectors_only)
 
 
@@ -180,13 +187,17 @@ def _roles(pairs: list[str] | None) -> dict[str, str]:
     return roles
 
 
-def _refuse_same_file(html: Path | None, json: Path | None) -> None:
-    if html is not None and json is not None and html.absolute() == json.absolute():
-        raise InputError(f"--html and --json both name {html}: give two files")
-
-
-def _reaches(audit: Audit, gate: Verdict) -> bool:
-    return audit.verdict == "bad" or audit.verdict == gate.value
+def refuse_overwriting(outputs: list[Path | None], inputs: list[str | None]) -> None:
+    """Refuse to write over what is read, or twice to one file."""
+    taken = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
+    for output in outputs:
+        if output is None or str(output) == "-":
+            continue
+        place = os.path.realpath(output)
+        if place in taken:
+            raise InputError(f"{output} is read or written already, as {taken[place]}: give another file to write to")
+        if os.path.isfile(place) or not os.path.exists(place):
+            taken[place] = str(output)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -195,6 +206,9 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in arguments
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
+    for terminating in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(terminating, _end)
     try:
         return _run(arguments)
     except InputError as error:
@@ -202,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted; files that were being written are as they were", INTERRUPTED, debug)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
+        mute()
         return 0
     except OSError as error:
         return _fail(_os_words(error), BAD_INPUT, debug)
@@ -213,15 +227,31 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
 
 
+def mute() -> None:
+    """Write no more to a standard output that nobody reads."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
+
+
+def _end(number: int, frame: object) -> None:
+    """Be ended as by Ctrl-C: what is being written is cleared away."""
+    raise KeyboardInterrupt
+
+
 def _run(arguments: list[str]) -> int:
     try:
         outcome: Any = app(args=arguments, standalone_mode=False)
         code = int(outcome or 0)
-    except (typer.Exit, SystemExit) as done:
-        code = int(getattr(done, "exit_code", getattr(done, "code", 0)) or 0)
+    except typer.Exit as done:
+        code = done.exit_code
+    except SystemExit:  # what typer and rich make of a pipe that nobody reads
+        mute()
+        code = 0
     except typer.Abort:
         code = INTERRUPTED
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())  # type: ignore[attr-defined]
+            return 0
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # of typer's parser
             raise InputError(error.format_message().replace("\n", " ") + " See isoscope --help.") from error
         raise

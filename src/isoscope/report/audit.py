@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
-from isoscope.arrays import real
+from isoscope.arrays import real, whole
 from isoscope.auditing.measuring import Measured, measure, percentile
 from isoscope.auditing.passes import Progress
 from isoscope.auditing.settings import Settings
@@ -104,6 +104,11 @@ def _measured(store: Store, queries: Store | None, settings: Settings, progress:
         return rest
 
 
+def _printable(name: str) -> str:
+    """A name as any file and terminal can hold it."""
+    return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
+
+
 def _silent(stage: str, rows: int, share: float) -> None:
     """Show nothing."""
 
@@ -136,7 +141,7 @@ class Audit:
         """Judge what was measured."""
         findings, skipped = judge(measured)
         return cls(
-            source=measured.name,
+            source=_printable(measured.name),
             n=measured.n,
             d=measured.d,
             dtype=measured.dtype,
@@ -207,7 +212,7 @@ class Audit:
             held = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not JSON: {error}") from error
         schema = held.get("schema") if isinstance(held, dict) else None
         if schema != SCHEMA:
@@ -215,8 +220,8 @@ class Audit:
         try:
             return cls(
                 source=held["source"]["name"],
-                n=held["source"]["rows"],
-                d=held["source"]["dimensions"],
+                n=whole(held["source"]["rows"], "rows"),
+                d=whole(held["source"]["dimensions"], "dimensions"),
                 dtype=held["source"]["dtype"],
                 settings=Settings(**held["settings"]),
                 findings=[Finding.from_dict(finding) for finding in held["findings"]],
@@ -225,7 +230,7 @@ class Audit:
                 columns=held["columns"],
                 version=held["isoscope"],
             )
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path} is not a whole audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:

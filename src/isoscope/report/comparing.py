@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.finding import VERDICTS, Finding
+from isoscope.report.finding import VERDICTS, Finding, plain
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
@@ -42,7 +42,9 @@ class Change:
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
         sides = {"before": self.before, "after": self.after}
-        held = {side: None if f is None else {"value": f.value, "verdict": f.verdict} for side, f in sides.items()}
+        held = {
+            side: None if f is None else {"value": plain(f.value), "verdict": f.verdict} for side, f in sides.items()
+        }
         return {"name": self.name, "direction": self.direction, **held}
 
 

@@ -134,9 +134,13 @@ class Finding:
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
 
+        numbers = [held["value"], held["low"], held["high"], held["null"], *held["ok"], *held["bearable"]]
+        for number in numbers:
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+                raise TypeError(f"{held['name']} has {number!r} where a number belongs")
         same = ("name", "title", "low", "high", "form", "meaning", "advice", "rows", "sampled", "details")
         judged = Range(ends(held["ok"]), ends(held["bearable"]), held["source"], held["null"])
-        value = math.nan if held["value"] is None else held["value"]
+        value = math.nan if held["value"] is None else float(held["value"])
         return cls(value=value, judged=judged, **{name: held[name] for name in same})
 
     def __str__(self) -> str:

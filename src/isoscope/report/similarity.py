@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoscope.auditing.measuring import Neighborhood, quantile
+from isoscope.auditing.measuring import Neighborhood, percentile, quantile
 
 _TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
+_COSINES = np.asarray([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 _SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 
 
@@ -25,14 +26,23 @@ class Similarity:
     """The cosine below which each share of all pairs lies."""
     nearest: np.ndarray
     """The cosine with the nearest neighbour below which each share of rows lies; empty without neighbours by cosine."""
+    cosines: np.ndarray
+    """Round cosines for a table."""
+    pairs_below: np.ndarray
+    """The share of all pairs below each of them, counted."""
+    nearest_below: np.ndarray
+    """The share of rows whose nearest neighbour is below each of them, counted; empty without."""
 
     @classmethod
     def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:
         """From the counts of cosines of pairs, and from neighbours by cosine if there are any."""
-        nearest = np.zeros(0)
-        if around is not None:
-            nearest = np.quantile(1 - around.distances[:, 0] ** 2 / 2, _SHARES)
-        return cls(_SHARES, np.asarray([quantile(counts, share) for share in _SHARES]), nearest)
+        pairs = np.asarray([quantile(counts, share) for share in _SHARES])
+        below = np.asarray([percentile(counts, cosine) for cosine in _COSINES])
+        if around is None:
+            return cls(_SHARES, pairs, np.zeros(0), _COSINES, below, np.zeros(0))
+        nearest = np.sort(1 - around.distances[:, 0] ** 2 / 2)
+        nearer = np.searchsorted(nearest, _COSINES) / len(nearest)
+        return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), _COSINES, below, nearer)
 
     def percentile(self, cosine: float) -> float:
         """The share of random pairs below this cosine, in per cent."""
@@ -44,8 +54,11 @@ class Similarity:
 
     def table(self) -> list[tuple[float, float, float | None]]:
         """Rows of (cosine, percentile among random pairs, percentile among nearest neighbours) at round cosines."""
-        cosines = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
-        return [(c, self.percentile(c), self.nearest_percentile(c)) for c in cosines]
+        pairs = (100 * float(share) for share in self.pairs_below)
+        if not len(self.nearest_below):
+            return [(cosine, below, None) for cosine, below in zip(self.cosines.tolist(), pairs, strict=True)]
+        nearest = (100 * float(share) for share in self.nearest_below)
+        return list(zip(self.cosines.tolist(), pairs, nearest, strict=True))
 
     def to_dict(self) -> dict[str, np.ndarray]:
         """The three arrays by name."""

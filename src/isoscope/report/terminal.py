@@ -122,7 +122,7 @@ def side_by_side(a: Audit, b: Audit, agreement: float | None) -> Group:
         share = written(agreement, "share")
         parts += [
             Text(),
-            Text(f"Of a row's nearest neighbours in one space, {share} are nearest in the other as well."),
+            Text(f"Row by row, {share} of a row's nearest neighbours in one space are nearest in the other as well."),
         ]
     return Group(*parts)
 

@@ -14,6 +14,8 @@ from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dime
 from isoscope.stores.indexed import check_rows
 from isoscope.stores.store import Piece, Store
 
+_BUFFER_BYTES = 2**20  # of a column chunk
+
 
 class Pieces(Protocol):
     """A table in pieces that can be read one by one: row groups, record batches."""
@@ -167,7 +169,13 @@ class ParquetPieces:
         """See `Pieces`."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self._path, metadata=self._metadata, page_checksum_verification=True) as file:
+        with pq.ParquetFile(
+            self._path,
+            metadata=self._metadata,
+            page_checksum_verification=True,
+            pre_buffer=False,  # a row group may be larger than memory
+            buffer_size=_BUFFER_BYTES,
+        ) as file:
             yield from file.iter_batches(rows, row_groups=[piece], columns=names)
 
 

@@ -29,7 +29,7 @@ class _Records:
         wrong = part["dim"] != self.shape[1]
         if wrong.any():
             at = int(np.argmax(wrong))
-            row = (rows.start or 0) + at if isinstance(rows, slice) else int(rows[at])
+            row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
             raise InputError(
                 f"{self._mapped.path} says {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
                 "need vectors of equal length; copy or write it again"

@@ -70,6 +70,8 @@ class Evidence:
     ) -> Finding:
         """A finding, of all rows unless it says of how many; on fewer than all it is of a sample."""
         low, high = interval or (None, None)
+        if form == "share" and low is not None and high is not None:
+            low, high = max(low, 0.0), min(high, 1.0)
         rows = self.n if rows is None else rows
         sampled = rows < self.n if sampled is None else sampled
         return Finding(

@@ -52,8 +52,8 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         + ("; worth a look because the space is rounder inside them" if apart else ""),
     )
     if choice.n_clusters == 1:
-        meaning = "The cloud does not fall into separate clusters: what is said of the whole holds everywhere."
-        advice = "Leave it; repairs of the whole space are the ones to try."
+        meaning = "The cloud does not fall into 2 to 15 clusters, or no more so than a long cloud without any would."
+        advice = "Leave it."
     else:
         meaning = (
             f"The cloud falls into {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "

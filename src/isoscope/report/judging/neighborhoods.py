@@ -67,6 +67,8 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
         return
     pairs, eps = around.distances[:, :2], _eps(e)
     value = float(two_nn_slope(np, pairs, eps, 0.1))
+    if value > 10 * e.d:
+        raise InputError("nearly all rows have their two neighbours at one distance: there is no dimension in it")
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
@@ -92,6 +94,9 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     position = np.full(len(e.m.sample), -1)
     position[lists.asked] = np.arange(len(lists.asked))
     k = lists.indices.shape[1]
+    tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
+    if tied > SHARE_LOOK:
+        raise InputError(f"{100 * tied:.0f}% of rows have copies or equally near rows: a list is chance there")
     skewness, value, largest = occurrence(position[lists.indices], len(lists.asked))
     low, high = spreads.share_interval(value, len(lists.asked))
     judged = Range.below(

@@ -33,7 +33,10 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     if judged.verdict(value) == "ok":
         meaning, advice = "All vectors are about equally long: cosine and inner product agree.", "Leave it."
     else:
-        meaning = f"Lengths run from {spread[0]:.3g} to {spread[2]:.3g}: an inner product ranks long vectors first."
+        meaning = (
+            f"Lengths run from {e.sketch.least_norm:.3g} to {e.sketch.greatest_norm:.3g}, 98% of them from "
+            f"{spread[0]:.3g} to {spread[2]:.3g}: an inner product ranks long vectors first."
+        )
         advice = "Search by cosine, or scale vectors to unit length; see whether length tells frequency or text size."
     yield e.finding(
         "norm_spread",
@@ -109,9 +112,9 @@ def queries(e: Evidence) -> Iterator[Finding]:
     asked, around = e.m.queries, e.m.around
     if asked is None or around is None:
         return
-    own = around.distances[:, 0]
-    limit = float(np.quantile(own, 0.99))
-    value = float((asked.distances[:, 0] > limit).mean())
+    k = min(around.distances.shape[1], asked.distances.shape[1])  # not the nearest: rows may have copies, queries none
+    limit = float(np.quantile(around.distances[:, k - 1], 0.99))
+    value = float((asked.distances[:, k - 1] > limit).mean())
     low, high = spreads.share_interval(value, len(asked.distances))
     judged = Range.below(
         SHARE_LOOK, SHARE_BAD, f"one in a hundred rows of the corpus lies so far; {SHARE_SOURCE}", 0.01

@@ -29,8 +29,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
     null = nulls.mean_cosine_spread(e.n, e.d)
     centred = float(cosine_of(e.seen - e.sketch.mean))
-    fallen = written(abs(centred))
-    centre = f"Subtract the mean vector from corpus and queries alike: here the mean cosine falls to {fallen}."
+    centre = _centring(e, value, centred)
     look = max(SHARE_LOOK, 4 * null)
     judged = Range.below(look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0)
     common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
@@ -51,23 +50,45 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     )
 
 
+def _centring(e: Evidence, value: float, centred: float) -> str:
+    """What to try against a common direction: what was seen to lower the mean cosine here."""
+    if not np.trace(e.sketch.scatter) > 0:
+        return "All vectors are equal: no repair will tell them apart; look at how they were made."
+    if abs(centred) < value / 2:
+        fallen = written(abs(centred))
+        return f"Subtract the mean vector from corpus and queries alike: here the mean cosine falls to {fallen}."
+    units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
+    fallen = written(abs(float(cosine_of(units - e.sketch.unit_sum / e.n))))
+    return (
+        f"A few long rows would make centring worse (to {written(centred)}): look at them, scale all vectors to unit "
+        f"length, then subtract the mean: here the mean cosine falls to {fallen}."
+    )
+
+
 def isoscore(e: Evidence) -> Iterator[Finding]:
     """How evenly the variance fills the dimensions."""
     e.need_variance()
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
     low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
     judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
-    used = 1 + value * (e.d - 1)
+    title, unbiased = "IsoScore (unbiased)", value
+    used = min(1 + value * (e.d - 1), float(e.d))
+    expected = 1 / (1 / max(used, 1.0) + 1 / e.n)  # dimensions that the published value would count for so many rows
     meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
+    if 1 + published * (e.d - 1) < expected / 2:  # fourth moments that n rows cannot tell
+        title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
+        low, high = -math.inf, math.inf
+        meaning = f"A few long rows carry the variance: it fills {used:.0f} of {e.d} dimensions, and they decide which."
+        advice = "Look at the longest rows; scale vectors to unit length, or drop what is broken, and audit again."
     yield e.finding(
         "isoscore",
-        "IsoScore (unbiased)",
+        title,
         value,
         (low, high),
         judged,
         meaning,
         advice,
-        details={"as_published": published, "participation_ratio": used},
+        details={"as_published": published, "unbiased": unbiased, "participation_ratio": used},
     )
 
 
@@ -99,10 +120,10 @@ def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[s
     ceiling = min(nulls.chance_ceiling(e.n, used), 1.0)
     fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
     if verdict == "ok":
-        return f"{fact}: unrelated vectors stay below a cosine of about {ceiling:.2f} by chance.", "Leave it."
-    meaning = f"{fact}: among {e.n:,} vectors an unrelated one reaches a cosine of about {ceiling:.2f} by chance."
+        return f"{fact}: once centred, unrelated vectors stay below a cosine of about {ceiling:.2f}.", "Leave it."
+    meaning = f"{fact}: of {e.n:,} centred Gaussian vectors an unrelated one may reach a cosine of {ceiling:.2f}."
     return meaning, (
-        "Look at the first directions below; try removing them or whitening, and keep it only if your own task gains: "
+        "Look at the first directions' shares; try removing them or whitening, and keep it only if your task gains: "
         "a low value is no fault where clusters or classes make it."
     )
 
@@ -153,20 +174,21 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     spread = spreads.of_mean((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
     low, high = e.around(value, spread, len(units))
     null = len(top) / e.d
-    few_of = {1: "one coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
+    few_of = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.below(look, bad, f"{few_of} of {e.d} would hold {null:.2g}; {SHARE_SOURCE}", null)
+    judged = Range.below(look, bad, f"{len(top)} of {e.d} coordinates would hold {null:.2g}; {SHARE_SOURCE}", null)
     contribution = e.sketch.cosine_contribution()
     rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
     few = rogue[:10] if judged.verdict(value) != "ok" else top
-    named = ", ".join(str(index) for index in top)
+    named = [index for index in top if shares[index] >= SHARE_LOOK / len(top)] or top[:1]
+    listed = ", ".join(str(index) for index in named)
     if judged.verdict(value) == "ok":
         meaning, advice = "No single coordinate decides the cosines.", "Leave it."
     else:
-        meaning = (
-            f"Coordinates {named} alone make {100 * value:.0f}% of every vector's squared length, so of every cosine."
-        )
-        advice = "Standardise the coordinates (subtract the mean, divide by the deviation) before comparing."
+        share = f"{100 * shares[named].sum():.0f}%"
+        those = f"Coordinate {listed} alone makes" if len(named) == 1 else f"Coordinates {listed} alone make"
+        meaning = f"{those} {share} of every vector's squared length, so of every cosine."
+        advice = "Standardise the coordinates (subtract the mean, divide by the deviation); see if your task gains."
     yield e.finding(
         "rogue_dimensions",
         f"Largest {few_of}",
@@ -196,12 +218,16 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     spread = spreads.of_groups(np.asarray(without)) if np.isfinite(without).all() else math.inf
     low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
     norms = np.linalg.norm(e.seen, axis=1)
-    null = math.exp(nulls.partition_log_ratio(norms, e.n, e.d))
-    look = min(REPAIRED_PARTITION, null / 2)
+    log_null = nulls.partition_log_ratio(norms, e.n, e.d)
+    null = math.exp(log_null)
+    single = float(np.mean(norms**2)) / e.d > math.log(e.n)  # each sum is about its largest term, and so is its spread
+    look = math.exp(2 * log_null) if single else min(REPAIRED_PARTITION, null / 2)
     source = "published: repaired BERT states have 0.46 to 0.85, raw ones 8e-4 and less (Rajaee and Sheikhi 2020)"
     if look < REPAIRED_PARTITION:
-        source += f"; at these lengths and this number of rows even random directions have only {null:.1g}: half of it"
-    judged = Range.above(look, look * RAW_PARTITION / REPAIRED_PARTITION, source, null)
+        source += f"; at these lengths and this number of rows even random directions have only {null:.1g}"
+        source += ": its square is worth a look, its cube is bad" if single else ": half of it"
+    bad = math.exp(3 * log_null) if single else look * RAW_PARTITION / REPAIRED_PARTITION
+    judged = Range.above(look, bad, source, null)
     value = math.exp(log_ratio)
     meaning, advice = {
         "ok": ("Every direction sees about the same total weight.", "Leave it."),
