@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
 from isoscope import InputError, Sketch
-from isoscope.sketch_files import _checksum
+from isoscope.sketch_files import checksum
 
 
 @pytest.fixture(params=["plain", "numbers", "words", "above the capacity", "with dropped rows", "empty"])
@@ -46,7 +46,7 @@ def contents(path):
 def write(path, tensors, about):
     """As isoscope would write it, checksum included: what is wrong must be found by what it says."""
     if isinstance(about, dict) and "numbers" in about:
-        about = about | {"checksum": _checksum(tensors, about["numbers"])}
+        about = about | {"checksum": checksum(tensors, about["numbers"])}
     save_file(tensors, path, {"isoscope.sketch": about if isinstance(about, str) else json.dumps(about)})
 
 

@@ -33,6 +33,9 @@ _ROOMS = {
     "stores.store": ["Batch", "Store"],
     "stores.opening": ["open_store"],
     "stores.writing": ["write_store"],
+    "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
+    "transforms.clustered": ["ClusterCenter", "ClusterNull"],
+    "transforms.saving": ["load_transform"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
 }
@@ -69,6 +72,9 @@ if TYPE_CHECKING:
     from isoscope.stores.opening import open_store
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
+    from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
+    from isoscope.transforms.clustered import ClusterCenter, ClusterNull
+    from isoscope.transforms.saving import load_transform
 
 
 def __getattr__(name: str) -> Any:

@@ -22,12 +22,12 @@ def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers:
     """Put tensors and numbers into a file, whole or not at all."""
     from safetensors.numpy import save_file
 
-    about = json.dumps({"version": _VERSION, "numbers": numbers, "checksum": _checksum(tensors, numbers)})
+    about = json.dumps({"version": _VERSION, "numbers": numbers, "checksum": checksum(tensors, numbers)})
     with replacing(path) as temporary:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
 
 
-def _checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
+def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
     """A digest of everything in the file, so that a flipped bit is not taken for a measurement."""
     digest = hashlib.blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
                     f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if about["checksum"] != _checksum(tensors, about["numbers"]):
+        if about["checksum"] != checksum(tensors, about["numbers"]):
             raise InputError(f"{path} was changed after it was written: its checksum differs; make it again")
         return build(tensors, about["numbers"])
     except InputError:

@@ -10,7 +10,6 @@ import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.passes import Axes, Placed, Progress, axes_of, first_pass, neighbors, partition, rows_of
-from isoscope.auditing.sampling import Sample
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
@@ -18,6 +17,7 @@ from isoscope.metrics.topology import h0_barcode
 from isoscope.pairs import CosineCounts, NearestSoFar, nearest
 from isoscope.sketching import Sketch
 from isoscope.stores import Store
+from isoscope.stores.sampling import Sample
 
 NEIGHBORS = 100
 """Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
-from isoscope.auditing.sampling import Sample, Sampler
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.metrics.partition import LogSum
 from isoscope.pairs import NearestSoFar
 from isoscope.sketching import Sketch
 from isoscope.stores import Batch, Store
+from isoscope.stores.sampling import Sample, Sampler
 from isoscope.threads import in_threads
 
 Progress = Callable[[str, int, float], None]

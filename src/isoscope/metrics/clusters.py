@@ -153,7 +153,7 @@ def choose_clusters(
     errors: dict[int, float] = {}
     best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes, errors)
     highest = real(least, "least")
-    seeds = [_scattered_rows(values, numbers[-1], rng) for _ in range(restarts)]
+    seeds = [scattered_rows(values, numbers[-1], rng) for _ in range(restarts)]
     for k in numbers:
         codes = _k_means([values[chosen[:k]] for chosen in seeds], values)
         different = len(np.unique(codes[rows]))
@@ -168,7 +168,7 @@ def choose_clusters(
     return best
 
 
-def _scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """k rows far from each other, as k-means++ draws them: the first few of them serve for fewer clusters as well."""
     centred = X - X.mean(axis=0)
     norms = np.einsum("ij,ij->i", centred, centred)

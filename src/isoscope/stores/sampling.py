@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoscope.arrays import host
-from isoscope.stores import Batch
+from isoscope.stores.store import Batch
 
 
 @dataclass(frozen=True)

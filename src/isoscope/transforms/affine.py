@@ -1,0 +1,315 @@
+"""Repairs that are one affine map, learnt from the sums of a sketch: out of core, in pieces, on many machines."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from isoscope.arrays import Array
+from isoscope.errors import InputError
+from isoscope.sketching import Sketch, sketch
+from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+
+
+class AffineRepair(Repair):
+    """A repair y = (x − mean)·M that a sketch tells all about."""
+
+    _least_rows = 1
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from vectors: an (n, d) array, a `Sketch`, a store, or the path of a file.
+
+        Parameters
+        ----------
+        X : (n, d) array, Sketch, Store or path
+            The corpus. A file is read in chunks.
+        y : ignored
+            For pipelines.
+        """
+        self._check_parameters()
+        return self._learn_from(self._summed(X, reset=True))
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from more vectors, besides those seen before."""
+        self._check_parameters()
+        first = not hasattr(self, "mean_")
+        if not first and not hasattr(self, "sketch_"):
+            raise InputError(
+                f"this {type(self).__name__} was loaded from a folder, which holds no sums to go on from: "
+                "keep the Sketch of the corpus (Sketch.save), and fit to it plus the new one"
+            )
+        more = self._summed(X, reset=first)
+        return self._learn_from(more if first else self.sketch_ + more)
+
+    def _summed(self, X: Any, *, reset: bool) -> Sketch:
+        if not is_source(X):
+            return sketch(validate_data(self, on_host(X), dtype=FLOATS, reset=reset))
+        found = X if isinstance(X, Sketch) else sketch(store_of(X))
+        if not reset and found.d != self.n_features_in_:
+            raise InputError(f"vectors of {found.d} dimensions after vectors of {self.n_features_in_}: need the same")
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
+        self.n_features_in_ = found.d
+        return found
+
+    def _learn_from(self, total: Sketch) -> Self:
+        if total.n < self._least_rows:
+            raise InputError(
+                f"{type(self).__name__} needs {self._least_rows} vectors at least, got n_samples = {total.n}"
+            )
+        self._learn(total)
+        self.sketch_ = total
+        self.mean_ = total.mean
+        return self
+
+    def _learn(self, total: Sketch) -> None:
+        """Learn what is not the mean."""
+
+    def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """The matrix A and the vector b of y = x·A + b, in float64.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope
+        >>> X = np.random.default_rng(0).standard_normal((100, 4)) + 3
+        >>> A, b = isoscope.Whiten().fit(X).as_affine()
+        >>> np.allclose(X @ A + b, isoscope.Whiten().fit(X).transform(X))
+        True
+        """
+        check_is_fitted(self)
+        A = self._matrix()
+        return A, -self.mean_ @ A
+
+    def _matrix(self) -> np.ndarray:
+        raise NotImplementedError
+
+
+class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
+    """Subtract the mean of the corpus: takes away the direction that all vectors share.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 32)) + 1
+    >>> repair = isoscope.Center().fit(X)
+    >>> round(float(isoscope.mean_cosine(X)), 1), abs(round(float(isoscope.mean_cosine(repair.transform(X))), 1))
+    (0.5, 0.0)
+    """
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        return self._minus(xp, X, self.mean_)
+
+    def _matrix(self) -> np.ndarray:
+        return np.eye(self.n_features_in_)
+
+
+class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
+    """Subtract the mean and divide each coordinate by its deviation: takes rogue dimensions down to the others.
+
+    A coordinate that does not vary is only centred.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 3)) * [1, 10, 100]
+    >>> isoscope.Standardize().fit(X).transform(X).std(axis=0).round(3).tolist()
+    [1.0, 1.0, 1.0]
+
+    References
+    ----------
+    Timkey and van Schijndel, All bark and no bite: rogue dimensions in transformer language models, 2021.
+    """
+
+    def _learn(self, total: Sketch) -> None:
+        need_range(total)
+        deviation = np.sqrt(np.diag(total.scatter) / total.n)
+        still = deviation <= _rounding(total)
+        self.scale_ = np.where(still, 1.0, deviation)
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        return self._minus(xp, X, self.mean_) / self._held(X, xp, self.scale_)
+
+    def _matrix(self) -> np.ndarray:
+        return np.diag(1 / self.scale_)
+
+
+class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
+    """Subtract the mean and take out the first principal directions, which say more of frequency than of meaning.
+
+    Parameters
+    ----------
+    n_components : "auto" or int
+        How many directions; "auto" is d/100, at least one.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 32)) * ([10] + [1] * 31)
+    >>> Y = isoscope.AllButTheTop().fit(X).transform(X)
+    >>> round(float(isoscope.anisotropy(X, 1)[0]), 2), round(float(isoscope.anisotropy(Y, 1)[0]), 2)
+    (0.77, 0.04)
+
+    References
+    ----------
+    Mu and Viswanath, All-but-the-top: simple and effective postprocessing for word representations, 2018.
+    """
+
+    _least_rows = 2
+
+    def __init__(self, n_components: str | int = "auto"):
+        self.n_components = n_components
+
+    def _check_parameters(self) -> None:
+        if self.n_components != "auto" and not is_count(self.n_components):
+            raise InputError(f'n_components is {self.n_components!r}: need "auto" or a whole number of at least 0')
+
+    def _learn(self, total: Sketch) -> None:
+        d = total.d
+        k = max(1, round(d / 100)) if self.n_components == "auto" else int(self.n_components)
+        if k > min(total.n - 1, d) and self.n_components != "auto":
+            raise InputError(f"n_components is {k}: {total.n} vectors of {d} dimensions have {min(total.n - 1, d)}")
+        _, components, seen = principal_directions(total)
+        self.components_ = components[:k][seen[:k]]
+        self._again()
+
+    def _again(self) -> None:
+        self.n_components_ = len(self.components_)
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        V = self._held(X, xp, self.components_)
+        centred = self._minus(xp, X, self.mean_)
+        return centred - (centred @ V.T) @ V
+
+    def _matrix(self) -> np.ndarray:
+        return np.asarray(np.eye(self.n_features_in_) - self.components_.T @ self.components_)
+
+
+class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[misc]
+    """Turn the cloud into a ball: every direction gets the same variance.
+
+    Parameters
+    ----------
+    method : {"zca", "pca"}
+        Turn back to the old axes, so that each vector stays as near to what it was as it can; or leave the principal
+        directions as the new axes.
+    n_components : int, optional
+        Keep only so many principal directions; the others are noise to be rid of. "pca" then gives so many dimensions.
+    shrinkage : "auto", float or None
+        How far the covariance is pulled towards a ball before it is inverted, which keeps small directions from being
+        blown up: "auto" is Ledoit and Wolf's, from the sketch; a number from 0 to 1; None is 0.
+
+    Notes
+    -----
+    A direction in which the corpus does not vary (an eigenvalue below d·eps of the largest, or a deviation below what
+    rounding makes of the mean) is mapped to 0, not blown up.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 32)) * np.arange(1, 33)
+    >>> Y = isoscope.Whiten(shrinkage=None).fit(X).transform(X)
+    >>> round(float(isoscope.isoscore(X)), 2), round(float(isoscope.isoscore(Y)), 2)
+    (0.54, 1.0)
+
+    References
+    ----------
+    Su et al., Whitening sentence representations for better semantics and faster retrieval, 2021; Ledoit and Wolf, A
+    well-conditioned estimator for large-dimensional covariance matrices, 2004.
+    """
+
+    _least_rows = 2
+    _methods: ClassVar = ("zca", "pca")
+
+    def __init__(self, method: str = "zca", n_components: int | None = None, shrinkage: str | float | None = "auto"):
+        self.method = method
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+
+    def _check_parameters(self) -> None:
+        if self.method not in self._methods:
+            raise InputError(f'method is {self.method!r}: need "zca" or "pca"')
+        if self.n_components is not None and not is_count(self.n_components, 1):
+            raise InputError(f"n_components is {self.n_components!r}: need a whole number of at least 1, or None")
+        share: Any = self.shrinkage
+        number = isinstance(share, Real) and not isinstance(share, bool)
+        if not (share is None or (share == "auto" if isinstance(share, str) else number and 0 <= float(share) <= 1)):
+            raise InputError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a share from 0 to 1')
+
+    def _learn(self, total: Sketch) -> None:
+        d = total.d
+        k = d if self.n_components is None else int(self.n_components)
+        if k > d:
+            raise InputError(f"n_components is {k}: the vectors have {d} dimensions")
+        values, components, seen = principal_directions(total)
+        share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
+        shrunk = (1 - share) * values + share * values.mean()
+        weights = np.where(seen, 1 / np.sqrt(np.where(seen, shrunk, 1)), 0)[:k]
+        self.components_ = components[:k]
+        self.weights_ = weights
+        self.shrinkage_ = share
+        self.matrix_ = self.components_.T * weights
+        if self.method == "zca":
+            self.matrix_ = self.matrix_ @ self.components_
+        self._again()
+
+    def _again(self) -> None:
+        self._n_features_out = self.matrix_.shape[1]
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        return self._minus(xp, X, self.mean_) @ self._held(X, xp, self.matrix_)
+
+    def _matrix(self) -> np.ndarray:
+        return self.matrix_
+
+
+def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Variances in falling order, their directions as rows, and whether each is more than rounding."""
+    need_range(total)
+    values, vectors = np.linalg.eigh(total.scatter / total.n)
+    values, components = np.maximum(values[::-1], 0), _signed(vectors[:, ::-1].T)
+    seen = (values > values[0] * total.d * np.finfo(np.float64).eps) & (values > components**2 @ _rounding(total) ** 2)
+    return values, components, seen
+
+
+def _rounding(total: Sketch) -> np.ndarray:
+    """The deviation that rounding alone gives a coordinate which is always its mean."""
+    return np.asarray(10 * np.finfo(np.float64).eps * np.abs(total.mean))
+
+
+def need_range(total: Sketch) -> None:
+    """Refuse a cloud whose squares are infinite, or zero though its rows differ."""
+    trace = np.trace(total.scatter)
+    if not np.isfinite(trace) or (trace == 0 and len(total.rows.hashes) > 1):
+        raise InputError(
+            f"rows reach {total.greatest_norm:.3g} in length: their squares leave float64's range, scale them"
+        )
+
+
+def ledoit_wolf(total: Sketch) -> float:
+    """Ledoit and Wolf's shrinkage, from tr S, tr S² and Σ‖x−x̄‖⁴ alone.
+
+    With S = W/n and μ = tr S/d, the error of S is (Σ‖x−x̄‖⁴/n − tr S²)/n, its distance from a ball tr S² − dμ².
+    """
+    trace = np.trace(total.scatter)
+    if not trace > 0:
+        return 0.0
+    if not 0 < total.quartic < np.inf:
+        raise InputError(
+            f"rows reach {total.greatest_norm:.3g} in length: their fourth powers leave float64's range, scale them "
+            "or give a number as shrinkage"
+        )
+    W = total.scatter / trace  # the unit: squares of a sum may leave the range where the sum does not
+    squared = float(np.sum(W * W))
+    distance = squared - 1 / total.d
+    error = (total.n * total.quartic / trace / trace - squared) / total.n
+    return float(min(max(error, 0.0), distance) / distance) if distance > 0 else 0.0
+
+
+def _signed(components: np.ndarray) -> np.ndarray:
+    """Each direction with its largest part positive, so that the same corpus gives the same map anywhere."""
+    largest = components[np.arange(len(components)), np.abs(components).argmax(axis=1)]
+    return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -1,0 +1,329 @@
+"""Repairs that treat each cluster of the corpus by itself: the clusters of a space can be what makes it anisotropic."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from scipy.linalg import eigh
+from scipy.spatial.distance import cdist
+from sklearn.base import OneToOneFeatureMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from isoscope.arrays import Array, accumulator, host, like, take
+from isoscope.errors import InputError
+from isoscope.metrics.clusters import choose_clusters, scattered_rows
+from isoscope.sketching import Sketch
+from isoscope.stores.sampling import Sampler
+from isoscope.threads import in_threads
+from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+
+_AUTO = range(2, 16)
+
+
+class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
+    """Subtract from each vector the mean of its cluster.
+
+    Parameters
+    ----------
+    n_clusters : "auto" or int
+        How many; "auto" is the number from 2 to 15 with the best silhouette, or 1 if none reaches 0.1 (Cai et al.).
+    clusterer : {"kmeans", "gmm"} or estimator
+        K-means; a mixture of Gaussians with diagonal covariances; or anything with scikit-learn's `fit` and `predict`,
+        whose own number of clusters then counts. A query that it puts into a cluster without a row of the corpus goes
+        to the cluster with the nearest mean.
+    sample : int
+        Rows of a file or store that clusters are learnt from, chosen at random. An array is used whole.
+    random_state : int, RandomState or None
+        For the clusterer and the sample.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((600, 16)) + 9 * np.eye(16)[np.arange(600) % 3]
+    >>> repair = isoscope.ClusterCenter(3, random_state=0).fit(X)
+    >>> round(float(isoscope.isoscore(X)), 2), round(float(isoscope.isoscore(repair.transform(X))), 2)
+    (0.14, 0.97)
+
+    References
+    ----------
+    Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
+    """
+
+    _learnt = "means_"
+    centers_: np.ndarray
+    precisions_: np.ndarray
+    offsets_: np.ndarray
+
+    def __init__(
+        self,
+        n_clusters: str | int = "auto",
+        *,
+        clusterer: Any = "kmeans",
+        sample: int = 50_000,
+        random_state: Any = None,
+    ):
+        self.n_clusters = n_clusters
+        self.clusterer = clusterer
+        self.sample = sample
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn clusters and what is subtracted in each, from an (n, d) array, a store, or the path of a file.
+
+        Parameters
+        ----------
+        X : (n, d) array, Store or path
+            The corpus; of a store, a random sample of `sample` rows is used.
+        y : ignored
+            For pipelines.
+        """
+        self._check_parameters()
+        for_sample, for_clusters = check_random_state(self.random_state).randint(2**31, size=2).tolist()
+        X = self._rows(X, for_sample)
+        self.clusters_, codes = np.unique(self._cluster(X, for_clusters), return_inverse=True)
+        if isinstance(self.clusterer, str):  # a centre without rows has no mean to subtract
+            self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
+            self.offsets_ = self.offsets_[self.clusters_]
+            self.clusters_ = np.arange(len(self.clusters_))
+        self._again()
+        order = np.argsort(codes, kind="stable")
+        members = np.split(order, np.cumsum(np.bincount(codes))[:-1])
+        means = np.stack([X[rows].mean(axis=0, dtype=np.float64) for rows in members])
+        self._learn(X, members, means)
+        self.means_ = means
+        return self
+
+    def _again(self) -> None:
+        self.n_clusters_ = len(self.clusters_)
+
+    def _rows(self, X: Any, seed: int) -> np.ndarray:
+        if not is_source(X):
+            return np.asarray(validate_data(self, on_host(X), dtype=FLOATS))
+        if isinstance(X, Sketch):
+            raise InputError(f"X is a Sketch: {type(self).__name__} needs the vectors; give an array, store or path")
+        store = store_of(X)
+        sampler = Sampler(int(self.sample), seed)
+        for batch in store.batches():
+            finite = np.isfinite(host(batch.vectors)).all(axis=1)
+            if not finite.all():
+                first = batch.start + int(np.argmin(finite))
+                raise InputError(f"{store.name} has NaN or infinity, the first in row {first}: drop or mend such rows")
+            sampler.offer(batch)
+        self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
+        self.n_features_in_ = store.dim
+        return sampler.sample().vectors
+
+    def _check_parameters(self) -> None:
+        if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):
+            raise InputError(f'n_clusters is {self.n_clusters!r}: need "auto" or a whole number of at least 1')
+        if isinstance(self.clusterer, str) and self.clusterer not in ("kmeans", "gmm"):
+            raise InputError(f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with predict')
+        if isinstance(self.clusterer, type):
+            raise InputError(
+                f"clusterer is the class {self.clusterer.__name__}: give an object, {self.clusterer.__name__}()"
+            )
+        if not isinstance(self.clusterer, str) and not (
+            hasattr(self.clusterer, "fit") and hasattr(self.clusterer, "predict")
+        ):
+            name = type(self.clusterer).__name__
+            raise InputError(f"clusterer is a {name} without fit and predict: it cannot place a query")
+        if not is_count(self.sample, 1):
+            raise InputError(f"sample is {self.sample!r}: need a whole number of at least 1")
+
+    def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
+        """Learn clusters; gives each row's."""
+        mean, unit = X.mean(axis=0, dtype=np.float64), 1.0
+        moved = self._minus(np, X, mean)
+        if largest := float(np.abs(moved).max()):
+            if not 1e-140 < largest < 1e140:
+                raise InputError(
+                    f"values reach {largest:.3g} from their mean: their squares leave float64's range, scale them"
+                )
+            unit = 2.0 ** np.round(np.log2(largest * np.sqrt(np.mean((moved / largest) ** 2, dtype=np.float64))))
+            moved /= unit  # neither a large mean nor the scale shall decide about the clusters
+        if not isinstance(self.clusterer, str):
+            self.clusterer_ = clone(self.clusterer, safe=False)
+            self.clusterer_.fit(X)
+            return self._predicted(X)
+        k = self._number(X, moved, seed)
+        centers, precisions, offsets = np.zeros((1, X.shape[1])), np.ones((1, X.shape[1])), np.zeros(1)
+        if k > 1 and self.clusterer == "gmm":
+            from sklearn.mixture import GaussianMixture
+
+            found = GaussianMixture(k, covariance_type="diag", random_state=seed).fit(moved)
+            centers, precisions = found.means_.astype(np.float64), found.precisions_.astype(np.float64)
+            offsets = np.log(found.weights_.astype(np.float64)) + 0.5 * np.log(precisions).sum(axis=1)
+        elif k > 1:
+            from sklearn.cluster import KMeans
+
+            start = moved[scattered_rows(moved, k, np.random.default_rng(seed))]
+            centers = KMeans(k, init=start, n_init=1).fit(moved).cluster_centers_.astype(np.float64)
+            precisions, offsets = np.ones_like(centers), np.zeros(k)
+        self.centers_, self.precisions_, self.offsets_ = centers * unit + mean, precisions / unit**2, offsets
+        return self._nearest(np, X)
+
+    def _number(self, X: np.ndarray, moved: np.ndarray, seed: int) -> int:
+        """How many clusters there shall be: never more than different rows."""
+        most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
+        if self.n_clusters != "auto" and most > len(X):
+            raise InputError(
+                f"n_clusters is {most}, there are {len(X)} vectors: need as many at least, or fewer clusters"
+            )
+        different: set[bytes] = set()
+        for row in X:
+            different.add((row + 0.0).tobytes())  # −0 is 0
+            if len(different) == most:
+                break
+        if self.n_clusters != "auto":
+            return len(different)
+        numbers = [k for k in _AUTO if k < len(different)]
+        return choose_clusters(moved, numbers, restarts=2, seed=seed).n_clusters if numbers else 1
+
+    def _nearest(self, xp: Any, X: Array) -> np.ndarray:
+        """The likeliest cluster of each row."""
+        wide = accumulator(xp, X)
+
+        def beside(values: np.ndarray) -> Array:
+            return like(xp, X, values, wide)
+
+        linear, constant, quadratic, shift = self.scoring()
+        x = xp.astype(X, wide) - beside(shift)
+        scores = x @ beside(linear) + beside(constant)
+        if quadratic is not None:
+            scores = scores + (x * x) @ beside(quadratic)
+        return np.asarray(np.argmax(host(scores), axis=1))
+
+    def scoring(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+        """−½(x−m)ᵀP(x−m) + const of each cluster: what x − shift and its square are multiplied with, what is added.
+
+        The square counts only where clusters differ in P, which is a multiple of the identity for K-means.
+        """
+        shift = self.centers_.mean(axis=0)  # so that a large mean does not eat the digits
+        P, m = self.precisions_, self.centers_ - shift
+        quadratic = None if np.array_equal(P, np.broadcast_to(P[0], P.shape)) else -0.5 * P.T
+        return (m * P).T, self.offsets_ - 0.5 * (m * m * P).sum(axis=1), quadratic, shift
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The number of each vector's cluster, 0 … n_clusters_ − 1."""
+        check_is_fitted(self)
+        X = self._checked(X)
+        return self._codes(array_namespace(X), X)
+
+    def _predicted(self, X: np.ndarray) -> np.ndarray:
+        """What the user's own clusterer says of each row."""
+        found = np.asarray(self.clusterer_.predict(X))
+        if found.shape != (len(X),):
+            name = type(self.clusterer).__name__
+            raise InputError(f"{name}.predict gave shape {found.shape} for {len(X)} rows: need one cluster for each")
+        return found
+
+    def _codes(self, xp: Any, X: Array) -> np.ndarray:
+        if isinstance(self.clusterer, str):
+            return self._nearest(xp, X)
+        found = self._predicted(host(X))
+        places = np.minimum(np.searchsorted(self.clusters_, found), len(self.clusters_) - 1)
+        unseen = np.flatnonzero(self.clusters_[places] != found)
+        if len(unseen):
+            places[unseen] = cdist(host(X)[unseen], self.means_, "sqeuclidean").argmin(axis=1)
+        return places
+
+    def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
+        """Learn what is not the means, from the rows of each cluster."""
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        return self._minus(xp, X, self.means_, self._codes(xp, X))
+
+
+class ClusterNull(ClusterCenter):
+    """In each cluster, subtract the mean and take out the first principal directions of that cluster.
+
+    Parameters
+    ----------
+    n_clusters : "auto" or int
+        How many; see `ClusterCenter`.
+    n_components : int
+        Directions taken out in each cluster. A cluster with fewer rows gives up what it has.
+    clusterer : {"kmeans", "gmm"} or estimator
+        See `ClusterCenter`.
+    sample : int
+        Rows of a file or store that clusters are learnt from.
+    random_state : int, RandomState or None
+        For the clusterer and the sample.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((600, 16)) * ([8] + [1] * 15) + 90 * np.eye(16)[np.arange(600) % 3]
+    >>> Y = isoscope.ClusterNull(3, 1, random_state=0).fit_transform(X)
+    >>> round(float(isoscope.isoscore(X)), 2), round(float(isoscope.isoscore(Y)), 2)
+    (0.07, 0.91)
+
+    References
+    ----------
+    Rajaee and Pilehvar, A cluster-based approach for improving isotropy in contextual embedding space, 2021.
+    """
+
+    def __init__(
+        self,
+        n_clusters: str | int = 27,
+        n_components: int = 12,
+        *,
+        clusterer: Any = "kmeans",
+        sample: int = 50_000,
+        random_state: Any = None,
+    ):
+        super().__init__(n_clusters, clusterer=clusterer, sample=sample, random_state=random_state)
+        self.n_components = n_components
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not is_count(self.n_components):
+            raise InputError(f"n_components is {self.n_components!r}: need a whole number of at least 0")
+
+    def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
+        k = int(self.n_components)
+        self.components_ = np.zeros((len(members), k, X.shape[1]))
+        """Unit vectors, one row for each direction; zero where a cluster has fewer."""
+
+        def directions(cluster: int) -> np.ndarray:
+            return first_directions(X[members[cluster]].astype(np.float64) - means[cluster], k)
+
+        for cluster, found in enumerate(in_threads(directions, range(len(members)), len(members))):
+            self.components_[cluster, : len(found)] = found
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        codes = self._codes(xp, X)
+        rest = self._minus(xp, X, self.means_, codes)
+        if not len(codes):
+            return rest
+        parts, places = [], []
+        for cluster in np.unique(codes):
+            at = np.flatnonzero(codes == cluster)
+            V = self._held(X, xp, self.components_[cluster])
+            rows = take(xp, rest, at)
+            parts.append(rows - (rows @ V.T) @ V)
+            places.append(at)
+        back = np.argsort(np.concatenate(places), kind="stable")
+        return take(xp, xp.concat(parts, axis=0), back)
+
+
+def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
+    """The first k principal directions of centred rows, fewer if there are no more, from the smaller Gram matrix."""
+    n, d = rows.shape
+    k = min(k, n - 1, d)
+    if k < 1:
+        return np.zeros((0, d))
+    wide = n < d
+    gram = rows @ rows.T if wide else rows.T @ rows
+    values, vectors = eigh(gram, subset_by_index=(len(gram) - k, len(gram) - 1))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    real = values > max(values[0], 0) * max(n, d) * np.finfo(np.float64).eps
+    if wide:
+        # a small direction comes out of the Gram matrix with some of the large ones in it: made orthogonal again
+        return np.asarray(np.linalg.qr(rows.T @ (vectors[:, real] / np.sqrt(values[real])))[0].T)
+    return np.asarray(vectors[:, real].T)

@@ -1,0 +1,183 @@
+"""How a repair is kept: a folder with its numbers as safetensors and the rest as JSON; never pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isoscope
+from isoscope.errors import InputError
+from isoscope.files import replacing
+from isoscope.sketch_files import checksum
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
+
+FORMAT, VERSION = "isoscope.transform", 1
+CONFIG, NUMBERS = "config.json", "model.safetensors"
+
+_LEARNT = {
+    "Center": ("mean_",),
+    "Standardize": ("mean_", "scale_"),
+    "AllButTheTop": ("mean_", "components_"),
+    "Whiten": ("mean_", "components_", "weights_", "matrix_", "shrinkage_"),
+    "ClusterCenter": ("clusters_", "means_", "centers_", "precisions_", "offsets_"),
+    "ClusterNull": ("clusters_", "means_", "centers_", "precisions_", "offsets_", "components_"),
+}
+"""What each class knows once it is fitted."""
+_WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
+
+
+def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
+    """Write a fitted repair to a folder, whole or not at all."""
+    from safetensors.numpy import save_file
+
+    name = type(repair).__name__
+    if name not in _LEARNT:
+        raise InputError(f"a {name} is not one of isoscope's own repairs: only {', '.join(_LEARNT)} can be saved")
+    parameters = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in repair.get_params(deep=False).items()
+    }
+    if not isinstance(parameters.get("clusterer", ""), str):
+        raise InputError(
+            f"the clusterer is a {type(parameters['clusterer']).__name__}, which can be kept only by pickle: "
+            'save a repair with clusterer="kmeans" or "gmm"'
+        )
+    if not isinstance(parameters.get("random_state"), int | None):
+        del parameters["random_state"]  # the state of a generator is no part of what was learnt
+    tensors = {key: np.asarray(getattr(repair, key), order="C") for key in _LEARNT[name]}
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "isoscope": isoscope.__version__,
+        "class": name,
+        "parameters": parameters,
+        "dimensions": int(repair.n_features_in_),
+    }
+    if hasattr(repair, "feature_names_in_"):
+        config["feature_names"] = [str(column) for column in repair.feature_names_in_]
+    config["checksum"] = checksum(tensors, config)
+    target = Path(folder).resolve()
+    if target.exists() and not _is_ours(target):
+        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        beside.mkdir(parents=True)
+        with replacing(beside / NUMBERS) as temporary:  # for the sake of its syncing
+            save_file(tensors, temporary)
+        with replacing(beside / CONFIG) as temporary:
+            temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        _put(beside, target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether only a repair is lost with a folder: many a model is a `config.json` and a `model.safetensors` too."""
+    if not folder.is_dir():
+        return False
+    held = {path.name for path in folder.iterdir()}
+    if not held or held - {CONFIG, NUMBERS}:
+        return not held
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def _put(made: Path, target: Path) -> None:
+    """Rename a whole folder into place; the old one is kept until the new one stands."""
+    old = made.with_suffix(".old")
+    if target.exists():
+        os.replace(target, old)
+    try:
+        os.replace(made, target)
+    except BaseException:
+        if old.exists():
+            os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_transform(folder: str | os.PathLike[str]) -> Repair:
+    """Read a repair that `save` wrote, whatever its class.
+
+    Parameters
+    ----------
+    folder : path
+        The folder.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((100, 4)) + 3
+    >>> isoscope.Center().fit(X).save("centred")
+    >>> repair = isoscope.load_transform("centred")
+    >>> repair, bool(abs(repair.transform(X).mean()) < 1e-12)
+    (Center(), True)
+    """
+    found: Repair = load(folder)
+    return found
+
+
+def load(folder: str | os.PathLike[str]) -> Any:
+    """Read what `save` wrote; an `InputError` that names the folder if it cannot."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise InputError(f"{folder} does not hold a repair of isoscope's: its {CONFIG} says another format")
+        if config["version"] > VERSION:
+            raise InputError(
+                f"{folder} is of version {config['version']}, this isoscope reads up to {VERSION}: upgrade it"
+            )
+        if config["class"] not in _LEARNT:
+            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join(_LEARNT)}")
+        tensors = load_file(folder / NUMBERS)
+        if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
+            raise InputError(f"{folder} was changed after it was written: its checksum differs; fit it again")
+        return _built(config, tensors)
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be read as a repair: {error.strerror or error} ({error.filename})"
+        ) from error
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{folder} is not a whole repair: {type(error).__name__} {error}; fit it again") from error
+
+
+def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    repair = getattr(isoscope, config["class"])(**config["parameters"])
+    repair._check_parameters()
+    if missing := set(_LEARNT[config["class"]]) - tensors.keys():
+        raise KeyError(", ".join(sorted(missing)))
+    d = int(config["dimensions"])
+    for name in _LEARNT[config["class"]]:
+        value = tensors[name]
+        last = value.shape[0] if name == "matrix_" else value.shape[-1] if value.ndim else d
+        if name not in _WITHOUT_DIMENSIONS and last != d:
+            raise ValueError(f"{name} has shape {value.shape}, the vectors have {d} dimensions")
+        if not np.isfinite(value).all():
+            raise ValueError(f"{name} holds NaN or infinity")
+        setattr(repair, name, value if value.ndim else value.item())
+    if "means_" in _LEARNT[config["class"]]:
+        counts = {name: len(tensors[name]) for name in _LEARNT[config["class"]]}
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"its arrays are of different numbers of clusters: {counts}")
+    repair.n_features_in_ = d
+    if "feature_names" in config:
+        repair.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)
+    repair._again()
+    return repair

@@ -1,0 +1,299 @@
+"""Repairs by cluster: what each promises of its output, the authors' own numbers, clusters of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
+
+import isoscope
+from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, InputError, Sketch
+from isoscope.transforms.clustered import first_directions
+from tests.conftest import rotation
+from tests.transforms.conftest import CLUSTERED, Labelled, clustered_cloud
+
+torch = pytest.importorskip("torch")
+clustered = pytest.mark.parametrize("repair", CLUSTERED, ids=repr)
+
+
+def shares(codes: np.ndarray) -> set[frozenset[int]]:
+    """A clustering whatever its clusters are called."""
+    return {frozenset(np.flatnonzero(codes == code).tolist()) for code in np.unique(codes)}
+
+
+# what must hold
+
+
+@clustered
+def test_each_cluster_of_the_corpus_has_mean_zero(repair, clusters):
+    repair = clone(repair).fit(clusters)
+    Y, codes = repair.transform(clusters), repair.predict(clusters)
+    assert set(codes) == set(range(repair.n_clusters_))
+    for code in range(repair.n_clusters_):
+        np.testing.assert_allclose(Y[codes == code].mean(axis=0), 0, atol=1e-10)
+
+
+@pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
+def test_each_cluster_loses_its_own_first_directions(clusterer, rng):
+    X = clustered_cloud(rng, d=40)
+    repair = ClusterNull(3, 2, clusterer=clusterer, random_state=0).fit(X)
+    Y, codes = repair.transform(X), repair.predict(X)
+    assert repair.components_.shape == (3, 2, 40)
+    for code, V in enumerate(repair.components_):
+        rows = X[codes == code]
+        np.testing.assert_allclose(V @ V.T, np.eye(2), atol=1e-12)
+        np.testing.assert_allclose(Y[codes == code] @ V.T, 0, atol=1e-10)
+        np.testing.assert_allclose(Y[codes == code], AllButTheTop(2).fit_transform(rows), atol=1e-9)
+
+
+def test_one_cluster_is_the_global_repair(clusters):
+    for clusterer in ("kmeans", "gmm"):
+        center = ClusterCenter(1, clusterer=clusterer).fit_transform(clusters)
+        np.testing.assert_allclose(center, Center().fit_transform(clusters), atol=1e-10)
+        null = ClusterNull(1, 3, clusterer=clusterer).fit_transform(clusters)
+        np.testing.assert_allclose(null, AllButTheTop(3).fit_transform(clusters), atol=1e-10)
+
+
+def test_no_direction_taken_out_is_centring(clusters):
+    a = ClusterNull(3, 0, random_state=0).fit_transform(clusters)
+    np.testing.assert_array_equal(a, ClusterCenter(3, random_state=0).fit_transform(clusters))
+
+
+@pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
+def test_plain_clusters_are_found(clusterer, clusters):
+    found = ClusterCenter(3, clusterer=clusterer, random_state=1).fit(clusters).predict(clusters)
+    assert shares(found) == shares(np.arange(300) % 3)
+
+
+def test_auto_finds_how_many_and_one_where_there_are_none(clusters, rng):
+    assert ClusterCenter(random_state=0).fit(clusters).n_clusters_ == 3
+    ball = rng.standard_normal((200, 16))
+    one = ClusterCenter(random_state=0).fit(ball)
+    assert one.n_clusters_ == 1
+    np.testing.assert_allclose(one.transform(ball), ball - ball.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0, 1e5])
+@pytest.mark.parametrize("scale", [1e-5, 1, 1e5])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
+def test_neither_mean_nor_scale_decides_about_the_clusters(clusterer, dtype, scale, offset, clusters):
+    X = (scale * clusters + scale * offset).astype(dtype)
+    found = ClusterCenter(3, clusterer=clusterer, random_state=0).fit(X).predict(X)
+    assert shares(found) == shares(np.arange(300) % 3)
+
+
+@clustered
+def test_a_seed_decides_everything(repair, clusters):
+    a, b = (clone(repair).set_params(random_state=5).fit(clusters) for _ in range(2))
+    np.testing.assert_array_equal(a.predict(clusters), b.predict(clusters))
+    np.testing.assert_array_equal(a.transform(clusters), b.transform(clusters))
+    state = np.random.RandomState(5)
+    c = clone(repair).set_params(random_state=state).fit(clusters)
+    np.testing.assert_array_equal(a.transform(clusters), c.transform(clusters))
+
+
+def test_tensors_are_placed_like_arrays(clusters):
+    repair = ClusterCenter(3, clusterer="gmm", random_state=0).fit(clusters)
+    expected = repair.predict(clusters)
+    np.testing.assert_array_equal(repair.predict(torch.tensor(clusters, requires_grad=True)), expected)
+    np.testing.assert_array_equal(repair.predict(torch.tensor(clusters).bfloat16()), expected)
+
+
+# what others compute
+
+
+@pytest.mark.parametrize("case", ["d768_n71_k2_pc3", "d32_n500_k4_pc0", "d32_n300_k1_pc2_global"])
+def test_the_notebooks_own_numbers(case, vectors):
+    arrays, _ = vectors("rajaee_nulls")
+    X, labels, expected = (arrays[f"{case}_{part}"] for part in ("X", "labels", "out"))
+    X = X.astype(np.float64)
+    k = int(case.split("_pc")[1][0])
+    repair = ClusterNull(n_components=k, clusterer=Labelled(X, labels)).fit(X)
+    assert repair.n_clusters_ == len(np.unique(labels))
+    np.testing.assert_allclose(repair.transform(X), expected, rtol=0, atol=1e-10)
+
+
+def test_small_clusters_that_end_the_notebook_give_up_what_they_have(vectors):
+    arrays, published = vectors("rajaee_nulls")
+    case = "d16_n40_k10_pc8_smallclusters"
+    assert "IndexError" in published[case]["error"]
+    X, labels = arrays[f"{case}_X"], arrays[f"{case}_labels"]
+    repair = ClusterNull(n_components=8, clusterer=Labelled(X, labels)).fit(X)
+    Y = repair.transform(X)
+    for code, label in enumerate(np.unique(labels)):
+        rows = X[labels == label] - X[labels == label].mean(axis=0)
+        rank = min(8, len(rows) - 1)
+        V = repair.components_[code]
+        np.testing.assert_allclose(V @ V.T, np.diag(np.arange(8) < rank), atol=1e-12)
+        top = np.linalg.svd(rows)[2][:rank]
+        np.testing.assert_allclose(Y[labels == label], rows - rows @ top.T @ top, atol=1e-10)
+        if rank < 8:
+            np.testing.assert_allclose(Y[labels == label], 0, atol=1e-10)
+
+
+def test_mixtures_place_like_scikit_learns(clusters, rng):
+    X = clusters + 2 * rng.standard_normal(clusters.shape)
+    repair = ClusterCenter(4, clusterer="gmm", random_state=0).fit(X)
+    mixture = GaussianMixture(4, covariance_type="diag")
+    mixture.means_, mixture.precisions_ = repair.centers_, repair.precisions_
+    mixture.precisions_cholesky_ = np.sqrt(repair.precisions_)
+    logs = repair.offsets_ - 0.5 * np.log(repair.precisions_).sum(axis=1)
+    mixture.weights_ = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    queries = 10 * rng.standard_normal((500, 8))
+    np.testing.assert_array_equal(repair.predict(queries), mixture.predict(queries))
+
+
+def test_k_means_places_with_the_nearest_centre(clusters, rng):
+    repair = ClusterCenter(5, random_state=0).fit(clusters)
+    queries = 10 * rng.standard_normal((500, 8))
+    apart = np.linalg.norm(queries[:, None, :] - repair.centers_, axis=2)
+    np.testing.assert_array_equal(repair.predict(queries), apart.argmin(axis=1))
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (8, 30), (2, 5)])
+def test_first_directions_are_those_of_the_svd(shape, rng):
+    rows = rng.standard_normal(shape) @ np.diag(2.0 ** -np.arange(shape[1]))
+    rows -= rows.mean(axis=0)
+    k = min(3, shape[0] - 1)
+    V, expected = first_directions(rows, 3), np.linalg.svd(rows)[2][:k]
+    np.testing.assert_allclose(V.T @ V, expected.T @ expected, atol=1e-9)
+
+
+def test_small_directions_of_a_wide_cluster_are_orthogonal_to_large_ones(rng):
+    rows = np.diag(10.0 ** -np.arange(8)) @ rotation(40, rng)[:8]
+    V = first_directions(rows - rows.mean(axis=0), 7)
+    np.testing.assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
+
+
+# clusterers of the user's own
+
+
+def test_any_estimator_with_fit_and_predict_will_do(clusters):
+    own = KMeans(3, n_init=1, random_state=0)
+    repair = ClusterNull(n_components=2, clusterer=own).fit(clusters)
+    assert repair.n_clusters_ == 3
+    assert not hasattr(own, "cluster_centers_")
+    expected = ClusterNull(3, 2, random_state=0).fit_transform(clusters)
+    np.testing.assert_allclose(repair.transform(clusters), expected, atol=1e-10)
+    np.testing.assert_allclose(repair.transform(torch.tensor(clusters)).numpy(), expected, atol=1e-10)
+
+
+class BySign:
+    """Names clusters by words; only the first coordinate counts."""
+
+    def fit(self, X):
+        return self
+
+    def predict(self, X):
+        return np.where(X[:, 0] > 100, "far", np.where(X[:, 0] > 0, "right", "left"))
+
+
+def test_a_query_in_a_cluster_the_corpus_does_not_have_goes_to_the_nearest_mean(clusters):
+    repair = ClusterCenter(clusterer=BySign()).fit(clusters)
+    assert list(repair.clusters_) == ["left", "right"]
+    queries = np.concatenate([clusters[:3], clusters[:2] + 1000 * np.eye(8)[0]])
+    found = repair.predict(queries)
+    np.testing.assert_array_equal(found[3:], 1)
+    np.testing.assert_array_equal(found[:3], clusters[:3, 0] > 0)
+    np.testing.assert_allclose(repair.transform(queries), queries - repair.means_[found])
+
+
+class Wrong(BySign):
+    def predict(self, X):
+        return np.zeros((len(X), 2))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_clusters": 0}, "n_clusters is 0"),
+        ({"n_clusters": 2.0}, "n_clusters is 2.0"),
+        ({"n_clusters": "many"}, "n_clusters is 'many': need \"auto\""),
+        ({"n_clusters": True}, "n_clusters is True"),
+        ({"n_clusters": 31}, "n_clusters is 31, there are 30 vectors"),
+        ({"clusterer": "dbscan"}, 'clusterer is \'dbscan\': need "kmeans", "gmm"'),
+        ({"clusterer": KMeans}, "clusterer is the class KMeans: give an object"),
+        ({"clusterer": object()}, "clusterer is a object without fit and predict"),
+        ({"clusterer": Wrong()}, "Wrong.predict gave shape (30, 2) for 30 rows"),
+        ({"sample": 0}, "sample is 0"),
+        ({"n_components": -1}, "n_components is -1"),
+        ({"n_components": 1.0}, "n_components is 1.0"),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(parameters, message, rng):
+    with pytest.raises(InputError) as raised:
+        ClusterNull(2, 1).set_params(**parameters).fit(rng.standard_normal((30, 4)))
+    assert message in str(raised.value)
+
+
+def test_a_sketch_does_not_know_its_clusters(clusters):
+    with pytest.raises(InputError, match="X is a Sketch: ClusterCenter needs the vectors"):
+        ClusterCenter(2).fit(Sketch.of(clusters))
+
+
+# edges
+
+
+@pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
+def test_there_are_no_more_clusters_than_different_rows(clusterer, rng):
+    X = np.repeat(rng.standard_normal((3, 5)), 20, axis=0)
+    repair = ClusterNull(7, 2, clusterer=clusterer, random_state=0).fit(X)
+    assert repair.n_clusters_ <= 3
+    np.testing.assert_allclose(repair.transform(X), 0, atol=1e-12)
+    assert ClusterCenter(random_state=0).fit(X).n_clusters_ <= 3
+
+
+@pytest.mark.parametrize("n_clusters", ["auto", 1])
+@pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
+def test_one_row_is_its_own_mean(clusterer, n_clusters, rng):
+    X = rng.standard_normal((1, 5))
+    np.testing.assert_array_equal(ClusterNull(n_clusters, 2, clusterer=clusterer).fit_transform(X), 0)
+
+
+def test_as_many_clusters_as_rows(rng):
+    X = rng.standard_normal((9, 5))
+    repair = ClusterNull(9, 2, random_state=0).fit(X)
+    assert repair.n_clusters_ == 9
+    np.testing.assert_allclose(repair.transform(X), 0, atol=1e-12)
+
+
+def test_many_clusters_leave_none_empty(rng):
+    X = rng.standard_normal((60, 3))
+    for seed in range(5):
+        repair = ClusterCenter(40, random_state=seed).fit(X)
+        assert len(repair.means_) == len(repair.centers_) == repair.n_clusters_ <= 40
+        assert set(repair.predict(X)) == set(range(repair.n_clusters_))
+        assert repair.predict(100 * rng.standard_normal((200, 3))).max() < repair.n_clusters_
+
+
+def test_a_centre_without_rows_is_forgotten(clusters, monkeypatch, rng):
+    class OneCentreTooMany:
+        def __init__(self, k, init, n_init):
+            self.k, self.init = k, init
+
+        def fit(self, X):
+            found = KMeans(self.k - 1, init=self.init[:-1], n_init=1).fit(X).cluster_centers_
+            self.cluster_centers_ = np.concatenate([found[:1], np.full((1, X.shape[1]), 50.0), found[1:]])
+            return self
+
+    monkeypatch.setattr("sklearn.cluster.KMeans", OneCentreTooMany)
+    repair = ClusterNull(4, 1, random_state=0).fit(clusters)
+    assert repair.n_clusters_ == len(repair.means_) == len(repair.centers_) == 3
+    queries = np.concatenate([clusters, np.full((1, 8), 1e4)])
+    assert set(repair.predict(queries)) == {0, 1, 2}
+    apart = np.linalg.norm(queries[:, None, :] - repair.means_, axis=2)
+    np.testing.assert_array_equal(repair.predict(queries), apart.argmin(axis=1))
+
+
+def test_a_sample_of_a_file_is_enough(tmp_path, rng):
+    X = clustered_cloud(rng, n=3000)
+    np.save(tmp_path / "corpus.npy", X)
+    repair = ClusterCenter(3, sample=600, random_state=0).fit(tmp_path / "corpus.npy")
+    assert shares(repair.predict(X)) == shares(np.arange(3000) % 3)
+    again = ClusterCenter(3, sample=600, random_state=0).fit(isoscope.open_store(X))
+    np.testing.assert_array_equal(again.means_, repair.means_)
+    whole = ClusterCenter(3, random_state=0).fit(X)
+    assert not np.array_equal(np.sort(whole.means_, axis=0), np.sort(repair.means_, axis=0))
