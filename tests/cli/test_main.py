@@ -348,3 +348,15 @@ def test_a_reader_that_stops_reading_is_no_error(cone):
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
+
+
+def test_an_interrupt_that_a_library_swallowed_is_raised_again():
+    from isoscope.cli.auditing import Watched
+    from isoscope.cli.main import interrupted
+
+    interrupted.set()
+    try:
+        with Watched() as bar, pytest.raises(KeyboardInterrupt):
+            bar("summing up", 5, 0.5)
+    finally:
+        interrupted.clear()

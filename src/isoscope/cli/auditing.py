@@ -14,7 +14,7 @@ from rich.console import Console
 
 from isoscope.auditing.measuring import measure_cosines, percentile
 from isoscope.auditing.settings import Settings
-from isoscope.cli.main import mute
+from isoscope.cli.main import interrupted, mute
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.audit import Audit, audit
@@ -78,6 +78,16 @@ def audit_two(first: str, second: str, request: Request) -> tuple[list[Audit], l
     return [a, b], []
 
 
+class Watched(Bar):
+    """A bar that notices a Ctrl-C which a library swallowed."""
+
+    def __call__(self, stage: str, rows: int, share: float) -> None:
+        """Show how far a stage is, or end."""
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        super().__call__(stage, rows, share)
+
+
 class _Honest(Console):
     """A console that says when nobody reads it, and does not end the process."""
 
@@ -99,7 +109,7 @@ def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], 
         if not -1 <= cosine <= 1:
             raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
     store = open_store(source, **columns)
-    with Bar() as bar:
+    with Watched() as bar:
         counts, around = measure_cosines(store, settings=settings, progress=bar)
     found = Similarity.of(counts, around)
     for cosine in cosines:
@@ -111,7 +121,7 @@ def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], 
 def convert(source: str, target: Path, columns: dict[str, str], *, vectors_only: bool) -> None:
     """Copy a store to a file."""
     _need_folders(target)
-    with Bar() as bar:
+    with Watched() as bar:
         rows = write_store(target, open_store(source, **columns), columns=not vectors_only, progress=bar)
     print(f"{target}: {rows:,} vectors")
 
@@ -123,7 +133,7 @@ def _audited(source: str, request: Request, queries: str | None = None) -> Audit
             if role in given:
                 raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
             given[role] = entries(path)
-    with Bar() as bar:
+    with Watched() as bar:
         return audit(source, queries=queries, progress=bar, **given, **request.options)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from isoscope.cli.auditing import _need_folders, _say_written
+from isoscope.cli.auditing import Watched, _need_folders, _say_written
 from isoscope.report.audit import audit
-from isoscope.report.terminal import Bar, shown
+from isoscope.report.terminal import shown
 
 _FIRST = "glosses-layer5.parquet"
 _SECOND = "glosses-layer6.parquet"
@@ -29,7 +29,7 @@ def show(html: Path) -> None:
     console = Console(highlight=False)
     console.print(Text(_ABOUT), Text())
     folder = files("isoscope") / "demo"
-    with as_file(folder / _FIRST) as path, Bar() as bar:
+    with as_file(folder / _FIRST) as path, Watched() as bar:
         found = audit(str(path), progress=bar)
         found.to_html(html)
         console.print(shown(found))

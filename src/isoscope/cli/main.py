@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,9 @@ from isoscope.errors import InputError
 
 GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
+
+interrupted = Event()
+"""Whether Ctrl-C or its like has come."""
 
 app = typer.Typer(
     name="isoscope",
@@ -206,7 +210,8 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in arguments
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
-    for terminating in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+    interrupted.clear()
+    for terminating in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         with suppress(ValueError):  # not in the main thread
             signal.signal(terminating, _end)
     try:
@@ -234,6 +239,7 @@ def mute() -> None:
 
 def _end(number: int, frame: object) -> None:
     """Be ended as by Ctrl-C: what is being written is cleared away."""
+    interrupted.set()  # a library that was called back just then may swallow the exception: it is raised again later
     raise KeyboardInterrupt
 
 
@@ -243,9 +249,11 @@ def _run(arguments: list[str]) -> int:
         code = int(outcome or 0)
     except typer.Exit as done:
         code = done.exit_code
-    except SystemExit:  # what typer and rich make of a pipe that nobody reads
-        mute()
-        code = 0
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else 0
+        if code == 1:  # what typer and rich make of a pipe that nobody reads
+            mute()
+            code = 0
     except typer.Abort:
         code = INTERRUPTED
     except Exception as error:
