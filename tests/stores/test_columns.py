@@ -56,6 +56,26 @@ def test_roles_have_usual_names_and_given_ones_go_before():
         choose_columns([], Wanted(None, {"types": "nope"}), "f")
 
 
+@pytest.mark.parametrize(
+    "name", ["id", "_id", "ids", "Doc_ID", "docid", "uuid", "key", "query_id", "query-id", "corpus-id"]
+)
+def test_ids_have_usual_names_too_and_are_no_dimensions(name):
+    assert choose_columns(["other", name], Wanted(), "f") == {"ids": name}
+    assert choose_columns([name, "other"], Wanted(None, {"ids": "other"}), "f") == {"ids": "other"}
+    assert dimensions([name, "0", "1"], Wanted()) == ["0", "1"]
+
+
+def test_ids_are_whole_numbers_or_strings():
+    for values, expected in (([3, 4], [3, 4]), (["a", "007"], ["a", "007"]), (np.array([1.0, 2.0]), [1, 2])):
+        found, missing = plain_values(values, "ids")
+        assert (found.tolist(), missing) == (expected, None)
+        assert found.dtype.kind in "iO"
+    for values in ([0.5], [1e300], [-np.inf]):
+        with pytest.raises(InputError, match=r"ids holds .*: ids are whole numbers or strings"):
+            plain_values(values, "ids")
+    assert plain_values([1, None], "ids")[1].tolist() == [False, True]
+
+
 def test_a_column_that_names_a_row_is_no_dimension():
     assert dimensions(["id", "0", "1", "Label", "grade"], Wanted(None, {"types": "grade"})) == ["0", "1"]
     assert dimensions(["x", "y", "label"], Wanted()) == ["x", "y"]

@@ -52,6 +52,15 @@ def test_columns_must_be_in_all_shards(tmp_path, truth):
         open_store(tmp_path, labels="label")
 
 
+def test_ids_that_one_shard_lacks_are_done_without_unless_they_are_named(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"v": [1, 2], "id": 5}\n')
+    (tmp_path / "b.jsonl").write_text('{"v": [3, 4]}\n')
+    store = open_store(tmp_path)
+    assert (store.ids, len(store)) == (None, 2)
+    with pytest.raises(InputError, match=r"b\.jsonl has no column id for ids"):
+        open_store(tmp_path, ids="id")
+
+
 def test_a_bad_shard_is_named(tmp_path):
     folder_of(tmp_path, a=np.eye(2), labels=np.arange(2))
     with pytest.raises(InputError, match=r"labels\.npy has shape \(2,\)"):

@@ -63,7 +63,8 @@ def test_rows_are_found_in_the_order_asked(store, form, truth, rng):
 @each_format
 def test_columns_are_read_whole_or_in_part(store, form, truth, rng):
     rows = rng.integers(0, N, 20)
-    for role, values in (("labels", truth.labels), ("types", None), ("text", np.array(truth.words, object))):
+    text = np.array(truth.words, object)
+    for role, values in (("labels", truth.labels), ("types", None), ("text", text), ("ids", np.arange(N))):
         if role in form.columns:
             np.testing.assert_array_equal(store.column(role), values)
             np.testing.assert_array_equal(getattr(store, role), values)
@@ -107,6 +108,21 @@ def test_values_of_the_callers_own_stand_beside(form, written, truth, rng):
         open_store(written(form), labels=labels[:99])
 
 
+@each_format
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_pass_may_begin_at_any_row(store, form, truth, beside):
+    cuts = [batch.start for batch in store.batches(rows=64)]
+    for start in (cuts[3], 1, 500, N - 1):
+        batches = list(store.batches(form.columns.split(), rows=64, start=start, beside=beside))
+        assert batches[0].start == start
+        np.testing.assert_array_equal(np.concatenate([b.vectors for b in batches]), truth.vectors[start:])
+        if "text" in form.columns:
+            assert [v for b in batches for v in b.columns["text"]] == truth.words[start:]
+        if start == cuts[3]:
+            assert [batch.start for batch in batches] == cuts[3:]  # cut as in a pass from the beginning
+    assert list(store.batches(start=N)) == []
+
+
 def test_a_sketch_of_a_store_is_that_of_its_rows(written, truth):
     store = open_store(written(FORMATS[7]))
     assert isoscope.sketch(store).n == N
@@ -127,7 +143,9 @@ def test_what_cannot_be_asked_of_a_store(truth):
     store = open_store(truth.vectors, labels=truth.labels)
     with pytest.raises(InputError, match="array has no text: it has labels; say where they are"):
         store.batches(["text"])
-    with pytest.raises(InputError, match='\'words\' is not a column of a store: need "labels", "types" or "text"'):
+    with pytest.raises(
+        InputError, match='\'words\' is not a column of a store: need "labels", "types", "text" or "ids"'
+    ):
         store.column("words")
     for rows in (0, -1, 2.5):
         with pytest.raises(InputError, match="rows is"):

@@ -121,3 +121,12 @@ def test_a_missing_label_is_said(tmp_path):
 def test_a_cell_longer_than_the_csv_modules_limit(tmp_path):
     cell = ", ".join(["0.1234567890123456"] * 10_000)
     assert open_store(table(tmp_path, f'v,text\n"[{cell}]",x\n')).take([0]).shape == (1, 10_000)
+
+
+def test_an_id_with_zeros_before_it_stays_what_it_is(tmp_path):
+    path = tmp_path / "a.csv"
+    for ids, expected in ((["007", "12"], ["007", "12"]), (["7", "12"], [7, 12]), (["-1", "0"], [-1, 0])):
+        path.write_text("id,a,b\n" + "".join(f"{i},1.5,2\n" for i in ids))
+        assert open_store(path).ids.tolist() == expected
+    path.write_text("id,a,b\n1.0,1.5,2\n")
+    assert open_store(path).ids.tolist() == ["1.0"]

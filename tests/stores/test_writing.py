@@ -30,6 +30,7 @@ def test_every_store_is_written_and_comes_back(form, ending, written, tmp_path, 
     assert os.listdir(tmp_path) == [path.name]
     if ending == "parquet":
         assert again.columns == store.columns
+        assert again.guessed == store.guessed
         for role in store.columns:
             np.testing.assert_array_equal(again.column(role), store.column(role))
         write_store(path, store, columns=False)
@@ -169,9 +170,24 @@ def test_columns_that_change_are_refused(tmp_path, truth):
 def test_a_column_named_like_the_vectors_keeps_its_values(tmp_path, truth):
     import pandas as pd
 
+    target = tmp_path / "a.parquet"
     frame = pd.DataFrame({"v": list(truth.vectors[:3]), "embedding": ["a", "b", "c"]})
-    write_store(tmp_path / "a.parquet", open_store(frame, labels="embedding"))
-    assert open_store(tmp_path / "a.parquet").labels.tolist() == ["a", "b", "c"]
+    write_store(target, open_store(frame, labels="embedding"))
+    assert open_store(target, labels="embedding").labels.tolist() == ["a", "b", "c"]
+    (tmp_path / "a.jsonl").write_text('{"v": [1, 2], "embedding": "a"}\n')
+    write_store(target, open_store(tmp_path / "a.jsonl", labels="embedding"))
+    assert open_store(target).labels.tolist() == ["a"]
+
+
+def test_ids_that_nobody_asked_for_and_some_rows_lack_are_done_without(tmp_path):
+    source, target = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+    source.write_text('{"v": [1, 2], "id": 5, "label": 1}\n{"v": [3, 4], "id": null, "label": 2}\n')
+    assert write_store(target, open_store(source)) == 2
+    assert dict(open_store(target).columns) == {"labels": "label"}
+    with pytest.raises(InputError, match="id has no value in 1 of 2 rows, the first is row 1"):
+        write_store(target, open_store(source, ids="id"))
+    with pytest.raises(InputError, match="id has no value"):
+        _ = open_store(source).ids
 
 
 @each_ending

@@ -113,6 +113,7 @@ class Measured:
 
 def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
     """Measure everything that applies."""
+    store = store.without("ids")  # they say nothing of the space
     skipped: dict[str, str] = {}
     if queries is not None and queries.dim != store.dim:
         raise InputError(

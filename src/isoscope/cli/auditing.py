@@ -134,7 +134,8 @@ def _audited(source: str, request: Request, queries: str | None = None) -> Audit
                 raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
             given[role] = entries(path)
     with Watched() as bar:
-        return audit(source, queries=queries, progress=bar, **given, **request.options)
+        store = open_store(source, **given)
+        return audit(store, queries=queries, progress=bar, **request.options)
 
 
 def entries(path: Path) -> Any:

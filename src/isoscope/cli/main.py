@@ -79,7 +79,7 @@ _Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Which column of the source is what: vectors=, labels=, types= or text=; several with commas.",
+        help="Which column of the source is what: vectors=, labels=, types=, text= or ids=; several with commas.",
     ),
 ]
 _Sample = Annotated[
@@ -161,9 +161,9 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
     columns: _Columns = None,
-    vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave labels, types and text behind.")] = False,
+    vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")] = False,
 ) -> None:
-    """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps labels, types and text)."""
+    """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps a table's other columns)."""
     from isoscope.cli.auditing import convert as copy
 
     refuse_overwriting([target], [source])
@@ -185,8 +185,8 @@ def _roles(pairs: list[str] | None) -> dict[str, str]:
     roles: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:
         role, equals, name = pair.partition("=")
-        if role not in ("vectors", "labels", "types", "text") or not equals or not name:
-            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role vectors, labels, types or text")
+        if role not in ("vectors", "labels", "types", "text", "ids") or not equals or not name:
+            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role vectors, labels, types, text or ids")
         roles[role] = name
     return roles
 

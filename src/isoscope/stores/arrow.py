@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from isoscope.errors import InputError
+from isoscope.stores.beside import Layout, wide_layout
 from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dimensions
 from isoscope.stores.indexed import check_rows
 from isoscope.stores.store import Piece, Store
@@ -25,6 +26,9 @@ class Pieces(Protocol):
 
     @property
     def lengths(self) -> Sequence[int]: ...  # noqa: D102
+
+    def settled(self) -> Any:
+        """A schema that the values of all pieces fit into."""
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         """The record batches of one piece, of at most so many rows, with these columns."""
@@ -63,13 +67,23 @@ class ArrowStore(Store):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
-        start = 0
-        for piece in range(len(self._ends)):
-            for batch in self._batches(piece, [*self._lists, *names], rows):
-                vectors = self._matrix(batch, range(start, start + len(batch)))
-                start += len(batch)
-                yield Piece(vectors, {name: self._column(batch, name) for name in names}, start / len(self))
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        wanted = list(self._pieces.schema.names) if beside else [*self._lists, *names]
+        done = 0
+        for piece, length in enumerate(self._pieces.lengths):
+            if done + length <= start:
+                done += length
+                continue
+            for batch in self._batches(piece, wanted, rows):
+                batch, done = batch.slice(min(max(0, start - done), len(batch))), done + len(batch)
+                vectors = self._matrix(batch, range(done - len(batch), done))
+                values = {name: self._column(batch, name) for name in names}
+                yield Piece(vectors, values, done / len(self), batch if beside else None)
+
+    def _layout(self) -> Layout:
+        with _named(self._where):
+            schema = self._pieces.settled()
+        return wide_layout(schema, self._lists) if self._wide else Layout(schema, self._lists[0])
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([self._matrix(batch, rows) for batch, rows in self._picked(self._lists, indices)])
@@ -165,6 +179,10 @@ class ParquetPieces:
             self.schema = file.schema_arrow
         self.lengths = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
 
+    def settled(self) -> Any:
+        """See `Pieces`."""
+        return self.schema
+
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         """See `Pieces`."""
         import pyarrow.parquet as pq
@@ -197,6 +215,10 @@ class IpcPieces:
         with pa.memory_map(str(path)) as source:  # the lengths alone: no more is unpacked than one column
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
+
+    def settled(self) -> Any:
+        """See `Pieces`."""
+        return self.schema
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         """See `Pieces`."""

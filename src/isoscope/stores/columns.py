@@ -1,4 +1,4 @@
-"""Which column holds the vectors, the labels, the types and the text, and how their values are handed out."""
+"""Which column holds the vectors, the labels, the types, the text and the ids, and how their values are handed out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope.errors import InputError
 
-ROLES = ("labels", "types", "text")
+ROLES = ("labels", "types", "text", "ids")
 
 _USUAL_VECTORS = (
     *("embedding", "embeddings", "vector", "vectors", "emb", "embs", "sentence_embedding", "dense_vector"),
@@ -22,13 +22,16 @@ _USUAL = {
     "text": (
         *("text", "sentence", "title", "content", "document", "word", "name", "body", "passage", "question", "gloss"),
     ),
+    "ids": (
+        *("id", "_id", "ids", "doc_id", "docid", "doc-id", "document_id", "uuid", "guid", "key", "row_id", "rowid"),
+        *("query_id", "query-id", "queryid", "qid", "corpus_id", "corpus-id", "passage_id", "passage-id", "pid"),
+    ),
 }
-_IDENTITIES = {"id", "ids", "_id", "index", "idx", "row", "rowid", "row_id", "key", "uuid", "unnamed: 0", ""}
-_IDENTITIES |= {"doc_id", "docid", "__index_level_0__", "label_id", "timestamp"}
+_IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
 
 class ColumnError(InputError):
-    """A column's values cannot serve as the labels, types or text that they were taken for."""
+    """A column's values cannot serve as the labels, types, text or ids that they were taken for."""
 
     def __init__(self, message: str, role: str):
         super().__init__(message)
@@ -44,7 +47,7 @@ class Wanted:
 
     @property
     def names(self) -> set[str]:
-        """The columns that were named as labels, types or text."""
+        """The columns that were named as labels, types, text or ids."""
         return {value for value in self.roles.values() if isinstance(value, str)}
 
 
@@ -136,6 +139,8 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
         found = _of_one_kind(found, where)
     if found.dtype.kind in "bi" or (found.dtype.kind == "u" and (not found.size or found.max() < 2**63)):
         return found.astype(np.int64), None
+    if found.dtype.kind == "f" and role == "ids":
+        return _whole(found, where), None
     return (found.astype(np.float64) if found.dtype.kind == "f" else _as_text(found, None)), None
 
 
@@ -146,6 +151,14 @@ def refuse_missing(missing: np.ndarray | None, role: str, where: str) -> None:
             f"{where} has no value in {int(missing.sum())} of {plural(len(missing), 'row')}, the first is row "
             f"{int(np.argmax(missing))}: give those rows a value, or other {role}"
         )
+
+
+def _whole(values: np.ndarray, where: str) -> np.ndarray:
+    """Ids that some table keeps as floats."""
+    found = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
+    if (found != values).any():
+        raise InputError(f"{where} holds {values[found != values][0]}: ids are whole numbers or strings")
+    return found
 
 
 def _as_objects(values: Any) -> np.ndarray:
@@ -161,7 +174,7 @@ def _as_objects(values: Any) -> np.ndarray:
     try:
         found = np.asarray(values)
     except ValueError:
-        raise InputError("labels, types and text need one value for each row: these are lists") from None
+        raise InputError("labels, types, text and ids need one value for each row: these are lists") from None
     return found.astype(object) if found.dtype.kind in "UTS" else found
 
 

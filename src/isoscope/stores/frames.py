@@ -27,6 +27,9 @@ class _Table:
         self.lengths = [table.num_rows]
         self._table = table
 
+    def settled(self) -> Any:
+        return self.schema
+
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         return iter(self._table.select(names).to_batches(max_chunksize=rows))
 
@@ -51,6 +54,16 @@ class _Frame:
         except InputError:
             return False
         return True
+
+    def settled(self) -> Any:
+        """Of all rows: the first may all be missing, or whole numbers by chance."""
+        import pyarrow as pa
+
+        unsure = [field.name for field in self.schema if self._frame[field.name].dtype == object]
+        kinds = {
+            name: self._column(self._frame[name]).type for name in unsure if not _is_list(_first(self._frame[name]))
+        }
+        return pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in self.schema])
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         return (self._batch(names, part) for part in blocks(self.lengths[0], rows))
@@ -89,6 +102,9 @@ class _Dataset:
         self.schema = dataset.features.arrow_schema
         self.lengths = [len(dataset)]
         self._dataset = dataset
+
+    def settled(self) -> Any:
+        return self.schema
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         chosen = self._dataset.select_columns(names).with_format("arrow")

@@ -39,8 +39,9 @@ class IndexedStore(Store):
     def __len__(self) -> int:
         return int(self._rows.shape[0])
 
-    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
-        for part in blocks(len(self), rows):
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        for block in blocks(len(self) - start, rows):
+            part = slice(start + block.start, start + block.stop)
             values = {name: self._table[name][part] for name in names}
             yield Piece(ready(self._rows[part]), values, part.stop / len(self))
 

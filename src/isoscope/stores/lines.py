@@ -68,13 +68,14 @@ class LineStore(Store):
         assert self._length is not None
         return self._length
 
-    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         vectors: list[np.ndarray] = []
         values: dict[str, list[Any]] = {name: [] for name in names}
-        held = done = 0
+        held, done, skip = 0, start, start
         for block in self._blocks():
-            for start in _cuts(len(block), rows - held, rows):
-                part = block[start : start + rows - held]
+            block, skip = block[skip:], max(0, skip - len(block))
+            for cut in _cuts(len(block), rows - held, rows):
+                part = block[cut : cut + rows - held]
                 vectors.append(self._form.vectors(part))
                 for name in names:
                     values[name].extend(self._form.values(part, name))

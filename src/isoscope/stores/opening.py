@@ -37,7 +37,13 @@ _MAGIC = {
 
 
 def open_store(
-    source: Any, *, vectors: str | None = None, labels: Any = None, types: Any = None, text: Any = None
+    source: Any,
+    *,
+    vectors: str | None = None,
+    labels: Any = None,
+    types: Any = None,
+    text: Any = None,
+    ids: Any = None,
 ) -> Store:
     """Open whatever holds vectors: a file, a folder of shards, a table or an array. Nothing is read but its beginning.
 
@@ -50,9 +56,10 @@ def open_store(
         list of lists, a DataFrame of pandas or polars, a pyarrow Table, a `datasets.Dataset`; or a store.
     vectors : str, optional
         The name of the column, dataset or array that holds the vectors, if there are several.
-    labels, types, text : str, or sequence with an entry for each row, optional
-        The name of the column with each row's class, with what it is an instance of, with what it is a vector of; or
-        the values. Columns with usual names (``label``, ``token``, ``text``, …) are found unless others are given.
+    labels, types, text, ids : str, or sequence with an entry for each row, optional
+        The name of the column with each row's class, with what it is an instance of, with what it is a vector of, with
+        what identifies it; or the values. Columns with usual names (``label``, ``token``, ``text``, ``id``, …) are
+        found unless others are given.
 
     Returns
     -------
@@ -82,7 +89,7 @@ def open_store(
            [ 0.,  1.],
            [10., 11.]], dtype=float32)
     """
-    wanted = Wanted(vectors, {"labels": labels, "types": types, "text": text})
+    wanted = Wanted(vectors, {"labels": labels, "types": types, "text": text, "ids": ids})
     if isinstance(source, Store):
         store = _again(source, wanted)
     elif isinstance(source, str | os.PathLike):
@@ -127,7 +134,9 @@ def _open_file(path: Path, wanted: Wanted) -> Store:
         start = file.read(8)
     if not start:
         raise InputError(f"{path} is empty: need vectors in it")
-    return _OPENERS[_format(path, start)](path, wanted)
+    store = _OPENERS[_format(path, start)](path, wanted)
+    store.files = (path,)
+    return store
 
 
 def _format(path: Path, start: bytes) -> str:
@@ -158,7 +167,11 @@ def _suffix(path: Path) -> str:
 
 def _open_shards(name: str, paths: list[Path], wanted: Wanted) -> Store:
     stores = [_open_file(path, wanted) for path in paths]
-    return stores[0] if len(stores) == 1 else Shards(name, paths, stores)
+    if len(stores) == 1:
+        return stores[0]
+    store = Shards(name, paths, stores)
+    store.files = tuple(paths)
+    return store
 
 
 def _shards_in(folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from isoscope.errors import InputError
+from isoscope.stores.beside import Layout, joined
 from isoscope.stores.store import Piece, Store
 
 
@@ -18,19 +19,23 @@ class Shards(Store):
 
     def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
         first = stores[0]
+        columns = dict(first.columns)
+        if any(store.columns.get("ids") != columns.get("ids") for store in stores):
+            columns.pop("ids", None)  # they were guessed: what is named is in all shards
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
                 raise InputError(
                     f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
                 )
-            if store.columns != first.columns:
-                role = next(r for r in (*first.columns, *store.columns) if first.columns.get(r) != store.columns.get(r))
+            if {**store.columns, "ids": ""} != {**first.columns, "ids": ""}:
+                roles = [role for role in (*first.columns, *store.columns) if role != "ids"]
+                role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
                 raise InputError(
                     f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
                     f"{store.columns.get(role, 'nothing')}: need the same columns in all shards"
                 )
-        super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), first.columns)
-        self._stores = stores
+        super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
+        self._stores, self._paths = stores, paths
         self._sizes = np.cumsum([path.stat().st_size for path in paths])
         self._counted: np.ndarray | None = None
 
@@ -42,13 +47,19 @@ class Shards(Store):
             self._counted = np.cumsum([len(store) for store in self._stores])
         return self._counted
 
-    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         before = 0
         for store, size in zip(self._stores, self._sizes, strict=True):
-            for piece in store._read(names, rows):
+            skip = min(start, len(store)) if start else 0
+            start -= skip
+            for piece in store._read(names, rows, skip, beside):
                 share = float((before + piece.share * (size - before)) / self._sizes[-1])  # of the bytes
-                yield Piece(piece.vectors.astype(self.dtype, copy=False), piece.columns, share)
+                yield piece._replace(vectors=piece.vectors.astype(self.dtype, copy=False), share=share)
             before = size
+
+    def _layout(self) -> Layout | None:
+        layouts = [layout for store in self._stores if (layout := store._layout()) is not None]
+        return joined(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([store._pick(own).astype(self.dtype, copy=False) for store, own in self._split(indices)])

@@ -1,16 +1,18 @@
-"""What every store is: vectors in rows, read batch by batch or by their numbers, with labels, types and text beside."""
+"""What every store is: vectors in rows, read batch by batch or by their numbers, with labels, text and ids beside."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
+from isoscope.stores.beside import Layout
 from isoscope.stores.columns import ROLES, ColumnError, plain_values, plural, refuse_missing
 
 _BATCH_BYTES = 16 * 2**20  # of float32
@@ -28,6 +30,8 @@ class Batch(NamedTuple):
     """What stands beside the vectors, m values for each role asked for."""
     share: float
     """How much of the store has been read after this batch, 0…1."""
+    beside: Any = None
+    """Every other column of a table, as a record batch of Arrow's; only if it was asked for."""
 
 
 class Piece(NamedTuple):
@@ -36,6 +40,7 @@ class Piece(NamedTuple):
     vectors: np.ndarray
     columns: dict[str, Any]
     share: float
+    beside: Any = None
 
 
 class Store(ABC):
@@ -51,15 +56,21 @@ class Store(ABC):
         self.dtype = np.dtype(dtype)
         self.columns: Mapping[str, str] = dict(columns)
         self._given: dict[str, np.ndarray] = {}
+        self._hidden: frozenset[str] = frozenset()  # columns of a table that are left out
         self.guessed: frozenset[str] = frozenset()
         """Roles whose column was found by its usual name, and not said."""
+        self.files: tuple[Path, ...] = ()
+        """The files that are read; none if the vectors are in memory or came through a pipe."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _read(self, names: Sequence[str], rows: int) -> Iterator[Piece]:
-        """Every row in order, at most `rows` at a time, with the columns of these names."""
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        """Every row from `start` on, at most `rows` at a time, with the columns of these names.
+
+        With `beside` a table gives its record batches too, with all columns.
+        """
 
     @abstractmethod
     def _pick(self, indices: np.ndarray) -> np.ndarray:
@@ -69,15 +80,25 @@ class Store(ABC):
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         """A column's values, of all rows or of these, which are sorted, different, and exist."""
 
-    def batches(self, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[Batch]:
+    def _layout(self) -> Layout | None:
+        """The columns of a table; None if the store is not one."""
+        return None
+
+    def batches(
+        self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, beside: bool = False
+    ) -> Iterator[Batch]:
         """Read all rows in order, a batch at a time; can be called again for another pass.
 
         Parameters
         ----------
-        columns : sequence of {"labels", "types", "text"}
+        columns : sequence of {"labels", "types", "text", "ids"}
             What to read beside the vectors.
         rows : int, optional
             The most rows in a batch; 16 MB of float32 unless given.
+        start : int
+            The number of the first row to read.
+        beside : bool
+            Whether to read every other column of a table as well, for `Batch.beside`.
         """
         columns = [columns] if isinstance(columns, str) else list(columns)
         for role in columns:
@@ -87,12 +108,11 @@ class Store(ABC):
         rows = default_rows(self.dim) if rows is None else whole(rows, "rows")
         if rows < 1:
             raise InputError(f"rows is {rows}: need at least 1 row in a batch")
-        return self._numbered(columns, rows)
+        return self._numbered(columns, rows, whole(start, "start"), self.layout() if beside else None)
 
-    def _numbered(self, roles: list[str], rows: int) -> Iterator[Batch]:
-        start = 0
+    def _numbered(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
         names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))
-        for piece in self._read(names, rows):
+        for piece in self._read(names, rows, start, layout is not None):
             if not len(piece.vectors):
                 continue
             stop = start + len(piece.vectors)
@@ -102,8 +122,17 @@ class Store(ABC):
                 else self._checked(role, piece.columns[self.columns[role]])
                 for role in roles
             }
-            yield Batch(start, piece.vectors, values, min(1.0, piece.share))
+            record = None
+            if layout is not None:
+                given = {role: values[start:stop] for role, values in self._given.items()}
+                record = layout.fitted(piece.beside, given, stop - start)
+            yield Batch(start, piece.vectors, values, min(1.0, piece.share), record)
             start = stop
+
+    def layout(self) -> Layout | None:
+        """The columns of the table that the store is, as Arrow knows them; None if it is not a table."""
+        own = self._layout()
+        return None if own is None else own.without(self._hidden).plus(self._given)
 
     def chunks(self, rows: int | None = None) -> Iterator[np.ndarray]:
         """The vectors alone, in order, a batch at a time."""
@@ -124,7 +153,7 @@ class Store(ABC):
         return found if back is None else found[back]
 
     def column(self, role: str, indices: Any = None) -> np.ndarray | None:
-        """The labels, types or text of all rows, or of these in the order asked; None if the store has none.
+        """The labels, types, text or ids of all rows, or of these in the order asked; None if the store has none.
 
         Numbers come as int64 or float64, text as strings. Only the rows asked for are kept in memory.
         """
@@ -152,8 +181,42 @@ class Store(ABC):
         """What each row is a vector of, or None."""
         return self.column("text")
 
+    @property
+    def ids(self) -> np.ndarray | None:
+        """What identifies each row, whole numbers or strings, or None."""
+        return self.column("ids")
+
+    def mapped(
+        self, function: Callable[[np.ndarray], Any], dim: int, dtype: Any = None, name: str | None = None
+    ) -> Store:
+        """The same store with its vectors sent through a function, batch by batch, when they are read.
+
+        Parameters
+        ----------
+        function : function
+            Makes (m, dim) vectors of (m, d) vectors, row by row: the `transform` of a repair, for example. Whole
+            numbers come to it as float32.
+        dim : int
+            Dimensions of what it makes.
+        dtype : dtype, optional
+            The precision of what it makes; that of the store unless given, float32 for whole numbers.
+        name : str, optional
+            What the new store is called; as this one unless given.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope
+        >>> store = isoscope.open_store(np.arange(6, dtype=np.float32).reshape(3, 2), text=["a", "b", "c"])
+        >>> doubled = store.mapped(lambda rows: 2 * rows, 2)
+        >>> doubled.take([2]), doubled.text.tolist()
+        (array([[ 8., 10.]], dtype=float32), ['a', 'b', 'c'])
+        """
+        from isoscope.stores.mapped import MappedStore
+
+        return MappedStore(self, function, dim, dtype, name)
+
     def with_column(self, role: str, values: Any) -> Store:
-        """The same store with these values, one for each row, as its labels, types or text."""
+        """The same store with these values, one for each row, as its labels, types, text or ids."""
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
             raise InputError(f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}")
@@ -164,8 +227,11 @@ class Store(ABC):
         return other
 
     def without(self, role: str) -> Store:
-        """The same store without its labels, types or text."""
+        """The same store without its labels, types, text or ids."""
         other = copy.copy(self)
+        if role not in self._given:
+            kept = {name for each, name in self.columns.items() if each != role}
+            other._hidden = self._hidden | ({self.columns[role]} - kept if role in self.columns else set())
         other.columns = {kept: name for kept, name in self.columns.items() if kept != role}
         other._given = {kept: values for kept, values in self._given.items() if kept != role}
         return other
@@ -176,7 +242,7 @@ class Store(ABC):
 
     def _own_name(self, role: str) -> str | None:
         if role not in ROLES:
-            raise InputError(f'{role!r} is not a column of a store: need "labels", "types" or "text"')
+            raise InputError(f'{role!r} is not a column of a store: need "labels", "types", "text" or "ids"')
         return self.columns.get(role)
 
     def _checked(self, role: str, values: Any) -> np.ndarray:

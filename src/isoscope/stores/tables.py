@@ -27,6 +27,7 @@ class _Cells:
         self.cells: list[int] = []
         self.listed = False
         self.typed: set[str] = set()  # columns that are handed out as numbers if all their cells are
+        self.ids: str | None = None  # one of them, whose 007 is not 7
         self._kinds: dict[str, Any] = {}
 
     def vectors(self, lines: Lines) -> np.ndarray:
@@ -48,7 +49,7 @@ class _Cells:
     def _kind(self, name: str) -> Any:
         """What all cells of a column are: int, float or str. It takes a pass, as the last may be the only text."""
         if name not in self._kinds:
-            kinds, skip = [int, float, str], self.skip
+            kinds, skip = [_id, str] if name == self.ids else [int, float, str], self.skip
             for block in read_lines(self.path, quoted=self.quoted):
                 cells = [cell for cell in self._texts(block[skip:], name) if cell.strip()]
                 skip = max(0, skip - len(block))
@@ -179,6 +180,7 @@ def _choose(form: _Cells, sample: list[list[str]], wanted: Wanted) -> dict[str, 
     taken = {names[cell] for cell in form.cells}
     columns = choose_columns([name for name in names if name not in taken], wanted, where)
     form.typed = {name for role, name in columns.items() if role != "text"}
+    form.ids = columns.get("ids")
     return columns
 
 
@@ -207,6 +209,12 @@ def _numbers(cell: str) -> list[str]:
 
 def _is_number(cell: str) -> bool:
     return _is(float, cell) and any(letter.isdigit() for letter in cell) and "_" not in cell
+
+
+def _id(cell: str) -> int:
+    if str(number := int(cell)) != cell.strip():
+        raise ValueError
+    return number
 
 
 def _is(kind: Any, cell: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -13,12 +12,13 @@ import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.files import replacing
+from isoscope.stores.beside import VECTORS, Layout
+from isoscope.stores.columns import ColumnError
 from isoscope.stores.opening import open_store
 from isoscope.stores.store import Batch, Store
+from isoscope.stores.targets import Flat, Mark, Parquet, Target, npy_header, role_layout, safetensors_header
 
-_SAFETENSORS = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
-_SAFETENSORS |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
-_VECTORS = "embedding"
+ENDINGS = (".npy", ".safetensors", ".parquet")
 
 
 def write_store(
@@ -33,13 +33,14 @@ def write_store(
     Parameters
     ----------
     path : path
-        A name that ends in `.npy`, `.safetensors` (a tensor ``embeddings``) or `.parquet` (a column ``embedding`` of
-        lists of fixed size). It is replaced when all is written.
+        A name that ends in `.npy`, `.safetensors` (a tensor ``embeddings``) or `.parquet` (a column of lists of fixed
+        size, named as in the source or ``embedding``). It is replaced when all is written.
     source : store, array, iterable of Batch, or whatever `open_store` opens
         What to write. The numbers' kind is kept (float16, float32, float64, whole numbers); bfloat16 becomes float32.
     columns : bool
-        Whether labels, types and text are written too, under their own names. Parquet alone can hold them: `.npy` and
-        `.safetensors` hold the vectors, whatever is said here.
+        Whether what stands beside the vectors is written too: every column of a table, in its place and of its kind;
+        the labels, types, text and ids of anything else, under their own names. Parquet alone can hold them: `.npy`
+        and `.safetensors` hold the vectors, whatever is said here.
     progress : function, optional
         Told "writing", the rows written so far, and the share of the source that they are.
 
@@ -54,30 +55,79 @@ def write_store(
     >>> again.take([1]), again.text.tolist()
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
+    path = writable(path)
+    if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
+        given = _checked(source)
+        return _written(path, given if columns else (batch._replace(columns={}) for batch in given), None, progress)
+    store = source if isinstance(source, Store) else open_store(source)
+    columns = columns and path.suffix.lower() == ".parquet"
+    try:
+        return _written(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
+    except ColumnError as error:
+        if not forgivable(error, store):
+            raise
+        return write_store(path, store.without("ids"), columns=columns, progress=progress)
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The path of a file that can be written; an `InputError` if its name, its folder or what is there forbids it."""
     path = Path(path).expanduser()
-    write = _WRITERS.get(path.suffix.lower())
-    if write is None:
+    if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path} does not say a format that can be written: need .npy, .safetensors or .parquet")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder: make it first, or write elsewhere")
     if path.is_dir():
         raise InputError(f"{path} is a folder: need the name of a file")
-    batches, names = _batches(source, with_columns=columns and write is _write_parquet)
+    return path
+
+
+def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch]:
+    """The batches of a store with what is written beside them, under the names that it gets in the file."""
+    if not columns:
+        return store.batches(start=start)
+    if store.layout() is not None:
+        return store.batches(start=start, beside=True)
+    own = {role: name if name != VECTORS else role for role, name in store.columns.items()}
+    return (
+        batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
+        for batch in store.batches([*own], start=start)
+    )
+
+
+def forgivable(error: ColumnError, store: Store) -> bool:
+    """Whether a column can be done without: ids that nobody asked for, and that some rows lack."""
+    return error.role == "ids" and "ids" in store.guessed
+
+
+def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, mark: Mark) -> Target:
+    """The file for rows like those of a first batch, begun or gone on with."""
+    dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
+    if ending == ".parquet":
+        return Parquet(path, (layout or role_layout(first)).with_vectors(dtype, dim), mark)
+    header = npy_header if ending == ".npy" else safetensors_header
+    return Flat(path, header(dtype, dim), dtype.itemsize * dim, mark)
+
+
+def _written(
+    path: Path,
+    batches: Iterator[Batch],
+    layout: Layout | None,
+    progress: Callable[[str, int, float], None] | None,
+) -> int:
     first = next(batches, None)
     if first is None:
         raise InputError("the source has no rows: there is nothing to write")
     with replacing(path) as temporary:
-        return write(temporary, _told(_alike(chain([first], batches), first), progress), first, names)
-
-
-def _batches(source: Any, *, with_columns: bool) -> tuple[Iterator[Batch], dict[str, str]]:
-    """What is to be written, and each role's name in the file."""
-    if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
-        given = _checked(source)
-        return given if with_columns else (batch._replace(columns={}) for batch in given), {}
-    store = source if isinstance(source, Store) else open_store(source)
-    roles = [*store.columns] if with_columns else []
-    return store.batches(roles), {role: store.columns[role] for role in roles}
+        target = open_target(temporary, path.suffix.lower(), first, layout, Mark())
+        try:
+            for batch in alike(chain([first], batches), first):
+                target.write(batch)
+                if progress is not None:
+                    progress("writing", batch.start + len(batch.vectors), batch.share)
+            target.finish()
+        finally:
+            target.close()
+    return target.rows
 
 
 def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
@@ -90,14 +140,7 @@ def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
-def _told(batches: Iterable[Batch], progress: Callable[[str, int, float], None] | None) -> Iterator[Batch]:
-    for batch in batches:
-        yield batch
-        if progress is not None:
-            progress("writing", batch.start + len(batch.vectors), batch.share)
-
-
-def _alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
+def alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
     """Batches of the first one's dimensions, columns and precision, in the byte order of files."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:
@@ -111,80 +154,3 @@ def _alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
                 f"row {batch.start} begins a batch of {batch.vectors.dtype}, the first is of {dtype}: cast one"
             )
         yield batch._replace(vectors=np.ascontiguousarray(batch.vectors, dtype))
-
-
-def _write_npy(path: Path, batches: Iterator[Batch], first: Batch, names: dict[str, str]) -> int:
-    def header(rows: int) -> bytes:
-        """NumPy leaves room for any number of rows, so that the header can be written again over itself."""
-        from io import BytesIO
-
-        dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
-        about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, dim)}
-        into = BytesIO()
-        np.lib.format.write_array_header_1_0(into, about)
-        return into.getvalue()
-
-    return _write_flat(path, batches, header)
-
-
-def _write_safetensors(path: Path, batches: Iterator[Batch], first: Batch, names: dict[str, str]) -> int:
-    dtype, dim = first.vectors.dtype, first.vectors.shape[1]
-
-    def header(rows: int) -> bytes:
-        about = {
-            "dtype": _SAFETENSORS[dtype.str[1:]],
-            "shape": [rows, dim],
-            "data_offsets": [0, rows * dim * dtype.itemsize],
-        }
-        text = json.dumps({"embeddings": about}).encode().ljust(160)  # room for any number of rows
-        return len(text).to_bytes(8, "little") + text
-
-    return _write_flat(path, batches, header)
-
-
-def _write_flat(path: Path, batches: Iterator[Batch], header: Callable[[int], bytes]) -> int:
-    """Rows behind a header that says how many, which is known at the end."""
-    rows, room = 0, header(0)
-    with path.open("wb") as file:
-        file.write(room)
-        for batch in batches:
-            file.write(batch.vectors.data)
-            rows += len(batch.vectors)
-        final = header(rows)
-        assert len(final) == len(room)
-        file.seek(0)
-        file.write(final)
-    return rows
-
-
-def _write_parquet(path: Path, batches: Iterator[Batch], first: Batch, names: dict[str, str]) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    own = {role: name if (name := names.get(role, role)) != _VECTORS else role for role in first.columns}
-    kind = pa.list_(pa.from_numpy_dtype(first.vectors.dtype), first.vectors.shape[1])
-    fields = {own[role]: _arrow_type(values) for role, values in first.columns.items()}
-    schema = pa.schema([(_VECTORS, kind), *fields.items()])
-    rows = 0
-    with pq.ParquetWriter(path, schema, use_dictionary=list(fields)) as writer:
-        for batch in batches:
-            columns = {own[role]: values for role, values in batch.columns.items()}
-            try:
-                beside = [pa.array(columns[name], kind) for name, kind in fields.items()]
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise InputError(
-                    f"row {batch.start} begins a batch whose columns are of another kind: {error}"
-                ) from error
-            lists = pa.FixedSizeListArray.from_arrays(pa.array(batch.vectors.ravel()), type=kind)
-            writer.write_batch(pa.RecordBatch.from_arrays([lists, *beside], schema=schema))
-            rows += len(batch.vectors)
-    return rows
-
-
-def _arrow_type(values: np.ndarray) -> Any:
-    import pyarrow as pa
-
-    return pa.string() if values.dtype.kind in "OU" else pa.from_numpy_dtype(values.dtype)
-
-
-_WRITERS = {".npy": _write_npy, ".safetensors": _write_safetensors, ".parquet": _write_parquet}

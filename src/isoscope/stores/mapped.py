@@ -1,0 +1,51 @@
+"""A store whose vectors go through a function when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.stores.beside import Layout
+from isoscope.stores.store import Piece, Store
+
+Function = Callable[[np.ndarray], Any]
+
+
+class MappedStore(Store):
+    """The rows and columns of another store, with its vectors sent through a function batch by batch."""
+
+    def __init__(self, store: Store, function: Function, dim: int, dtype: Any, name: str | None) -> None:
+        if dtype is None:
+            dtype = store.dtype if store.dtype.kind == "f" else np.float32
+        super().__init__(store.name if name is None else name, dim, dtype, store.columns)
+        self._store, self._function = store, function
+        self._given, self._hidden, self.guessed = store._given, store._hidden, store.guessed
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        for piece in self._store._read(names, rows, start, beside):
+            yield piece._replace(vectors=self._sent(piece.vectors))
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return self._sent(self._store._pick(indices))
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._store._values(name, indices)
+
+    def _layout(self) -> Layout | None:
+        return self._store._layout()
+
+    def _sent(self, vectors: np.ndarray) -> np.ndarray:
+        given = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)
+        found = np.asarray(self._function(given))
+        if found.shape != (len(vectors), self.dim):
+            raise InputError(
+                f"the function made shape {found.shape} of {given.shape}: need {(len(vectors), self.dim)}, a vector of "
+                f"{self.dim} dimensions for each"
+            )
+        return found.astype(self.dtype, copy=False)
