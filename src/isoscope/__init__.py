@@ -34,6 +34,7 @@ _ROOMS = {
     "stores.opening": ["open_store"],
     "stores.writing": ["write_store"],
     "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
+    "transforms.chain": ["Chain"],
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
     "transforms.saving": ["load_transform"],
     "report.finding": ["Finding"],
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
+    from isoscope.transforms.chain import Chain
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
     from isoscope.transforms.saving import load_transform
 

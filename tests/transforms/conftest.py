@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, Standardize, Whiten
+from isoscope import AllButTheTop, Center, Chain, ClusterCenter, ClusterNull, Standardize, Whiten
 
 AFFINE = [
     Center(),
@@ -29,7 +29,17 @@ CLUSTERED = [
     ClusterNull(3, 2, clusterer="gmm", random_state=0),
     ClusterNull("auto", 2, random_state=0),
 ]
-EVERY = AFFINE + CLUSTERED
+CHAINS = [
+    Chain([Standardize(), AllButTheTop(1)]),
+    Chain([AllButTheTop(1), Whiten("pca", 1)]),
+    Chain([Standardize(), ClusterNull(2, 1, random_state=0)]),
+]
+EVERY = AFFINE + CLUSTERED + CHAINS
+
+
+def has_step(repair: object, kinds: object) -> bool:
+    """Whether a repair, or a step of a chain, is of these classes."""
+    return any(isinstance(step, kinds) for step in getattr(repair, "steps", [repair]))
 
 
 class Labelled:

@@ -213,7 +213,7 @@ class Wrong(BySign):
         ({"n_clusters": 2.0}, "n_clusters is 2.0"),
         ({"n_clusters": "many"}, "n_clusters is 'many': need \"auto\""),
         ({"n_clusters": True}, "n_clusters is True"),
-        ({"n_clusters": 31}, "n_clusters is 31, there are 30 vectors"),
+        ({"n_clusters": 31}, "n_clusters is 31, n_samples = 30"),
         ({"clusterer": "dbscan"}, 'clusterer is \'dbscan\': need "kmeans", "gmm"'),
         ({"clusterer": KMeans}, "clusterer is the class KMeans: give an object"),
         ({"clusterer": object()}, "clusterer is a object without fit and predict"),

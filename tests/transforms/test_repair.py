@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import isoscope
 from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, InputError, Standardize, Whiten
 from tests.conftest import rotation, tolerance
-from tests.transforms.conftest import EVERY, clustered_cloud
+from tests.transforms.conftest import EVERY, clustered_cloud, has_step
 
 torch = pytest.importorskip("torch")
 every = pytest.mark.parametrize("repair", EVERY, ids=repr)
@@ -60,7 +60,7 @@ def test_a_moved_corpus_gives_the_same_repaired_vectors(repair, clusters):
 def test_a_scaled_corpus_is_repaired_alike(repair, scale, clusters):
     expected = clone(repair).fit_transform(clusters)
     found = clone(repair).fit_transform(scale * clusters)
-    if not isinstance(repair, Standardize | Whiten):
+    if not has_step(repair, Standardize | Whiten):
         expected = scale * expected
     np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
@@ -165,7 +165,7 @@ def test_names_tables_pipelines_and_copies(repair, clusters):
     table = pandas.DataFrame(clusters, columns=[f"v{i}" for i in range(8)])
     repair = clone(repair).fit(table)
     names = repair.get_feature_names_out()
-    if isinstance(repair, Whiten):
+    if has_step(repair, Whiten):
         assert list(names) == [f"whiten{i}" for i in range(repair.transform(table).shape[1])]
     else:
         assert list(names) == list(table.columns)
@@ -176,7 +176,7 @@ def test_names_tables_pipelines_and_copies(repair, clusters):
     lengths = np.linalg.norm(pipeline.transform(clusters), axis=1)
     np.testing.assert_allclose(lengths, 1)
     copied = clone(repair)
-    assert copied.get_params() == repair.get_params()
+    assert str(copied.get_params(deep=False)) == str(repair.get_params(deep=False))
     assert repr(copied) == repr(repair)
     assert not hasattr(copied, "n_features_in_")
 

@@ -52,7 +52,7 @@ def test_what_was_saved_transforms_bit_for_bit(repair, clusters, tmp_path):
     assert sorted(contents(tmp_path / "a")) == ["config.json", "model.safetensors"]
     for again in (load_transform(tmp_path / "a"), type(repair).load(str(tmp_path / "a"))):
         assert type(again) is type(repair)
-        assert again.get_params() == repair.get_params()
+        assert str(again.get_params(deep=False)) == str(repair.get_params(deep=False))
         assert repr(again) == repr(repair)
         for X in (clusters, clusters.astype(np.float32), clusters[:1] + 5):
             assert np.array_equal(again.transform(X), repair.transform(X))

@@ -171,7 +171,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
             raise InputError(
-                f"n_clusters is {most}, there are {len(X)} vectors: need as many at least, or fewer clusters"
+                f"n_clusters is {most}, n_samples = {len(X)}: need as many vectors at least, or fewer clusters"
             )
         different: set[bytes] = set()
         for row in X:

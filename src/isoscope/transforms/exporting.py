@@ -11,6 +11,7 @@ import isoscope
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.transforms.affine import AffineRepair, AllButTheTop, Standardize, Whiten
+from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter, ClusterNull
 from isoscope.transforms.repair import Repair
 
@@ -27,7 +28,7 @@ def to_sentence_transformers(repair: Repair) -> Any:
             "a pipeline's module needs sentence-transformers 5.4 or later: "
             "pip install 'isoscope[sentence-transformers]'"
         ) from error
-    if not isinstance(repair, AffineRepair):
+    if not (isinstance(repair, AffineRepair) or (isinstance(repair, Chain) and repair.is_affine)):
         from isoscope.transforms.sentence_module import RepairModule
 
         return RepairModule(repair)
@@ -48,16 +49,14 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
         import onnx
     except ImportError as error:
         raise InputError("an ONNX model needs the package onnx: pip install 'isoscope[onnx]'") from error
-    if isinstance(repair, ClusterCenter) and not isinstance(repair.clusterer, str):
-        raise InputError(
-            f"the clusterer is a {type(repair.clusterer).__name__}, which cannot be written as ONNX: "
-            'use clusterer="kmeans" or "gmm"'
-        )
     graph = _Graph(onnx)
-    _draw(repair, graph)
+    last = "vectors"
+    for step in repair.steps_ if isinstance(repair, Chain) else [repair]:
+        last = _draw(step, graph, last)
+    if last == "vectors":
+        graph.add("Identity", last)
     graph.nodes[-1].output[0] = "repaired"
-    d = repair.n_features_in_
-    width = repair.matrix_.shape[1] if isinstance(repair, Whiten) else d
+    d, width = repair.n_features_in_, len(repair.get_feature_names_out())
     number = onnx.TensorProto.FLOAT
     model = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -104,51 +103,58 @@ class _Graph:
         return self.add("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _draw(repair: Any, graph: _Graph) -> None:
-    """Nodes from "vectors" to the repaired vectors, the last node's output."""
+def _draw(repair: Any, graph: _Graph, vectors: str) -> str:
+    """Nodes from the vectors to the repaired ones, which are the last node's output."""
     if isinstance(repair, ClusterCenter):
-        codes = _nearest(repair, graph)
-        rest = _minus(graph, repair.means_, codes)
+        if not isinstance(repair.clusterer, str):
+            raise InputError(
+                f"the clusterer is a {type(repair.clusterer).__name__}, which cannot be written as ONNX: "
+                'use clusterer="kmeans" or "gmm"'
+            )
+        codes = _nearest(repair, graph, vectors)
+        rest = _minus(graph, vectors, repair.means_, codes)
         if isinstance(repair, ClusterNull) and repair.components_.shape[1]:
-            _draw_nulls(repair.components_, graph, rest, codes)
-        return
-    rest = _minus(graph, repair.mean_)
+            return _draw_nulls(repair.components_, graph, rest, codes)
+        return rest
+    rest = _minus(graph, vectors, repair.mean_)
     if isinstance(repair, Standardize):
-        graph.add("Div", rest, repair.scale_.astype(np.float32))
-    elif isinstance(repair, AllButTheTop) and len(repair.components_):
-        _take_out(graph, rest, repair.components_, graph.add("MatMul", rest, repair.components_.T.astype(np.float32)))
-    elif isinstance(repair, Whiten):
-        graph.add("MatMul", rest, repair.matrix_.astype(np.float32))
+        return graph.add("Div", rest, repair.scale_.astype(np.float32))
+    if isinstance(repair, AllButTheTop) and len(repair.components_):
+        along = graph.add("MatMul", rest, repair.components_.T.astype(np.float32))
+        return _take_out(graph, rest, repair.components_, along)
+    if isinstance(repair, Whiten):
+        return graph.add("MatMul", rest, repair.matrix_.astype(np.float32))
+    return rest
 
 
-def _minus(graph: _Graph, means: np.ndarray, codes: str | None = None) -> str:
+def _minus(graph: _Graph, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
     """The vectors without their mean, which float32 takes in two steps as `Repair._minus` does."""
     high = means.astype(np.float32)
-    rest = "vectors"
+    rest = vectors
     for part in (high, (means - high).astype(np.float32)):
         rest = graph.add("Sub", rest, part if codes is None else graph.add("Gather", part, codes, axis=0))
     return rest
 
 
-def _nearest(repair: ClusterCenter, graph: _Graph) -> str:
+def _nearest(repair: ClusterCenter, graph: _Graph, vectors: str) -> str:
     """Each vector's cluster, in float64 as `ClusterCenter` has it: a rounding could put it across a border."""
     linear, constant, quadratic, shift = repair.scoring()
-    x = graph.add("Sub", graph.cast("vectors", np.float64), shift)
+    x = graph.add("Sub", graph.cast(vectors, np.float64), shift)
     scores = graph.add("Add", graph.add("MatMul", x, linear), constant)
     if quadratic is not None:
         scores = graph.add("Add", scores, graph.add("MatMul", graph.add("Mul", x, x), quadratic))
     return graph.add("ArgMax", scores, axis=1, keepdims=0)
 
 
-def _draw_nulls(components: np.ndarray, graph: _Graph, rest: str, codes: str) -> None:
+def _draw_nulls(components: np.ndarray, graph: _Graph, rest: str, codes: str) -> str:
     """Every cluster's directions at once, those of other clusters set to 0: no vector brings its own matrix."""
     clusters, k, d = components.shape
     flat = components.reshape(clusters * k, d)
     owners = np.repeat(np.arange(clusters), k)[None, :]
     own = graph.add("Equal", graph.add("Unsqueeze", codes, np.asarray([1])), owners)
     along = graph.add("MatMul", rest, flat.T.astype(np.float32))
-    _take_out(graph, rest, flat, graph.add("Mul", along, graph.cast(own, np.float32)))
+    return _take_out(graph, rest, flat, graph.add("Mul", along, graph.cast(own, np.float32)))
 
 
-def _take_out(graph: _Graph, rest: str, directions: np.ndarray, along: str) -> None:
-    graph.add("Sub", rest, graph.add("MatMul", along, directions.astype(np.float32)))
+def _take_out(graph: _Graph, rest: str, directions: np.ndarray, along: str) -> str:
+    return graph.add("Sub", rest, graph.add("MatMul", along, directions.astype(np.float32)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 
 import isoscope
 from isoscope.errors import InputError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "isoscope.transform", 1
 CONFIG, NUMBERS = "config.json", "model.safetensors"
+_CHAIN = "Chain"
 
 _LEARNT = {
     "Center": ("mean_",),
@@ -38,31 +40,8 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     """Write a fitted repair to a folder, whole or not at all."""
     from safetensors.numpy import save_file
 
-    name = type(repair).__name__
-    if name not in _LEARNT:
-        raise InputError(f"a {name} is not one of isoscope's own repairs: only {', '.join(_LEARNT)} can be saved")
-    parameters = {
-        key: value.item() if isinstance(value, np.generic) else value
-        for key, value in repair.get_params(deep=False).items()
-    }
-    if not isinstance(parameters.get("clusterer", ""), str):
-        raise InputError(
-            f"the clusterer is a {type(parameters['clusterer']).__name__}, which can be kept only by pickle: "
-            'save a repair with clusterer="kmeans" or "gmm"'
-        )
-    if not isinstance(parameters.get("random_state"), int | None):
-        del parameters["random_state"]  # the state of a generator is no part of what was learnt
-    tensors = {key: np.asarray(getattr(repair, key), order="C") for key in _LEARNT[name]}
-    config: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "isoscope": isoscope.__version__,
-        "class": name,
-        "parameters": parameters,
-        "dimensions": int(repair.n_features_in_),
-    }
-    if hasattr(repair, "feature_names_in_"):
-        config["feature_names"] = [str(column) for column in repair.feature_names_in_]
+    about, tensors = _described(repair)
+    config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
     target = Path(folder).resolve()
     if target.exists() and not _is_ours(target):
@@ -77,6 +56,34 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
         _put(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _described(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A fitted repair in words and in numbers; those of a chain's steps are told apart by the step's number."""
+    name = type(repair).__name__
+    about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
+    if hasattr(repair, "feature_names_in_"):
+        about["feature_names"] = [str(column) for column in repair.feature_names_in_]
+    if name == _CHAIN:
+        steps = [_described(step) for step in repair.steps_]
+        about["steps"] = [words for words, _ in steps]
+        return about, {f"{i}.{key}": value for i, (_, held) in enumerate(steps) for key, value in held.items()}
+    if name not in _LEARNT:
+        known = ", ".join([*_LEARNT, _CHAIN])
+        raise InputError(f"a {name} is not one of isoscope's own repairs: only {known} can be saved")
+    parameters = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in repair.get_params(deep=False).items()
+    }
+    if not isinstance(parameters.get("clusterer", ""), str):
+        raise InputError(
+            f"the clusterer is a {type(parameters['clusterer']).__name__}, which can be kept only by pickle: "
+            'save a repair with clusterer="kmeans" or "gmm"'
+        )
+    if not isinstance(parameters.get("random_state"), int | None):
+        del parameters["random_state"]  # the state of a generator is no part of what was learnt
+    about["parameters"] = parameters
+    return about, {key: np.asarray(getattr(repair, key), order="C") for key in _LEARNT[name]}
 
 
 def _is_ours(folder: Path) -> bool:
@@ -142,8 +149,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
             raise InputError(
                 f"{folder} is of version {config['version']}, this isoscope reads up to {VERSION}: upgrade it"
             )
-        if config["class"] not in _LEARNT:
-            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join(_LEARNT)}")
+        if config["class"] not in {*_LEARNT, _CHAIN}:
+            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_LEARNT, _CHAIN])}")
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
             raise InputError(f"{folder} was changed after it was written: its checksum differs; fit it again")
@@ -159,6 +166,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
 
 
 def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    if config["class"] == _CHAIN:
+        return _built_chain(config, tensors)
     repair = getattr(isoscope, config["class"])(**config["parameters"])
     repair._check_parameters()
     if missing := set(_LEARNT[config["class"]]) - tensors.keys():
@@ -177,7 +186,29 @@ def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
         if len(set(counts.values())) > 1:
             raise ValueError(f"its arrays are of different numbers of clusters: {counts}")
     repair.n_features_in_ = d
-    if "feature_names" in config:
-        repair.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)
+    _name_features(repair, config)
     repair._again()
     return repair
+
+
+def _built_chain(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    steps, width = [], int(config["dimensions"])
+    for i, about in enumerate(config["steps"]):
+        if about["class"] not in _LEARNT:
+            raise ValueError(f"step {i} is a {about['class']!r}")
+        mark = f"{i}."
+        step = _built(about, {key.removeprefix(mark): held for key, held in tensors.items() if key.startswith(mark)})
+        if step.n_features_in_ != width:
+            raise ValueError(f"step {i} takes {step.n_features_in_} dimensions and is given {width}")
+        steps.append(step)
+        width = len(step.get_feature_names_out())
+    chain = getattr(isoscope, _CHAIN)([clone(step) for step in steps])
+    chain.steps_ = steps
+    chain.n_features_in_ = int(config["dimensions"])
+    _name_features(chain, config)
+    return chain
+
+
+def _name_features(repair: Any, config: dict[str, Any]) -> None:
+    if "feature_names" in config:
+        repair.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)

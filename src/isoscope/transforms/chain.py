@@ -1,0 +1,115 @@
+"""Repairs one after the other, fitted, saved and served as one."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from isoscope.arrays import Array
+from isoscope.errors import InputError
+from isoscope.sketching import Sketch
+from isoscope.transforms.affine import AffineRepair
+from isoscope.transforms.repair import FLOATS, Repair, is_source, on_host, store_of
+
+
+class Chain(Repair):
+    """Repairs one after the other: each is fitted to what those before it give. Without any, vectors stay as they are.
+
+    Parameters
+    ----------
+    steps : sequence of repairs
+        In the order in which they are applied; they are copied, not fitted themselves.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((500, 8)) * [90, 5, 1, 1, 1, 1, 1, 1] + 3
+    >>> chain = isoscope.Chain([isoscope.Standardize(), isoscope.AllButTheTop(1)]).fit(X)
+    >>> round(float(isoscope.isoscore(X)), 2), round(float(isoscope.isoscore(chain.transform(X))), 2)
+    (0.0, 0.85)
+    >>> isoscope.Chain().fit(X).transform(X) is X
+    True
+    """
+
+    _learnt = "steps_"
+
+    def __init__(self, steps: Any = ()):
+        self.steps = steps
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn each step, from an (n, d) array, a store, or the path of a file.
+
+        Parameters
+        ----------
+        X : (n, d) array, Store or path
+            The corpus; a store is read once for each step at least.
+        y : ignored
+            For pipelines.
+        """
+        self._check_parameters()
+        steps = [clone(step) for step in self.steps]
+        if is_source(X):
+            self._fit_source(steps, X)
+        else:
+            X = validate_data(self, on_host(X), dtype=FLOATS)
+            for i, step in enumerate(steps):
+                step.fit(X)
+                X = step.transform(X) if i + 1 < len(steps) else X
+        self.steps_ = steps
+        return self
+
+    def _fit_source(self, steps: list[Any], X: Any) -> None:
+        if isinstance(X, Sketch):
+            if len(steps) > 1:
+                raise InputError("X is a Sketch, which tells the first step alone: give an array, a store or a path")
+            d = X.d
+        else:
+            X = store_of(X)
+            d = X.dim
+        self.__dict__.pop("feature_names_in_", None)
+        for i, step in enumerate(steps):
+            step.fit(X)
+            if i + 1 < len(steps):
+                X = X.mapped(step.transform, len(step.get_feature_names_out()))
+        self.n_features_in_ = d
+
+    def _check_parameters(self) -> None:
+        steps = self.steps
+        if isinstance(steps, Repair) or not isinstance(steps, list | tuple):
+            raise InputError(f"steps is a {type(steps).__name__}: need a list of repairs, such as [Center(), Whiten()]")
+        for step in steps:
+            if not isinstance(step, Repair) or isinstance(step, Chain):
+                raise InputError(f"a step is a {type(step).__name__}: need isoscope's own repairs, one after the other")
+            step._check_parameters()
+
+    def _apply(self, xp: Any, X: Array) -> Array:
+        for step in self.steps_:
+            X = step._apply(xp, X)
+        return X
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of what comes out: the last step's."""
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        for step in self.steps_:
+            names = step.get_feature_names_out(names)
+        return np.asarray(names, dtype=object)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether every step is one matrix and one vector."""
+        check_is_fitted(self)
+        return all(isinstance(step, AffineRepair) for step in self.steps_)
+
+    def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """The matrix A and the vector b of y = x·A + b, if every step is affine."""
+        if not self.is_affine:
+            raise InputError(f"{self!r} has a step that treats clusters apart: it is not one matrix and one vector")
+        A, b = np.eye(self.n_features_in_), np.zeros(self.n_features_in_)
+        for step in self.steps_:
+            M, c = step.as_affine()
+            A, b = A @ M, b @ M + c
+        return A, b

@@ -1,0 +1,105 @@
+"""Repairs one after the other are one repair: what each would do to what those before it give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isoscope import AllButTheTop, Center, Chain, ClusterNull, InputError, Standardize, Whiten, load_transform, sketch
+
+
+def test_each_step_is_fitted_to_what_the_one_before_gives(clusters):
+    first = Standardize().fit(clusters)
+    second = AllButTheTop(2).fit(first.transform(clusters))
+    chain = Chain([Standardize(), AllButTheTop(2)]).fit(clusters)
+    np.testing.assert_array_equal(chain.transform(clusters), second.transform(first.transform(clusters)))
+
+
+def test_what_was_given_is_not_fitted(clusters):
+    steps = [Center(), Whiten()]
+    chain = Chain(steps).fit(clusters)
+    assert chain.steps is steps
+    assert not hasattr(steps[0], "mean_")
+
+
+def test_affine_steps_fold_to_one_matrix(clusters):
+    chain = Chain([Standardize(), AllButTheTop(1), Whiten("pca", 3)]).fit(clusters)
+    A, b = chain.as_affine()
+    assert A.shape == (clusters.shape[1], 3)
+    np.testing.assert_allclose(clusters @ A + b, chain.transform(clusters), atol=1e-10)
+
+
+def test_a_chain_with_clusters_is_not_affine(clusters):
+    chain = Chain([Center(), ClusterNull(2, 1, random_state=0)]).fit(clusters)
+    assert not chain.is_affine
+    with pytest.raises(InputError, match="not one matrix"):
+        chain.as_affine()
+
+
+def test_without_steps_vectors_stay_as_they_are(clusters, tmp_path):
+    chain = Chain().fit(clusters)
+    chain.save(tmp_path / "a")
+    again = load_transform(tmp_path / "a")
+    for X in (clusters, clusters.astype(np.float32), clusters.astype(np.float16)):
+        np.testing.assert_array_equal(again.transform(X), X)
+    A, b = again.as_affine()
+    np.testing.assert_array_equal(A, np.eye(clusters.shape[1]))
+    assert not b.any()
+    with pytest.raises(ValueError, match="features"):
+        again.transform(clusters[:, 1:])
+
+
+def test_names_of_what_comes_out_are_the_last_steps(clusters):
+    assert Chain([Center(), Whiten("pca", 2)]).fit(clusters).get_feature_names_out().tolist() == ["whiten0", "whiten1"]
+
+
+def test_a_sketch_tells_one_step_alone(clusters):
+    total = sketch(clusters)
+    np.testing.assert_allclose(
+        Chain([Whiten()]).fit(total).transform(clusters), Whiten().fit(clusters).transform(clusters), atol=1e-10
+    )
+    with pytest.raises(InputError, match="first step alone"):
+        Chain([Center(), Whiten()]).fit(total)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (Center(), "need a list of repairs"),
+        ("center", "need a list of repairs"),
+        ([Center], "a step is a"),
+        ([Chain([])], "a step is a Chain"),
+        ([Center(), AllButTheTop(-1)], "n_components is -1"),
+    ],
+)
+def test_steps_that_are_none_are_refused(steps, words, clusters):
+    with pytest.raises(InputError, match=words):
+        Chain(steps).fit(clusters)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda config: config["steps"].reverse(), "takes"),
+        (lambda config: config["steps"].pop(), "checksum|whole"),
+        (lambda config: config["steps"][0].update({"class": "Chain"}), "step 0 is a 'Chain'"),
+        (lambda config: config.pop("steps"), "whole"),
+    ],
+)
+def test_a_chain_that_was_tampered_with_is_refused(change, words, clusters, tmp_path):
+    import json
+
+    from safetensors.numpy import load_file
+
+    from isoscope.sketch_files import checksum
+
+    Chain([Center(), Whiten("pca", 2)]).fit(clusters).save(tmp_path / "a")
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    sealed = words != "checksum|whole"
+    change(config)
+    if sealed:
+        rest = {key: value for key, value in config.items() if key != "checksum"}
+        config["checksum"] = checksum(load_file(tmp_path / "a" / "model.safetensors"), rest)
+    (tmp_path / "a" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=words if words != "takes" else "whole|takes"):
+        load_transform(tmp_path / "a")
