@@ -39,6 +39,7 @@ _ROOMS = {
     "transforms.saving": ["load_transform"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
+    "report.advice": ["Advice", "advise"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
     from isoscope.metrics.uniformity import alignment, uniformity
+    from isoscope.report.advice import Advice, advise
     from isoscope.report.audit import Audit, audit
     from isoscope.report.finding import Finding
     from isoscope.sketching import Sketch, sketch

@@ -1,0 +1,130 @@
+"""Vectors for the advisor's tables: STS-B, SciFact and BANKING77 as a language model and a sentence encoder see them.
+
+Each text becomes the mean of its tokens' states in the model's last layer (the sentence encoder's also made a unit
+vector, as it was trained to be), cut at 128 tokens.
+
+python benchmarks/advisor_data.py DATA MODELS OUT
+
+DATA holds `stsb`, `scifact` and `banking77` as their authors published them, MODELS a folder for each model. What is in
+OUT already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MODELS = {"lm": "SmolLM2-135M-Instruct-dequantQ4_1", "encoder": "all-MiniLM-L6-v2"}
+"""What the vectors are called, and the model's folder."""
+TRAINED_UNIT = {"encoder"}
+MOST_TOKENS, BATCH_TOKENS = 128, 4096
+
+Texts = dict[str, list[str]]
+
+
+def stsb(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
+    """Every sentence once, beside a file of graded pairs for each part."""
+    for part in ("dev", "test"):
+        with open(data / "stsb" / f"sts-{part}.tsv", encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t") for line in file]
+        pairs = [(row[5], row[6], row[4]) for row in rows]
+        sentences = list(dict.fromkeys(text for a, b, _ in pairs for text in (a, b)))
+        number = {text: f"s{i}" for i, text in enumerate(sentences)}
+        _write_tsv(
+            out / f"stsb-{part}-pairs.tsv",
+            ["id1", "id2", "score"],
+            [(number[a], number[b], score) for a, b, score in pairs],
+        )
+        yield f"stsb-{part}", {"id": list(number.values()), "text": sentences}
+
+
+def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
+    """Abstracts, the claims of both parts, and their relevance as BEIR has it."""
+    with gzip.open(data / "scifact" / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        documents = [json.loads(line) for line in file]
+    texts = [" ".join([document["title"], *document["abstract"]]) for document in documents]
+    yield "scifact-corpus", {"id": [str(document["doc_id"]) for document in documents], "text": texts}
+    for part in ("train", "dev"):
+        with open(data / "scifact" / f"claims_{part}.tsv", encoding="utf-8") as file:
+            claims = [line.rstrip("\n").split("\t") for line in file][1:]
+        qrels = (data / "scifact" / f"qrels_{part}.tsv").read_text(encoding="utf-8")
+        (out / f"scifact-{part}-qrels.tsv").write_text(qrels, encoding="utf-8")
+        yield f"scifact-{part}", {"id": [claim[0] for claim in claims], "text": [claim[1] for claim in claims]}
+
+
+def banking77(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
+    """Customers' questions and what each is about."""
+    for part in ("train", "test"):
+        with open(data / "banking77" / f"{part}.csv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        yield f"banking77-{part}", {"text": [row["text"] for row in rows], "label": [row["category"] for row in rows]}
+
+
+def _write_tsv(path: Path, head: list[str], rows: list[tuple[str, ...]]) -> None:
+    path.write_text("".join("\t".join(row) + "\n" for row in [tuple(head), *rows]), encoding="utf-8")
+
+
+def embed(texts: list[str], folder: Path, *, unit: bool) -> np.ndarray:
+    """The mean of each text's last hidden states."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    tokenizer.padding_side = "right"
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=MOST_TOKENS)["input_ids"]]
+    order = np.argsort(lengths, kind="stable")
+    found = np.zeros((len(texts), model.config.hidden_size), np.float32)
+    start = 0
+    while start < len(texts):
+        stop = start + 1
+        while stop < len(texts) and lengths[order[stop]] * (stop + 1 - start) <= BATCH_TOKENS:
+            stop += 1
+        chosen = order[start:stop]
+        batch = tokenizer(
+            [texts[i] for i in chosen], truncation=True, max_length=MOST_TOKENS, padding=True, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            states = model(**batch).last_hidden_state
+        mask = batch["attention_mask"][:, :, None].to(states.dtype)
+        means = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        found[chosen] = (torch.nn.functional.normalize(means, dim=1) if unit else means).numpy()
+        start = stop
+        print(f"\r  {start:,} of {len(texts):,}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    """Make what is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("data", "models", "out"):
+        parser.add_argument(name, type=Path)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for make in (stsb, banking77, scifact):
+        for name, columns in make(arguments.data, arguments.out):
+            for model, folder in MODELS.items():
+                target = arguments.out / f"{name}-{model}.parquet"
+                if target.exists():
+                    continue
+                print(f"{target.name}", file=sys.stderr)
+                vectors = embed(columns["text"], arguments.models / folder, unit=model in TRAINED_UNIT)
+                lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+                beside = target.with_suffix(".part")
+                pq.write_table(pa.table({"embedding": lists, **columns}), beside)
+                beside.replace(target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""What is asked of the advisor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isoscope.arrays import whole
+from isoscope.auditing.settings import LEAST_SAMPLE
+from isoscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class AdviceSettings:
+    """How candidates are tried."""
+
+    metric: str = "cosine"
+    folds: int = 5
+    sample: int = 20_000
+    seed: int = 0
+    missing: str = "raise"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("cosine", "euclidean"):
+            raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
+        if not 2 <= whole(self.folds, "folds") <= 50:
+            raise InputError(f"folds is {self.folds}: need 2 to 50")
+        if whole(self.sample, "sample") < LEAST_SAMPLE:
+            raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
+        if not 0 <= whole(self.seed, "seed") < 2**31:
+            raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**31 - 1}")
+        if self.missing not in ("raise", "drop"):
+            raise InputError(f'missing is {self.missing!r}: need "raise" or "drop"')

@@ -1,0 +1,129 @@
+"""The advice in plain words: what to do, what it gains, what it costs, how sure that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isoscope.report.advice import Advice, Score, Trial
+
+_LABEL_FREE = (
+    "Nothing was said of what the vectors are for, and this evidence is weak: it asks whether two halves of the "
+    "coordinates find the same neighbours, not whether they are the right ones. Give pairs, queries or labels before "
+    "you re-index anything."
+)
+
+
+def paragraph(advice: Advice) -> str:
+    """What to do and why, in a few sentences."""
+    sentences = _leave_alone(advice) if advice.leaves_alone else _use(advice)
+    sentences += _conflicts(advice)
+    if advice.measure == "stability":
+        sentences.append(_LABEL_FREE)
+    return " ".join(sentences)
+
+
+def _use(advice: Advice) -> list[str]:
+    score, before = advice.choice[advice.measure], advice.trials[0][advice.measure]
+    others = len(advice.trials) - 1
+    said = [
+        f"Use {advice.choice.name}.",
+        f"On {_examples(advice)} that had no part in fitting it, {advice.measures[advice.measure]} rises from "
+        f"{before.value:.3f} to {score.value:.3f}: a gain of {score.gain:.3f} {span(score)}, at "
+        f"{_confidence(advice)} confidence, {_tried(others)}.",
+    ]
+    best = advice.trials[advice.best]
+    if advice.best != advice.chosen and advice.choice.near_best:
+        said.append(
+            f"{best.name} scores highest ({best[advice.measure].value:.3f}), but not beyond the noise, and is less "
+            "simple."
+        )
+    said.append(
+        f"Choosing on some of the {_plural(advice)} and judging on the others, in turn, gained {advice.blind_gain:.3f}."
+    )
+    return said
+
+
+def _leave_alone(advice: Advice) -> list[str]:
+    measure, before = advice.measure, advice.trials[0][advice.measure]
+    others = advice.trials[1:]
+    said = ["Leave the vectors as they are."]
+    where = f"On {_examples(advice)} {advice.measures[measure]} is {before.value:.3f} as it is;"
+    if not others:
+        return [*said, f"{where} nothing else was tried."]
+    best = max(others, key=lambda trial: trial[measure].value)
+    said.append(
+        f"{where} of {len(others)} {'repair' if len(others) == 1 else 'repairs'} none surely gains (the best, "
+        f"{best.name}: {signed(best[measure].gain)} {span(best[measure])}, at {_confidence(advice)} confidence, "
+        f"{_tried(len(others))})."
+    )
+    losing = [trial for trial in others if trial[measure].verdict == "loss"]
+    if losing:
+        worst = min(losing, key=lambda trial: trial[measure].gain)
+        count = "One surely loses" if len(losing) == 1 else f"{len(losing)} surely lose"
+        said.append(f"{count}, {worst.name} most: {signed(worst[measure].gain)} {span(worst[measure])}.")
+    return said
+
+
+def _conflicts(advice: Advice) -> list[str]:
+    """Where another measure, or isotropy itself, points elsewhere."""
+    said = []
+    for name, words in advice.measures.items():
+        if name == advice.measure:
+            continue
+        mine = advice.choice[name]
+        if mine.verdict == "loss":
+            said.append(f"But by {words} it loses: {signed(mine.gain)} {span(mine)}.")
+            continue
+        best = max(advice.trials, key=lambda trial: trial[name].value)
+        if best[name].verdict == "gain" and mine.verdict != "gain":
+            said.append(
+                f"By {words} {best.name} gains {best[name].gain:.3f} {span(best[name])}: if that is what you do, ask "
+                f"for it (measure {name})."
+            )
+    even = _most_isotropic(advice)
+    if even is not None and even[advice.measure].verdict == "loss":
+        score = even[advice.measure]
+        said.append(
+            f"Isotropy for its own sake would cost: {even.name} has the most even space (IsoScore "
+            f"{even.shape['isoscore']:.2f}, {advice.trials[0].shape['isoscore']:.2f} as it is) and loses "
+            f"{-score.gain:.3f}."
+        )
+    return said
+
+
+def _most_isotropic(advice: Advice) -> Trial | None:
+    from isoscope.report.advice import isotropic
+
+    return isotropic(advice) if "isoscore" in advice.trials[0].shape else None
+
+
+def span(score: Score) -> str:
+    """The interval of a gain."""
+    return f"[{signed(score.low)}, {signed(score.high)}]"
+
+
+def signed(value: float) -> str:
+    """A difference with its sign.
+
+    >>> signed(0.0312), signed(-0.5), signed(-0.0001)
+    ('+0.031', '−0.500', '0.000')
+    """
+    text = f"{value:+.3f}".replace("-", "−")
+    return "0.000" if text in ("+0.000", "−0.000") else text
+
+
+def _tried(count: int) -> str:
+    return "with one repair tried" if count == 1 else f"corrected for having tried {count}"
+
+
+def _confidence(advice: Advice) -> str:
+    return f"{100 * advice.settings.confidence:g}%"
+
+
+def _examples(advice: Advice) -> str:
+    return f"{advice.examples:,} {_plural(advice)}"
+
+
+def _plural(advice: Advice) -> str:
+    return {"pair": "pairs", "query": "queries", "row": "rows"}[advice.example]
