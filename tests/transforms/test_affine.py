@@ -223,6 +223,15 @@ def test_a_small_coordinate_beside_a_huge_still_one_is_whitened(rng):
     np.testing.assert_allclose(Y.std(axis=0), [1, 1, 0], atol=1e-8)
 
 
+@pytest.mark.parametrize("n", [6, 20, 400])
+def test_shrinkage_gives_unseen_directions_their_share_of_the_variance(n, rng):
+    X = rng.standard_normal((n, 12)) * np.arange(1, 13)
+    shrunk, _ = ledoit_wolf(X)
+    values, vectors = np.linalg.eigh(shrunk)
+    expected = (vectors / np.sqrt(values)) @ vectors.T
+    np.testing.assert_allclose(Whiten().fit(X).as_affine()[0], expected, atol=1e-10)
+
+
 def test_directions_the_corpus_does_not_have_go_to_zero(rng):
     basis = rng.standard_normal((2, 5))
     X = rng.standard_normal((50, 2)) @ basis

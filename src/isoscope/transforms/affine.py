@@ -205,7 +205,9 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
     Notes
     -----
     A direction in which the corpus does not vary (an eigenvalue below d·eps of the largest, or a deviation below what
-    rounding makes of the mean) is mapped to 0, not blown up.
+    rounding makes of the mean) is never blown up. Shrinkage gives it a variance, its share of the mean one, and it is
+    divided by that: with fewer vectors than dimensions most directions are merely unseen, and a query has parts along
+    them. Without shrinkage it is mapped to 0.
 
     Examples
     --------
@@ -247,7 +249,8 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         values, components, seen = principal_directions(total)
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
-        weights = np.where(seen, 1 / np.sqrt(np.where(seen, shrunk, 1)), 0)[:k]
+        known = seen | (share * values.mean() > 0)  # shrinkage says how far an unseen direction may vary
+        weights = np.where(known, 1 / np.sqrt(np.where(known, shrunk, 1)), 0)[:k]
         self.components_ = components[:k]
         self.weights_ = weights
         self.shrinkage_ = share
