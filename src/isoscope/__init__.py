@@ -37,6 +37,7 @@ _ROOMS = {
     "transforms.chain": ["Chain"],
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
     "transforms.saving": ["load_transform"],
+    "transforms.applying": ["repair_store"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
+    from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
     from isoscope.transforms.saving import load_transform

@@ -27,14 +27,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         if path.is_file():
             shutil.copymode(path, temporary)
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have the disk hold what was written; a folder cannot be synced everywhere, and then is not."""
     try:
         handle = os.open(path, os.O_RDONLY)

@@ -6,7 +6,7 @@ threading layer of numba's, some of which end the process when two threads or a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -84,7 +84,7 @@ def _limit_this_thread() -> None:
     _blas().limit(limits=1)
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Iterator[R]:
+def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Generator[R, None, None]:
     """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
     workers = threads()
     if workers == 1 or expected < 2:

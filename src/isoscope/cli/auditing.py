@@ -63,19 +63,24 @@ def audit_two(first: str, second: str, request: Request) -> tuple[list[Audit], l
     """Audit two sources and show them side by side."""
     _need_folders(request.html, request.json)
     a, b = (_audited(source, request) for source in (first, second))
-    shared = agreement(a, b)
     if request.json is not None:
-        told = {"schema": "isoscope.comparison/1", "audits": [a.to_dict(), b.to_dict()], "agreement": shared}
+        told = {"schema": "isoscope.comparison/1", "audits": [a.to_dict(), b.to_dict()], "agreement": agreement(a, b)}
         _write_json(told, request.json)
-    if request.html is not None:
+    show_two(a, b, request.html, printed=request.json != _OUT)
+    return [a, b], []
+
+
+def show_two(a: Audit, b: Audit, html: Path | None, *, printed: bool = True) -> None:
+    """Show two audits side by side, on a page and on the terminal."""
+    shared = agreement(a, b)
+    if html is not None:
         from isoscope.report.page import page
 
-        with replacing(request.html) as temporary:
+        with replacing(html) as temporary:
             temporary.write_text(page([a, b], agreement=shared), encoding="utf-8")
-        _say_written(request.html)
-    if request.json != _OUT:
+        _say_written(html)
+    if printed:
         show(side_by_side(a, b, shared))
-    return [a, b], []
 
 
 class Watched(Bar):

@@ -22,6 +22,11 @@ from isoscope.errors import InputError
 GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
 
+
+class Interruption(Exception):
+    """Ctrl-C, with a word on what it left."""
+
+
 interrupted = Event()
 """Whether Ctrl-C or its like has come."""
 
@@ -170,6 +175,109 @@ def convert(
     copy(source, target, _roles(columns), vectors_only=vectors_only)
 
 
+_MethodName = Annotated[
+    str,
+    typer.Argument(
+        metavar="METHOD", help="center, standardize, all-but-the-top, whiten, cluster-center or cluster-null."
+    ),
+]
+_Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
+_Target = Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file.")]
+_VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
+_Restart = Annotated[bool, typer.Option("--restart", help="Throw away what an interrupted run left.")]
+_Components = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER", help="Directions taken out, or auto (all-but-the-top, cluster-null); kept (whiten)."
+    ),
+]
+_Clusters = Annotated[str | None, typer.Option(metavar="NUMBER", help="How many, or auto (cluster-*).")]
+_Clusterer = Annotated[str | None, typer.Option(metavar="NAME", help="kmeans or gmm (cluster-*).")]
+_Axes = Annotated[str | None, typer.Option("--method", metavar="NAME", help="zca or pca (whiten).")]
+_Shrinkage = Annotated[str | None, typer.Option(metavar="SHARE", help="auto, none, or from 0 to 1 (whiten).")]
+_FitSample = Annotated[int | None, typer.Option("--sample", metavar="ROWS", help="Rows to learn from (cluster-*).")]
+_FitSeed = Annotated[int | None, typer.Option("--seed", help="Of the sample and the clusters (cluster-*).")]
+
+
+@app.command()
+def fit(
+    method: _MethodName,
+    source: _Source,
+    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save the repair in.")],
+    columns: _Columns = None,
+    components: _Components = None,
+    clusters: _Clusters = None,
+    clusterer: _Clusterer = None,
+    axes: _Axes = None,
+    shrinkage: _Shrinkage = None,
+    sample: _FitSample = None,
+    seed: _FitSeed = None,
+) -> None:
+    """Learn a repair from a corpus and save it; apply it to corpus and queries alike."""
+    from isoscope.cli.repairing import Method
+    from isoscope.cli.repairing import fit as learn
+
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
+    learn(Method(method, options), source, folder, _roles(columns))
+
+
+@app.command()
+def apply(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What fit saved.")],
+    source: _Source,
+    output: _Target,
+    columns: _Columns = None,
+    vectors_only: _VectorsOnly = False,
+    restart: _Restart = False,
+) -> None:
+    """Write the repaired vectors of a source; Parquet keeps a table's other columns.
+
+    An interrupted run leaves OUT as it was, and is gone on with by the same command.
+    """
+    from isoscope.cli.repairing import apply as write
+
+    refuse_overwriting([output], [source])
+    write(folder, source, output, _roles(columns), vectors_only=vectors_only, restart=restart)
+
+
+@app.command()
+def fix(
+    method: _MethodName,
+    source: _Source,
+    output: _Target,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the repair, as fit does.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page: before and after.")] = None,
+    columns: _Columns = None,
+    vectors_only: _VectorsOnly = False,
+    restart: _Restart = False,
+    components: _Components = None,
+    clusters: _Clusters = None,
+    clusterer: _Clusterer = None,
+    axes: _Axes = None,
+    shrinkage: _Shrinkage = None,
+    sample: _FitSample = None,
+    seed: _FitSeed = None,
+) -> None:
+    """Fit a repair to a source, apply it, and show the audits before and after side by side."""
+    from isoscope.cli.repairing import Method
+    from isoscope.cli.repairing import fix as repair
+
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
+    refuse_overwriting([output, html], [source])
+    repair(
+        Method(method, options),
+        source,
+        output,
+        _roles(columns),
+        saved=save,
+        html=html,
+        vectors_only=vectors_only,
+        restart=restart,
+    )
+
+
 @app.command()
 def demo(
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),
@@ -218,6 +326,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(arguments)
     except InputError as error:
         return _fail(str(error), BAD_INPUT, debug)
+    except Interruption as stop:
+        return _fail(f"interrupted; {stop}", INTERRUPTED, debug)
     except KeyboardInterrupt:
         return _fail("interrupted; files that were being written are as they were", INTERRUPTED, debug)
     except BrokenPipeError:
@@ -273,7 +383,7 @@ def _os_words(error: OSError) -> str:
     words = f"{where}{error.strerror or error}"
     if error.errno == errno.ENOSPC:
         words += "; the old file, if there was one, is as it was: make room and run it again"
-    return words
+    return "; ".join([words, *getattr(error, "__notes__", [])])
 
 
 def _fail(words: str, code: int, debug: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ class Layout:
 
         field = pa.field(self.vectors, pa.list_(pa.from_numpy_dtype(dtype), dim))
         schema = self.schema.set(self.schema.get_field_index(self.vectors), field)
-        return Layout(schema.with_metadata(_with_feature(schema.metadata, field)), self.vectors)
+        return Layout(schema.with_metadata(_with_feature(schema.metadata, self.vectors, dtype, dim)), self.vectors)
 
     def fitted(self, record: Any, given: Mapping[str, np.ndarray], rows: int) -> Any:
         """The other columns of some rows as a record batch of exactly this layout."""
@@ -115,21 +116,18 @@ def arrow_type(values: np.ndarray) -> Any:
     return pa.string() if values.dtype.kind in "OU" else pa.from_numpy_dtype(values.dtype)
 
 
-def _with_feature(metadata: dict[bytes, bytes] | None, field: Any) -> dict[bytes, bytes] | None:
+def _with_feature(
+    metadata: dict[bytes, bytes] | None, name: str, dtype: np.dtype, dim: int
+) -> dict[bytes, bytes] | None:
     """What `datasets` notes of its columns, with the vectors as they are now: it would cast them back otherwise."""
-    import json
-
     key = b"huggingface"
     if not metadata or key not in metadata:
         return metadata
     try:
         about = json.loads(metadata[key])
-        feature = about["info"]["features"][field.name]
-        feature["feature"] = {"dtype": str(field.type.value_type).replace("halffloat", "float16"), "_type": "Value"}
-        feature["feature"]["dtype"] = {"float": "float32", "double": "float64"}.get(
-            feature["feature"]["dtype"], feature["feature"]["dtype"]
-        )
-        feature["length"] = field.type.list_size
+        feature = about["info"]["features"][name]
+        feature["feature"] = {"dtype": dtype.name, "_type": "Value"}
+        feature["length"] = dim
     except (ValueError, LookupError, TypeError):
         return {name: value for name, value in metadata.items() if name != key}
     return {**metadata, key: json.dumps(about).encode()}

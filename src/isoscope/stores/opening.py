@@ -97,6 +97,7 @@ def open_store(
     else:
         store = open_memory(source, wanted)
     if not isinstance(source, Store):
+        store.chosen = vectors
         store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
     for role in ROLES:
         values = wanted.roles[role]

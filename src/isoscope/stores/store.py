@@ -61,6 +61,8 @@ class Store(ABC):
         """Roles whose column was found by its usual name, and not said."""
         self.files: tuple[Path, ...] = ()
         """The files that are read; none if the vectors are in memory or came through a pipe."""
+        self.chosen: str | None = None
+        """The name of the vectors, if it was said."""
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -19,6 +19,8 @@ from isoscope.stores.store import Batch
 
 _SAFETENSORS = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
 _SAFETENSORS |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
+_AT_ONCE = 2**20  # bytes: what the kernel copies is still in the cache
+_AHEAD = 2**28  # bytes at most for which room is made before they are written: that costs the disk's books less
 
 
 class Mark(NamedTuple):
@@ -57,6 +59,7 @@ class Flat:
     def __init__(self, path: Path, header: Callable[[int], bytes], row_bytes: int, mark: Mark) -> None:
         self._header, self._row_bytes = header, row_bytes
         self.rows = mark.rows
+        self._room = 0
         self._file = path.open("r+b" if mark.rows else "wb", buffering=0)
         if mark.rows:
             self._back()
@@ -78,6 +81,8 @@ class Flat:
         """See `Target`."""
         final = self._header(self.rows)
         assert len(final) == len(self._header(0))
+        if self._room:
+            self._back()
         self._file.seek(0)
         self._put(final)
 
@@ -87,14 +92,25 @@ class Flat:
 
     def _put(self, data: Any) -> None:
         left = memoryview(data).cast("B")
+        self._make_room(len(left))
         while left:
-            left = left[self._file.write(left) :]
+            left = left[self._file.write(left[:_AT_ONCE]) :]
+
+    def _make_room(self, length: int) -> None:
+        """Have the disk set aside as much as was written already; if it cannot, it need not."""
+        at = self.rows * self._row_bytes
+        if at > _AT_ONCE and at + length > self._room and hasattr(os, "posix_fallocate"):
+            ahead = max(length, min(at, _AHEAD))
+            with suppress(OSError):
+                os.posix_fallocate(self._file.fileno(), self._file.tell(), ahead)
+            self._room = at + ahead
 
     def _back(self) -> None:
         """Forget the rows of a batch that was not written to its end."""
         end = len(self._header(0)) + self.rows * self._row_bytes
         self._file.truncate(end)
         self._file.seek(end)
+        self._room = 0
 
 
 class Parquet:

@@ -1,0 +1,196 @@
+"""What the commands fit, apply and fix do."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import isoscope
+from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_two
+from isoscope.cli.main import Interruption
+from isoscope.errors import InputError
+from isoscope.report.audit import audit
+from isoscope.stores import Store, open_store
+from isoscope.stores.store import Piece
+from isoscope.stores.writing import writable
+from isoscope.transforms.applying import repair_store
+from isoscope.transforms.repair import Repair
+from isoscope.transforms.saving import _is_ours, load_transform
+
+_CLUSTERED = {"clusters": "n_clusters", "clusterer": "clusterer", "sample": "sample", "seed": "random_state"}
+METHODS: dict[str, tuple[str, dict[str, str]]] = {
+    "center": ("Center", {}),
+    "standardize": ("Standardize", {}),
+    "all-but-the-top": ("AllButTheTop", {"components": "n_components"}),
+    "whiten": ("Whiten", {"method": "method", "components": "n_components", "shrinkage": "shrinkage"}),
+    "cluster-center": ("ClusterCenter", _CLUSTERED),
+    "cluster-null": ("ClusterNull", {**_CLUSTERED, "components": "n_components"}),
+}
+"""The class behind each method, and the parameter behind each option that belongs to it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and its options as they were typed; None where one was not."""
+
+    name: str
+    options: dict[str, Any]
+
+    def repair(self) -> Repair:
+        """The repair that is meant, not fitted; an `InputError` for an option that does not belong to it."""
+        name = self.name.lower().replace("_", "-")
+        if name not in METHODS:
+            near = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.4)
+            hint = f"is it {near[0]}? " if near else ""
+            raise InputError(f"{self.name!r} is not a method: {hint}There are {', '.join(METHODS)}")
+        kind, parameters = METHODS[name]
+        given = {option: value for option, value in self.options.items() if value is not None}
+        for option in given:
+            if option not in parameters:
+                belong = ", ".join(f"--{each}" for each in parameters)
+                has = f"those that do are {belong}" if belong else "it has no options"
+                raise InputError(f"--{option} does not belong to {name}: {has}")
+        values = {parameters[option]: _value(option, value) for option, value in given.items()}
+        if "seed" in parameters:
+            values.setdefault("random_state", 0)  # the same command gives the same repair
+        found: Repair = getattr(isoscope, kind)(**values)
+        found._check_parameters()
+        return found
+
+
+def _value(option: str, typed: Any) -> Any:
+    """What an option that may be a number or a word means."""
+    if not isinstance(typed, str) or option in ("method", "clusterer"):
+        return typed
+    if typed.lower() == "auto" or (typed.lower() == "none" and option == "shrinkage"):
+        return "auto" if typed.lower() == "auto" else None
+    try:
+        return float(typed) if option == "shrinkage" else int(typed)
+    except ValueError:
+        need = "auto, none or a share from 0 to 1" if option == "shrinkage" else "auto or a whole number"
+        raise InputError(f"--{option} {typed}: need {need}") from None
+
+
+def fit(method: Method, source: str, folder: Path, columns: dict[str, str]) -> None:
+    """Fit a repair to a source and save it."""
+    repair = method.repair()
+    _need_free(folder)
+    fitted, rows = _fitted(repair, open_store(source, **columns))
+    fitted.save(folder)
+    print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+
+
+def apply(
+    folder: Path, source: str, target: Path, columns: dict[str, str], *, vectors_only: bool, restart: bool
+) -> None:
+    """Write the repaired vectors of a source."""
+    writable(target)
+    repair = load_transform(folder)
+    if Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
+        raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
+    store = open_store(source, **columns)
+    _need_apart(target, source)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart)
+
+
+def fix(
+    method: Method,
+    source: str,
+    target: Path,
+    columns: dict[str, str],
+    *,
+    saved: Path | None,
+    html: Path | None,
+    vectors_only: bool,
+    restart: bool,
+) -> None:
+    """Fit a repair to a source, write the repaired vectors, and show what has changed."""
+    repair = method.repair()
+    writable(target)
+    _need_folders(target, html)
+    if saved is not None:
+        _need_free(saved)
+    store = open_store(source, **columns)
+    _need_apart(target, source)
+    repair, _ = _fitted(repair, store)
+    if saved is not None:
+        repair.save(saved)
+        _say_written(saved)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart)
+    dim = len(repair.get_feature_names_out())
+    try:
+        with Watched() as bar:
+            before = audit(store, progress=bar)
+        with Watched() as bar:
+            after = audit(store.mapped(repair.transform, dim, name=target.name), progress=bar)
+    except InputError as error:
+        raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
+    show_two(before, after, html)
+
+
+def _fitted(repair: Repair, store: Store) -> tuple[Repair, int]:
+    with Watched() as bar:
+        told = _Told(store, bar)
+        repair.fit(told)
+    return repair, told.rows
+
+
+def _write(repair: Repair, store: Store, target: Path, *, vectors_only: bool, restart: bool) -> None:
+    _need_folders(target)
+    try:
+        with Watched() as bar:
+            rows = repair_store(
+                repair, store, target, columns=not vectors_only, restart=restart, progress=bar, say=_say
+            )
+    except KeyboardInterrupt as stop:
+        raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is as it was") from stop
+    print(f"{target}: {rows:,} vectors")
+
+
+def _say(words: str) -> None:
+    print(f"isoscope: {words}", file=sys.stderr)
+
+
+def _need_free(folder: Path) -> None:
+    """Refuse a folder that holds something else than a repair, before hours of work and not after."""
+    if folder.resolve().exists() and not _is_ours(folder.resolve()):
+        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
+
+
+def _need_apart(target: Path, source: str) -> None:
+    """Refuse to write into the folder of shards that is read: the next run would take the result for one of them."""
+    folder = os.path.expanduser(source)
+    if os.path.isdir(folder) and os.path.realpath(target.absolute().parent) == os.path.realpath(folder):
+        raise InputError(f"{target} is in {source}, all of which is read: write elsewhere")
+
+
+class _Told(Store):
+    """A store that tells how far it has been read."""
+
+    def __init__(self, store: Store, progress: Callable[[str, int, float], None]) -> None:
+        super().__init__(store.name, store.dim, store.dtype, {})
+        self._store, self._progress = store, progress
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        self.rows = 0
+        for piece in self._store._read(names, rows, start, beside):
+            self.rows += len(piece.vectors)
+            self._progress("fitting", self.rows, piece.share)
+            yield piece
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return self._store._pick(indices)
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._store._values(name, indices)

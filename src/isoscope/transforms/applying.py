@@ -1,0 +1,243 @@
+"""Applying a repair to whole stores: on all cores, in bounded memory, and gone on with after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+
+import isoscope
+from isoscope.arrays import blocks
+from isoscope.errors import InputError
+from isoscope.stores import Batch, Store, open_store
+from isoscope.stores.columns import ColumnError
+from isoscope.stores.resuming import Unfinished
+from isoscope.stores.targets import Mark
+from isoscope.stores.writing import alike, forgivable, open_target, rows_to_write, writable
+from isoscope.threads import in_threads
+from isoscope.transforms.repair import Repair
+
+_TILE_BYTES = 4 * 2**20  # rows that are repaired at once: they and what is made of them stay in the cache
+_MARK_BYTES, _MARK_SECONDS = 512 * 2**20, 10.0  # after which what was written is put on record
+
+
+def repair_store(
+    repair: Repair,
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    columns: bool = True,
+    restart: bool = False,
+    progress: Callable[[str, int, float], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> int:
+    """Write the repaired vectors of a store to a file; gives the number of rows.
+
+    In bounded memory, on all cores. The file is replaced when all is written. An interruption (Ctrl-C, a full disk, the
+    end of the process) leaves it as it was, and what was done in a hidden folder beside it, from which the same call
+    goes on to the same bytes.
+
+    Parameters
+    ----------
+    repair : Repair
+        A fitted repair.
+    source : store, path, array or whatever `open_store` opens
+        Its rows stay in their order. Only a source in files can be gone on with.
+    path : path
+        A name that ends in `.npy`, `.safetensors` or `.parquet`.
+    columns : bool
+        Whether what stands beside the vectors is written too, to Parquet; see `write_store`.
+    restart : bool
+        Throw away what an interrupted run left.
+    progress : function, optional
+        Told "repairing", the rows written so far, and the share of the source that they are.
+    say : function, optional
+        Told in a sentence from where it goes on, or why it cannot.
+
+    Notes
+    -----
+    What was left is gone on with only if the source's files (their sizes and times), the repair, the format and the
+    version of isoscope are the same.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> np.save("cone.npy", np.random.default_rng(0).standard_normal((1000, 32)).astype(np.float32) + 1)
+    >>> repair = isoscope.Center().fit("cone.npy")
+    >>> isoscope.repair_store(repair, "cone.npy", "centred.npy")
+    1000
+    >>> round(float(isoscope.mean_cosine(np.load("centred.npy"))), 2) + 0.0
+    0.0
+    """
+    path = writable(path)
+    store = source if isinstance(source, Store) else open_store(source)
+    if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
+        raise InputError(f"{path} is what is read: give another file to write to")
+    columns = columns and path.suffix.lower() == ".parquet"
+    work = _Work(repair, store)
+    try:
+        return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
+    except ColumnError as error:
+        if not forgivable(error, store):
+            raise
+        work = _Work(repair, store.without("ids"))
+        return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
+
+
+def _silent(stage: str, rows: int, share: float) -> None:
+    """Show nothing."""
+
+
+def _say_nothing(words: str) -> None:
+    """Nobody listens."""
+
+
+def _repaired(
+    work: _Work,
+    path: Path,
+    columns: bool,
+    restart: bool,
+    progress: Callable[[str, int, float], None],
+    say: Callable[[str], None],
+) -> int:
+    about = _about(work, path.suffix.lower(), columns)
+    with Unfinished(path, about) as left:
+        if restart:
+            left.clear()
+        mark, lost = left.found()
+        if mark.rows:
+            say(f"going on from row {mark.rows:,}, where an earlier run was interrupted")
+        elif lost:
+            say(f"what an earlier, interrupted run left cannot be gone on with, as {lost}: beginning anew")
+        try:
+            rows = _write(work, left, mark, columns, progress)
+        except BaseException:
+            if not (left.folder / "progress.json").exists():
+                left.drop()
+            raise
+        left.put()
+    return rows
+
+
+def _write(
+    work: _Work, left: Unfinished, mark: Mark, columns: bool, progress: Callable[[str, int, float], None]
+) -> int:
+    """Write the rows behind the mark; an interruption leaves them and a note of them, bad input leaves nothing."""
+    first = next(rows_to_write(work.store, columns), None)
+    if first is None:
+        raise InputError(f"{work.store.name} has no rows: there is nothing to repair")
+    layout = work.store.layout() if columns else None
+    made = work(first)
+    target = open_target(left.rows, left.path.suffix.lower(), made, layout, mark)
+    try:
+        marked, since = time.monotonic(), 0
+        with closing(in_threads(work, rows_to_write(work.store, columns, mark.rows), 2)) as batches:
+            for batch in alike(batches, made):
+                target.write(batch)
+                since += batch.vectors.nbytes
+                progress("repairing", batch.start + len(batch.vectors), batch.share)
+                if left.about is not None and (since > _MARK_BYTES or time.monotonic() - marked > _MARK_SECONDS):
+                    left.keep(target.mark())
+                    marked, since = time.monotonic(), 0
+        target.finish()
+        return target.rows
+    except InputError:
+        left.clear()
+        raise
+    except BaseException as error:
+        if left.about is not None:
+            with suppress(OSError):  # of a full disk: then the mark before counts
+                left.keep(mark := target.mark())
+            if mark.rows:
+                error.add_note(f"run the same command again to go on from row {mark.rows:,}")
+        raise
+    finally:
+        target.close()
+
+
+class _Work:
+    """What is done to a batch, in a thread: its vectors repaired, tile by tile, and seen to be finite."""
+
+    def __init__(self, repair: Repair, store: Store) -> None:
+        self.repair, self.store = repair, store
+        kind = store.dtype if store.dtype.kind == "f" else np.dtype(np.float32)
+        sample = np.asarray(repair.transform(np.zeros((1, _fitted_dimensions(repair, store)), kind)))
+        self.dim, self.dtype = sample.shape[1], sample.dtype
+        self.tile = max(1, _TILE_BYTES // (4 * store.dim))
+
+    def __call__(self, batch: Batch) -> Batch:
+        made = np.empty((len(batch.vectors), self.dim), self.dtype)
+        with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):  # what is made is looked at instead
+            for tile in blocks(len(made), self.tile):
+                given = batch.vectors[tile]
+                made[tile] = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
+                if not _all_finite(made[tile]):
+                    self._refuse(given, made[tile], batch.start + tile.start)
+        return batch._replace(vectors=made)
+
+    def _refuse(self, given: np.ndarray, made: np.ndarray, start: int) -> None:
+        at = int(np.argmin(np.isfinite(made).all(axis=1)))
+        row = f"row {start + at} of {self.store.name}"
+        if not np.isfinite(given[at]).all():
+            raise InputError(f"{row} holds NaN or infinity: drop or mend such rows first")
+        wider = "float32" if self.dtype == np.float16 else "float64"
+        raise InputError(f"{row} leaves the range of {self.dtype} when it is repaired: give the vectors as {wider}")
+
+
+def _fitted_dimensions(repair: Repair, store: Store) -> int:
+    d = getattr(repair, "n_features_in_", store.dim)  # an unfitted one says so itself
+    if d != store.dim:
+        raise InputError(
+            f"{store.name} has {store.dim} dimensions, the {type(repair).__name__} was fitted to {d}: need vectors of "
+            "the same model"
+        )
+    return int(d)
+
+
+def _all_finite(rows: np.ndarray) -> bool:
+    """Whether no number is NaN or infinite: a sum of squares tells quickly; if it cannot, each is looked at."""
+    flat = rows.reshape(-1)
+    return bool((rows.dtype.itemsize >= 4 and np.isfinite(np.vdot(flat, flat))) or np.isfinite(flat).all())
+
+
+def _about(work: _Work, ending: str, columns: bool) -> dict[str, Any] | None:
+    """What must be the same for a run to be gone on with; None if that cannot be known."""
+    store = work.store
+    digest = _digest(work.repair)
+    if digest is None or not store.files or store._given:
+        return None
+    stats = [file.stat() for file in store.files]
+    files = [
+        [os.path.realpath(file), stat.st_size, stat.st_mtime_ns] for file, stat in zip(store.files, stats, strict=True)
+    ]
+    layout = store.layout() if columns else None
+    return {
+        "source": files,
+        "vectors": [store.chosen, store.dim, store.dtype.str],
+        "repair": digest,
+        "format": ending,
+        "columns": None if not columns else dict(store.columns) if layout is None else layout.schema.names,
+        "version": isoscope.__version__,
+    }
+
+
+def _digest(repair: Repair) -> str | None:
+    """A checksum of everything that a repair knows, as it is saved; None if it cannot be."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "repair")
+        try:
+            repair.save(kept)
+        except InputError:
+            return None
+        digest = hashlib.blake2b(digest_size=16)
+        for path in sorted(path for path in kept.rglob("*") if path.is_file()):
+            digest.update(str(path.relative_to(kept)).encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()
