@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -53,6 +53,17 @@ class Target(Protocol):
         """Let go of the file, whole or not."""
 
 
+class _File(FileIO):
+    """A file without a buffer, which would keep what a full disk did not take; what is written is written whole."""
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        length = len(left)
+        while left:
+            left = left[super().write(left[:_AT_ONCE]) :]
+        return length
+
+
 class Flat:
     """Rows behind a header that says how many, which is known at the end."""
 
@@ -60,15 +71,16 @@ class Flat:
         self._header, self._row_bytes = header, row_bytes
         self.rows = mark.rows
         self._room = 0
-        self._file = path.open("r+b" if mark.rows else "wb", buffering=0)
+        self._file = _File(path, "r+b" if mark.rows else "wb")
         if mark.rows:
             self._back()
         else:
-            self._put(header(0))
+            self._file.write(header(0))
 
     def write(self, batch: Batch) -> None:
         """See `Target`."""
-        self._put(batch.vectors.data)
+        self._make_room(batch.vectors.nbytes)
+        self._file.write(batch.vectors.data)
         self.rows += len(batch.vectors)
 
     def mark(self) -> Mark:
@@ -84,17 +96,11 @@ class Flat:
         if self._room:
             self._back()
         self._file.seek(0)
-        self._put(final)
+        self._file.write(final)
 
     def close(self) -> None:
         """See `Target`."""
         self._file.close()
-
-    def _put(self, data: Any) -> None:
-        left = memoryview(data).cast("B")
-        self._make_room(len(left))
-        while left:
-            left = left[self._file.write(left[:_AT_ONCE]) :]
 
     def _make_room(self, length: int) -> None:
         """Have the disk set aside as much as was written already; if it cannot, it need not."""
@@ -127,7 +133,7 @@ class Parquet:
         self._torn = False
         self._writer: Any = None
         self._path = path
-        self._file = path.open("r+b" if mark.rows else "wb")
+        self._file = _File(path, "r+b" if mark.rows else "wb")
         if mark.rows:
             self._back()
 
@@ -161,7 +167,6 @@ class Parquet:
         elif self._writer is not None:
             self._torn = True
             self._writer.close()
-            self._file.flush()
             footer, size = read_footer(self._path)
             rows, footer = join_footers([(footer, self._mark.size)])
             self._file.truncate(size)
@@ -182,13 +187,11 @@ class Parquet:
             rows, footer = join_footers([(each, 0) for each in self._mark.footers])
             assert rows == self.rows
             self._file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
-        self._file.flush()
 
     def close(self) -> None:
         """See `Target`."""
         self._drop()
-        with suppress(OSError):  # of a disk that is full: the rows since the last mark are given up anyway
-            self._file.close()
+        self._file.close()
 
     def _drop(self) -> None:
         if self._writer is not None:

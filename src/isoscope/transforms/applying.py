@@ -25,7 +25,7 @@ from isoscope.stores.writing import alike, forgivable, open_target, rows_to_writ
 from isoscope.threads import in_threads
 from isoscope.transforms.repair import Repair
 
-_TILE_BYTES = 4 * 2**20  # rows that are repaired at once: they and what is made of them stay in the cache
+_TILE_BYTES = 2 * 2**20  # rows that are repaired at once: they and what is made of them stay in the cache
 _MARK_BYTES, _MARK_SECONDS = 512 * 2**20, 10.0  # after which what was written is put on record
 
 
@@ -145,7 +145,7 @@ def _write(
                 since += batch.vectors.nbytes
                 progress("repairing", batch.start + len(batch.vectors), batch.share)
                 if left.about is not None and (since > _MARK_BYTES or time.monotonic() - marked > _MARK_SECONDS):
-                    left.keep(target.mark())
+                    left.keep(mark := target.mark())
                     marked, since = time.monotonic(), 0
         target.finish()
         return target.rows
