@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 
@@ -87,6 +88,19 @@ def test_input_is_left_alone_whatever_its_memory(repair, clusters):
     for same in (np.asfortranarray(clusters), spread[::2, ::3], clusters.tolist()):
         np.testing.assert_allclose(clone(repair).fit_transform(same), expected, atol=1e-9)
     assert np.array_equal(clusters, kept)
+
+
+@every
+def test_a_repair_fitted_anew_or_given_another_array_forgets_what_it_worked_out(repair, clusters):
+    query, other = clusters[:5].astype(np.float32), clusters[::-1] * np.linspace(1, 2, 8) + 3
+    repair = clone(repair).fit(clusters)
+    repair.transform(query)
+    np.testing.assert_array_equal(repair.fit(other).transform(query), clone(repair).fit(other).transform(query))
+    setattr(repair, repair._learnt, getattr(repair, repair._learnt) + 1)
+    again = pickle.loads(pickle.dumps(repair))
+    np.testing.assert_array_equal(repair.transform(query), again.transform(query))
+    wide = repair.transform(query.astype(np.float64))
+    np.testing.assert_allclose(repair.transform(query), wide, atol=1e-4)
 
 
 # libraries and precisions
@@ -175,6 +189,8 @@ def test_names_tables_pipelines_and_copies(repair, clusters):
     pipeline = make_pipeline(clone(repair), Normalizer()).fit(clusters)
     lengths = np.linalg.norm(pipeline.transform(clusters), axis=1)
     np.testing.assert_allclose(lengths, 1)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        repair.transform(clusters)
     copied = clone(repair)
     assert str(copied.get_params(deep=False)) == str(repair.get_params(deep=False))
     assert repr(copied) == repr(repair)

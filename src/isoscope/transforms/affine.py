@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from isoscope.arrays import Array
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch, sketch
-from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, minus, on_host, store_of
 
 
 class AffineRepair(Repair):
@@ -69,6 +69,9 @@ class AffineRepair(Repair):
     def _learn(self, total: Sketch) -> None:
         """Learn what is not the mean."""
 
+    def _centred(self, xp: Any, X: Array) -> Array:
+        return minus(xp, X, self._parts(X, "mean_"))
+
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
         """The matrix A and the vector b of y = x·A + b, in float64.
 
@@ -101,7 +104,7 @@ class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     """
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._minus(xp, X, self.mean_)
+        return self._centred(xp, X)
 
     def _matrix(self) -> np.ndarray:
         return np.eye(self.n_features_in_)
@@ -131,7 +134,7 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
         self.scale_ = np.where(still, 1.0, deviation)
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._minus(xp, X, self.mean_) / self._held(X, xp, self.scale_)
+        return self._centred(xp, X) / self._held(xp, X, "scale_")
 
     def _matrix(self) -> np.ndarray:
         return np.diag(1 / self.scale_)
@@ -180,8 +183,8 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
         self.n_components_ = len(self.components_)
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        V = self._held(X, xp, self.components_)
-        centred = self._minus(xp, X, self.mean_)
+        V = self._held(xp, X, "components_")
+        centred = self._centred(xp, X)
         return centred - (centred @ V.T) @ V
 
     def _matrix(self) -> np.ndarray:
@@ -263,7 +266,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         self._n_features_out = self.matrix_.shape[1]
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._minus(xp, X, self.mean_) @ self._held(X, xp, self.matrix_)
+        return self._centred(xp, X) @ self._held(xp, X, "matrix_")
 
     def _matrix(self) -> np.ndarray:
         return self.matrix_

@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import OneToOneFeatureMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import Array, accumulator, host, like, take
+from isoscope.arrays import Array, accumulator, host, like, take, tiles
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import choose_clusters, scattered_rows
 from isoscope.sketching import Sketch
 from isoscope.stores.sampling import Sampler
-from isoscope.threads import in_threads
-from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+from isoscope.threads import in_threads, run_all
+from isoscope.transforms.repair import FLOATS, Repair, in_two, is_count, is_source, minus, on_host, store_of
 
 _AUTO = range(2, 16)
+_WORTH_THREADS = 500  # rows to a thread: to start one takes as long as to repair some hundreds
+Scoring = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
 class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
@@ -137,7 +139,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Learn clusters; gives each row's."""
         mean, unit = X.mean(axis=0, dtype=np.float64), 1.0
-        moved = self._minus(np, X, mean)
+        moved = minus(np, X, in_two(mean) if X.dtype == np.float32 else [mean])
         if largest := float(np.abs(moved).max()):
             if not 1e-140 < largest < 1e140:
                 raise InputError(
@@ -186,26 +188,26 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _nearest(self, xp: Any, X: Array) -> np.ndarray:
         """The likeliest cluster of each row."""
         wide = accumulator(xp, X)
+        linear, constant, quadratic, shift = (
+            None if values is None else like(xp, X, values, wide) for values in self.scoring()
+        )
 
-        def beside(values: np.ndarray) -> Array:
-            return like(xp, X, values, wide)
+        def place(part: slice) -> np.ndarray:
+            x = X[part, :] - shift
+            scores = x @ linear + constant
+            if quadratic is not None:
+                scores = scores + (x * x) @ quadratic
+            return np.asarray(np.argmax(host(scores), axis=1))
 
-        linear, constant, quadratic, shift = self.scoring()
-        x = xp.astype(X, wide) - beside(shift)
-        scores = x @ beside(linear) + beside(constant)
-        if quadratic is not None:
-            scores = scores + (x * x) @ beside(quadratic)
-        return np.asarray(np.argmax(host(scores), axis=1))
+        if not is_numpy_array(X):
+            return place(slice(None))
+        parts = list(tiles(X))
+        return np.concatenate(list(in_threads(place, parts, len(parts))))
 
-    def scoring(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-        """−½(x−m)ᵀP(x−m) + const of each cluster: what x − shift and its square are multiplied with, what is added.
-
-        The square counts only where clusters differ in P, which is a multiple of the identity for K-means.
-        """
-        shift = self.centers_.mean(axis=0)  # so that a large mean does not eat the digits
-        P, m = self.precisions_, self.centers_ - shift
-        quadratic = None if np.array_equal(P, np.broadcast_to(P[0], P.shape)) else -0.5 * P.T
-        return (m * P).T, self.offsets_ - 0.5 * (m * m * P).sum(axis=1), quadratic, shift
+    def scoring(self) -> Scoring:
+        """What x − shift and its square are multiplied with, and what is added, for the likelihood of each cluster."""
+        found: Scoring = self._derived(_scoring, "centers_", "precisions_", "offsets_")
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """The number of each vector's cluster, 0 … n_clusters_ − 1."""
@@ -235,7 +237,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         """Learn what is not the means, from the rows of each cluster."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._minus(xp, X, self.means_, self._codes(xp, X))
+        return minus(xp, X, self._parts(X, "means_"), self._codes(xp, X))
 
 
 class ClusterNull(ClusterCenter):
@@ -298,18 +300,39 @@ class ClusterNull(ClusterCenter):
 
     def _apply(self, xp: Any, X: Array) -> Array:
         codes = self._codes(xp, X)
-        rest = self._minus(xp, X, self.means_, codes)
-        if not len(codes):
-            return rest
-        parts, places = [], []
-        for cluster in np.unique(codes):
-            at = np.flatnonzero(codes == cluster)
-            V = self._held(X, xp, self.components_[cluster])
-            rows = take(xp, rest, at)
-            parts.append(rows - (rows @ V.T) @ V)
-            places.append(at)
-        back = np.argsort(np.concatenate(places), kind="stable")
-        return take(xp, xp.concat(parts, axis=0), back)
+        means, components = self._parts(X, "means_"), self._held(xp, X, "components_")
+
+        def without(rows: Array, cluster: int) -> Array:
+            V = components[cluster, :, :]
+            rest = minus(xp, rows, [part[cluster] for part in means])
+            return rest - (rest @ V.T) @ V
+
+        here = np.unique(codes)
+        if len(here) < 2:
+            return without(X, int(codes[0]) if len(codes) else 0)
+        places = [np.flatnonzero(codes == cluster) for cluster in here]
+        if is_numpy_array(X):
+            found = np.empty_like(X, order="C")
+
+            def fill(item: tuple[int, np.ndarray]) -> None:
+                cluster, at = item
+                found[at] = without(X[at], cluster)
+
+            run_all(in_threads(fill, zip(here, places, strict=True), len(X) // _WORTH_THREADS))
+            return found
+        parts = [without(take(xp, X, at), int(cluster)) for cluster, at in zip(here, places, strict=True)]
+        return take(xp, xp.concat(parts, axis=0), np.argsort(np.concatenate(places), kind="stable"))
+
+
+def _scoring(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> Scoring:
+    """−½(x−m)ᵀP(x−m) + const of each cluster, in powers of x − shift.
+
+    The square counts only where clusters differ in P, which is a multiple of the identity for K-means.
+    """
+    shift = centers.mean(axis=0)  # so that a large mean does not eat the digits
+    P, m = precisions, centers - shift
+    quadratic = None if np.array_equal(P, np.broadcast_to(P[0], P.shape)) else -0.5 * P.T
+    return (m * P).T, offsets - 0.5 * (m * m * P).sum(axis=1), quadratic, shift
 
 
 def first_directions(rows: np.ndarray, k: int) -> np.ndarray:

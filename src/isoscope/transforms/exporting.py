@@ -128,7 +128,7 @@ def _draw(repair: Any, graph: _Graph, vectors: str) -> str:
 
 
 def _minus(graph: _Graph, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
-    """The vectors without their mean, which float32 takes in two steps as `Repair._minus` does."""
+    """The vectors without their mean, which float32 takes in two steps as `Repair.transform` does."""
     high = means.astype(np.float32)
     rest = vectors
     for part in (high, (means - high).astype(np.float32)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,6 +19,10 @@ from isoscope.sketching import Sketch
 from isoscope.stores import Store, open_store
 
 FLOATS = [np.float64, np.float32]
+_AS_THEY_ARE = frozenset(map(np.dtype, (*FLOATS, np.float16)))
+
+_KEPT: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = WeakKeyDictionary()
+"""What follows from learnt arrays, beside the repairs: scikit-learn wants `transform` to leave the object as it is."""
 
 
 class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,6 +56,8 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any) -> Array:
         """Vectors to be placed or repaired: a torch tensor as it is, anything else as a NumPy array."""
+        if self._is_plain(X):
+            return X
         if is_source(X):
             raise InputError(
                 f"X is a {type(X).__name__}: only fit reads from it; give an (n, d) array, "
@@ -59,6 +67,18 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._check_tensor(X)
             return X
         return validate_data(self, X, dtype=[*FLOATS, np.float16], reset=False)
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether scikit-learn would give X back as it is: it takes longer to find out than a query to be repaired."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype in _AS_THEY_ARE
+            and X.ndim == 2
+            and len(X) > 0
+            and X.shape[1] == self.n_features_in_
+            and not hasattr(self, "feature_names_in_")  # it warns that X has none
+            and bool(np.isfinite(X).all())
+        )
 
     def _apply(self, xp: Any, X: Array) -> Array:
         raise NotImplementedError
@@ -72,21 +92,25 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not X.dtype.is_floating_point:
             raise InputError(f"X has dtype {X.dtype}: need floating-point numbers")
 
-    def _held(self, X: Array, xp: Any, values: np.ndarray) -> Array:
+    def _held(self, xp: Any, X: Array, name: str) -> Array:
         """A learnt array beside X: in its library, on its device, in its precision."""
-        return like(xp, X, values, X.dtype)
+        if is_numpy_array(X) and X.dtype == np.float32:
+            return self._derived(_rounded, name)
+        return like(xp, X, getattr(self, name), X.dtype)
 
-    def _minus(self, xp: Any, X: Array, means: np.ndarray, rows: np.ndarray | None = None) -> Array:
-        """X − means, or X − means[rows]; float32 takes a mean in two steps, so that no digit of a large one is lost."""
+    def _parts(self, X: Array, name: str) -> tuple[np.ndarray, ...]:
+        """Learnt means as `minus` wants them for X."""
+        return self._derived(in_two, name) if X.dtype.itemsize < 8 else (getattr(self, name),)
 
-        def beside(values: np.ndarray) -> Array:
-            held = self._held(X, xp, values)
-            return held if rows is None else take(xp, held, rows)
-
-        if X.dtype.itemsize == 8:
-            return X - beside(means)
-        high = means.astype(np.float32)
-        return (X - beside(high)) - beside(means - high)
+    def _derived(self, work: Callable[..., Any], *names: str) -> Any:
+        """`work` of the learnt arrays of these names, done again only when one of them is another array."""
+        learnt = [getattr(self, name) for name in names]
+        kept = _KEPT.setdefault(self, {})
+        before, found = kept.get((work, names), (None, None))
+        if before is None or any(old is not new for old, new in zip(before, learnt, strict=True)):
+            found = work(*learnt)
+            kept[work, names] = learnt, found
+        return found
 
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
@@ -163,6 +187,24 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(found, cls):
             raise InputError(f"{folder} holds a {type(found).__name__}, not a {cls.__name__}")
         return found
+
+
+def minus(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
+    """X without each part, or without these rows of it, one part after the other."""
+    for part in parts:
+        held = like(xp, X, part, X.dtype)
+        X = X - (held if rows is None else take(xp, held, rows))
+    return X
+
+
+def in_two(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means as a sum of two float32 arrays: subtracted one after the other, no digit of a large mean is lost."""
+    high = _rounded(means)
+    return high, _rounded(means - high)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32)
 
 
 def is_source(X: Any) -> bool:
