@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
@@ -13,12 +12,11 @@ from isoscope.report.comparing import changes
 from isoscope.report.drawing import charts
 from isoscope.report.drawing.cards import SYMBOLS, WORDS, beside, cards, counted
 from isoscope.report.drawing.cloud import cloud
+from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.heading import SUMMARY, heading
-from isoscope.report.drawing.markup import Markup, fingerprint, joined, tag
+from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.drawing.worth import worth
 from isoscope.report.pictures import Pictures
-
-_PARTS = ("page.css", "drawing/cloud.js", "page.js")
 
 
 def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: float | None = None) -> str:
@@ -44,27 +42,9 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
         raise InputError(f"{len(audits)} audits were given: a page shows one, or two side by side")
     if baseline is not None and len(audits) == 2:
         raise InputError("a baseline was given with two audits: it goes with one")
-    style, *scripts = (files("isoscope.report").joinpath(name).read_text("utf-8") for name in _PARTS)
-    # a class on the root tells the style that scripts run
-    script = "document.documentElement.classList.add('scripted');\n" + "".join(scripts)
-    policy = (
-        f"default-src 'none'; style-src {fingerprint(style)}; script-src {fingerprint(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    title = " and ".join(audit.source for audit in audits)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="generator", content=f"isoscope {audits[0].version}"),
-        tag("title", f"{title}: isoscope"),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", Markup(style)),
-    )
-    body = tag(
-        "body",
+    return document(
+        " and ".join(audit.source for audit in audits),
+        audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
         heading(audits, baseline, agreement),
         tag(
@@ -74,24 +54,12 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
             _pictures(audits),
             _notes(audits),
         ),
-        tag(
-            "footer",
-            tag("p", f"Made by isoscope {audits[0].version}. This page is one file and asks nothing of any network."),
-        ),
-        tag("script", Markup(script)),
+        styles=["page.css"],
+        scripts=["drawing/cloud.js", "page.js"],
     )
-    document = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
-    # half of a surrogate pair, as broken text may hold, has no UTF-8
-    return document.encode("utf-8", "replace").decode("utf-8")
 
 
 # the body
-
-
-def _section(identity: str, title: str, *children: object) -> Markup:
-    return tag(
-        "section", tag("h2", title, id=f"{identity}-title"), *children, id=identity, aria_labelledby=f"{identity}-title"
-    )
 
 
 def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
@@ -107,9 +75,9 @@ def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
         class_="hint",
     )
     if len(audits) == 2:
-        return _section("findings", "Findings", lead, beside(audits))
+        return section("findings", "Findings", lead, beside(audits))
     since = {} if baseline is None else {change.name: change for change in changes(baseline, audits[0])}
-    return _section("findings", "Findings", lead, cards(audits[0], since))
+    return section("findings", "Findings", lead, cards(audits[0], since))
 
 
 def _sign(class_: str, path: str) -> Markup:
@@ -144,7 +112,7 @@ def _pictures(audits: Sequence[Audit]) -> Markup | None:
         content, caption = cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
         clouds.append(_panel(audits, audit, content, caption))
     figures.insert(0, tag("div", tag("h3", "The cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
-    return _section("pictures", "Pictures", tag("div", *figures, class_="figures"))
+    return section("pictures", "Pictures", tag("div", *figures, class_="figures"))
 
 
 def _panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
@@ -154,7 +122,7 @@ def _panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str)
 
 
 def _notes(audits: Sequence[Audit]) -> Markup:
-    return _section(
+    return section(
         "notes",
         "How this was measured",
         *(joined(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _note(audit)) for audit in audits),
@@ -176,7 +144,7 @@ def _note(audit: Audit) -> Markup:
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
     rows.append(("To do it again", tag("code", _command(audit))))
-    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
+    return facts(*rows)
 
 
 def _command(audit: Audit) -> str:

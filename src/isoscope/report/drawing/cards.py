@@ -8,6 +8,7 @@ from typing import Any
 
 from isoscope.report.audit import Audit
 from isoscope.report.comparing import Change
+from isoscope.report.drawing.document import facts
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.drawing.meter import meter
 from isoscope.report.finding import VERDICTS, Finding, written
@@ -133,7 +134,7 @@ def _facts(finding: Finding) -> Markup:
     ]
     rows += [(name.replace("_", " ").capitalize(), _shown(value)) for name, value in finding.details.items()]
     rows.append(("Name in scripts", tag("code", finding.name)))
-    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
+    return facts(*rows)
 
 
 def _shown(value: Any) -> str:

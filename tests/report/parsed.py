@@ -1,0 +1,83 @@
+"""A page taken apart, and what must hold of every page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+
+from isoscope.report.drawing.markup import fingerprint
+
+
+class Parsed(HTMLParser):
+    """The elements of a page, its text, and the content of its scripts and styles."""
+
+    def __init__(self, text: str):
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.raw: list[tuple[str, dict[str, str], str]] = []
+        self.text = ""
+        self.comments = 0
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append((name, {key: value or "" for key, value in attributes}))
+        if name in ("script", "style"):
+            self.raw.append((name, self.elements[-1][1], ""))
+
+    def handle_data(self, text):
+        if self.cdata_elem:
+            name, attributes, before = self.raw[-1]
+            self.raw[-1] = (name, attributes, before + text)
+        else:
+            self.text += text
+
+    def handle_comment(self, text):
+        self.comments += 1
+
+    def all(self, name):
+        return [attributes for element, attributes in self.elements if element == name]
+
+    def held(self, identity):
+        return next(json.loads(text) for _, attributes, text in self.raw if attributes.get("id") == identity)
+
+    @property
+    def ids(self):
+        return [attributes["id"] for _, attributes in self.elements if "id" in attributes]
+
+
+def in_order(text: str) -> Parsed:
+    """A document that a browser and a screen reader can rely on."""
+    parsed = Parsed(text)
+    assert text.startswith("<!doctype html>")
+    assert parsed.all("html") == [{"lang": "en"}]
+    assert len(parsed.ids) == len(set(parsed.ids))
+    levels = [int(name[1]) for name, _ in parsed.elements if re.fullmatch(r"h[1-6]", name)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    named = [a[key] for _, a in parsed.elements for key in ("aria-labelledby", "aria-describedby", "for") if key in a]
+    named += [a["href"][1:] for a in parsed.all("a")]
+    assert set(named) <= set(parsed.ids)
+    assert all(a.get("aria-label") for _, a in parsed.elements if a.get("role") == "img")
+    assert {"main", "header", "footer"} <= {name for name, _ in parsed.elements}
+    return parsed
+
+
+def allows_itself_alone(text: str) -> Parsed:
+    """A document whose policy is for its own style and script, and that asks nothing of any network."""
+    parsed = Parsed(text)
+    policy = next(meta["content"] for meta in parsed.all("meta") if "http-equiv" in meta)
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for name, attributes, content in parsed.raw:
+        if "type" not in attributes:
+            assert f"{name}-src {fingerprint(content)}" in policy
+    assert not [attributes for _, attributes in parsed.elements if "style" in attributes]
+    assert not re.search(r"https?:|//[a-z]", text.replace("//#", ""))
+    links = [
+        attributes[key] for _, attributes in parsed.elements for key in ("href", "src", "action") if key in attributes
+    ]
+    assert {link for link in links if not link.startswith("#")} == {"data:,"}
+    return parsed

@@ -1,0 +1,48 @@
+import re
+
+from isoscope.report.drawing.document import document, facts, section
+from isoscope.report.drawing.markup import Markup, tag
+from tests.report.parsed import Parsed, allows_itself_alone, in_order
+
+EVIL = "</title></style><img src=x onerror=alert(1)>"
+
+
+def made(*content: Markup, title: str = "a title", scripts: tuple[str, ...] = ()) -> str:
+    return document(
+        title,
+        "1.2.3",
+        tag("header", tag("h1", "Words")),
+        tag("main", *content),
+        styles=["page.css"],
+        scripts=scripts,
+    )
+
+
+def test_a_document_is_in_order_and_allows_itself_alone():
+    for scripts in ((), ("page.js",), ("drawing/cloud.js", "page.js")):
+        text = made(section("part", "A part", tag("p", "Text.")), scripts=scripts)
+        in_order(text)
+        parsed = allows_itself_alone(text)
+        assert len(parsed.all("script")) == bool(scripts)
+        assert len(parsed.all("style")) == 1
+
+
+def test_without_scripts_none_may_run():
+    assert "script-src" not in made(), "so that the default holds: none"
+    assert "script-src" in made(scripts=("page.js",))
+
+
+def test_title_and_version_are_said_and_escaped():
+    parsed = Parsed(made(title=EVIL))
+    assert f"{EVIL}: isoscope" in parsed.text
+    assert not parsed.all("img")
+    assert "Made by isoscope 1.2.3" in parsed.text
+
+
+def test_half_of_a_surrogate_pair_can_be_written():
+    assert "broken ?" in made(tag("p", "broken \ud800")).encode("utf-8").decode("utf-8")
+
+
+def test_facts_are_escaped_pairs():
+    drawn = facts(("a < b", "c"), ("d", tag("code", "e")))
+    assert re.fullmatch(r'<dl class="facts"><dt>a &lt; b</dt><dd>c</dd><dt>d</dt><dd><code>e</code></dd></dl>', drawn)
