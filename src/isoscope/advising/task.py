@@ -11,6 +11,12 @@ from isoscope.advising.evidence import Evidence
 from isoscope.advising.rows import Rows
 from isoscope.errors import InputError
 
+FITTED_TO_ALL = (
+    "Held-out examples touch most rows: repairs were fitted to all rows, theirs included; what is known of the "
+    "held-out examples was never used."
+)
+"""The note of a task whose rows could not be held out."""
+
 
 class Task(ABC):
     """Examples of what the vectors are for."""
@@ -48,12 +54,8 @@ class Task(ABC):
         free = np.ones(len(self.rows), bool)
         free[self.held_rows(fold)] = False
         if 2 * free.sum() < len(free):
-            note = (
-                "Held-out examples touch most rows: repairs were fitted to all rows, theirs included; what is known of "
-                "the held-out examples was never used."
-            )
-            if note not in self.notes:
-                self.notes.append(note)
+            if FITTED_TO_ALL not in self.notes:
+                self.notes.append(FITTED_TO_ALL)
             free[:] = True
         return np.flatnonzero(free)
 

@@ -7,27 +7,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from isoscope.report.advice import Advice, Score, Trial
 
-_LABEL_FREE = (
+LABEL_FREE = (
     "Nothing was said of what the vectors are for, and this evidence is weak: it asks whether two halves of the "
     "coordinates find the same neighbours, not whether they are the right ones. Give pairs, queries or labels before "
     "you re-index anything."
 )
+"""How far to trust an advice that was given without a task."""
 
 
 def paragraph(advice: Advice) -> str:
     """What to do and why, in a few sentences."""
     sentences = _leave_alone(advice) if advice.leaves_alone else _use(advice)
     sentences += _conflicts(advice)
-    if advice.measure == "stability":
-        sentences.append(_LABEL_FREE)
+    if label_free(advice):
+        sentences.append(LABEL_FREE)
     return " ".join(sentences)
+
+
+def headline(advice: Advice) -> str:
+    """What to do, with which the paragraph begins."""
+    return "Leave the vectors as they are." if advice.leaves_alone else f"Use {advice.choice.name}."
+
+
+def label_free(advice: Advice) -> bool:
+    """Whether nothing was known of what the vectors are for."""
+    return advice.measure == "stability"
 
 
 def _use(advice: Advice) -> list[str]:
     score, before = advice.choice[advice.measure], advice.trials[0][advice.measure]
     others = len(advice.trials) - 1
     said = [
-        f"Use {advice.choice.name}.",
+        headline(advice),
         f"On {_examples(advice)} that had no part in fitting it, {advice.measures[advice.measure]} rises from "
         f"{before.value:.3f} to {score.value:.3f}: a gain of {score.gain:.3f} {span(score)}, at "
         f"{_confidence(advice)} confidence, {_tried(others)}.",
@@ -47,7 +58,7 @@ def _use(advice: Advice) -> list[str]:
 def _leave_alone(advice: Advice) -> list[str]:
     measure, before = advice.measure, advice.trials[0][advice.measure]
     others = advice.trials[1:]
-    said = ["Leave the vectors as they are."]
+    said = [headline(advice)]
     where = f"On {_examples(advice)} {advice.measures[measure]} is {before.value:.3f} as it is;"
     if not others:
         return [*said, f"{where} nothing else was tried."]
