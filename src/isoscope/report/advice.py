@@ -268,6 +268,11 @@ class Advice:
 
         return as_text(self)
 
+    def _repr_html_(self) -> str:
+        from isoscope.report.advice_page import fragment
+
+        return fragment(self)
+
     @property
     def _examples(self) -> str:
         return plural(self.examples, self.example)
@@ -307,6 +312,13 @@ class Advice:
         """Write it as JSON; an interruption leaves the old file."""
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the evidence as a page: one file that needs nothing else; an interruption leaves the old one."""
+        from isoscope.report.advice_page import advice_page
+
+        with replacing(path) as temporary:
+            temporary.write_text(advice_page(self), encoding="utf-8")
 
 
 def isotropic(advice: Advice) -> Trial | None:

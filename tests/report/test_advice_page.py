@@ -1,0 +1,429 @@
+import html
+import re
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.task import FITTED_TO_ALL
+from isoscope.report.advice import Advice
+from isoscope.report.advice_page import advice_page, fragment
+from isoscope.report.drawing.evenness import evenness
+from isoscope.report.drawing.forest import forest
+from isoscope.report.wording import LABEL_FREE, headline, signed, span
+from tests.report.advices import GAINS, KINDS, made
+from tests.report.chromium import NAMES, Chromium, find
+from tests.report.parsed import Parsed, allows_itself_alone, in_order
+
+EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--\"'&amp;"
+
+
+@pytest.fixture(params=KINDS)
+def advice(request) -> Advice:
+    return KINDS[request.param]
+
+
+def drawn_alone(text: str) -> str:
+    """Without what is said: labels and text may hold any word."""
+    return re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", text))
+
+
+# every page
+
+
+def test_every_page_is_in_order_and_allows_itself_alone(advice):
+    text = advice_page(advice)
+    in_order(text)
+    assert not allows_itself_alone(text).all("script")
+
+
+def test_every_drawing_holds_numbers_alone(advice):
+    for drawing in re.findall(r"<svg.*?</svg>", advice_page(advice)):
+        assert not re.search(r"nan|inf\b", drawn_alone(drawing))
+
+
+def test_the_advice_is_said_whole_and_once(advice):
+    text = Parsed(advice_page(advice)).text
+    for sentence in (
+        headline(advice),
+        advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE).strip(),
+    ):
+        assert text.count(sentence) == 1
+
+
+def test_the_verdict_is_the_heading(advice):
+    heading = html.unescape(re.search(r"<h1>(.*?)</h1>", advice_page(advice))[1])
+    assert heading == ("Leave the vectors as they are." if advice.leaves_alone else f"Use {advice.choice.name}.")
+
+
+def test_the_table_has_every_number(advice):
+    table = Parsed(re.search(r"<table.*?</table>", advice_page(advice))[0])
+    for trial in advice.trials:
+        assert trial.name in table.text
+        assert f"{trial.numbers:,}" in table.text
+    for trial in advice.trials[1:]:
+        for score in trial.scores.values():
+            assert f"{score.value:.3f}" in table.text
+            assert f"{signed(score.gain)} {span(score)}" in table.text
+    cells = len(table.all("td")) + len([a for a in table.all("th") if a["scope"] == "row"])
+    columns = 2 + 2 * len(advice.measures) + len(advice.trials[0].shape)
+    assert cells == len(advice.trials) * columns
+
+
+def test_every_fragment_is_whole_and_without_script(advice):
+    parsed = Parsed(fragment(advice))
+    assert not parsed.all("script")
+    assert not parsed.ids
+    for trial in advice.trials:
+        assert trial.name in parsed.text
+    assert headline(advice) in parsed.text
+
+
+# what comes from the data stays data
+
+
+def test_text_of_the_data_never_becomes_markup():
+    hostile = made(
+        [(EVIL, 0.2), ("plain", 0.1)],
+        chosen=1,
+        source=f"{EVIL}.npy",
+        measures={"spearman": EVIL},
+        notes=[EVIL],
+        left_out={EVIL: EVIL},
+    )
+    for text, count in ((advice_page(hostile), 12), (fragment(hostile), 7)):
+        parsed = Parsed(text)
+        assert not parsed.all("img")
+        assert not parsed.all("script")
+        assert not parsed.comments
+        assert not [key for _, attributes in parsed.elements for key in attributes if key.startswith("on")]
+        assert parsed.text.count(EVIL) >= count
+
+
+def test_half_of_a_surrogate_pair_can_be_written():
+    assert "broken ?" in advice_page(made(source="broken \ud800.npy")).encode("utf-8").decode("utf-8")
+
+
+# what is said
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("use", "2,552 vectors × 576 dimensions · 1,379 graded pairs, Spearman's correlation"),
+        ("queries", "1,379 queries with judged documents, nDCG@10"),
+        ("labels", "1,379 labelled rows, linear probe"),
+        ("label free", "no task given, split-half stability on 1,379 rows"),
+    ],
+)
+def test_source_size_and_task_are_said(kind, words):
+    text = Parsed(advice_page(KINDS[kind])).text
+    assert words in text
+    assert "vectors.parquet" in text
+
+
+def test_advice_without_a_task_has_a_visible_caution():
+    for kind, advice in KINDS.items():
+        notes = [
+            attributes for _, attributes in Parsed(advice_page(advice)).elements if attributes.get("role") == "note"
+        ]
+        assert len(notes) == (kind == "label free")
+        assert advice_page(advice).count(LABEL_FREE) == (kind == "label free")
+    assert LABEL_FREE in fragment(KINDS["label free"])
+
+
+def test_how_it_was_measured_is_said():
+    settings = AdviceSettings(folds=7, seed=42, metric="euclidean", sample=2_000)
+    advice = made(chosen=2, settings=settings, notes=["A note."], left_out={"Whiten(pca, 9)": "too few rows"})
+    text = Parsed(advice_page(advice)).text
+    for words in (
+        "in 7 folds; vectors are compared by euclidean",
+        "Repairs are fitted to rows that no held-out pair names.",
+        "95%, from 2,000 draws",
+        "for having tried 4 repairs (max-t",
+        "the simplest repair that surely gains and is not surely worse than another",
+        "+0.123: on each fold",
+        "a random sample of 2,000 of 2,552",
+        "Seed42",
+        "NoteA note.",
+        "Left out: Whiten(pca, 9)too few rows",
+    ):
+        assert words in text, words
+
+
+def test_rows_that_were_not_held_out_are_not_said_to_be():
+    text = Parsed(advice_page(made(notes=[FITTED_TO_ALL]))).text
+    assert "Repairs are fitted to all rows." in text
+    assert "no held-out pair" not in text
+
+
+def test_the_commands_do_it_again_and_go_on():
+    text = Parsed(advice_page(made(chosen=2, source="my vectors.npy", settings=AdviceSettings(folds=3)))).text
+    assert "advice = isoscope.advise('my vectors.npy', pairs=PAIRS, folds=3)" in text
+    assert "isoscope advise 'my vectors.npy' --pairs PAIRS --folds 3 --save repair --html advice.html" in text
+    assert "isoscope apply repair 'my vectors.npy' -o repaired.npy" in text
+
+
+def test_a_measure_that_was_asked_for_is_asked_for_again():
+    text = Parsed(advice_page(made(task="labels", measure="knn"))).text
+    assert "labels=LABELS, measure='knn')" in text
+    assert "--labels LABELS --measure knn --html" in text
+
+
+def test_nothing_is_applied_where_nothing_is_to_be_done():
+    assert "isoscope apply" not in advice_page(KINDS["leave"])
+    assert "--save" not in advice_page(KINDS["leave"])
+
+
+def test_an_array_has_no_commands_for_a_shell():
+    text = Parsed(advice_page(KINDS["an array"])).text
+    assert "isoscope.advise(vectors, pairs=PAIRS)" in text
+    assert "advice.repair.transform(vectors)" in text
+    assert "isoscope advise" not in text
+
+
+def test_without_a_task_the_ways_to_give_one_are_shown():
+    text = Parsed(advice_page(KINDS["label free"])).text
+    for words in ("--pairs PAIRS", "--queries QUERIES --qrels QRELS", "--labels LABELS"):
+        assert f"isoscope advise vectors.parquet {words}" in text
+
+
+# what is drawn
+
+
+def test_each_measure_has_a_figure_and_the_deciding_one_is_first():
+    advice = made(task="labels", chosen=2, measure="knn")
+    titles = re.findall(r"<figure><h3>(.*?)</h3>", advice_page(advice))
+    assert titles == ["By 10 nearest, which decides", "By linear probe", "By V-measure"]
+    assert "which decides" not in advice_page(KINDS["use"]), "there is no other"
+
+
+def rows_of(drawing: str) -> list[str]:
+    return re.findall(r'<div class="trial(?: chosen)?">.*?</div>', drawing)
+
+
+def test_marks_and_whiskers_lie_where_the_gains_are():
+    advice = made(half=0.03)
+    rows = rows_of(forest(advice, "spearman").chart)
+    assert len(rows) == len(advice.trials)
+    zero = float(re.search(r'x1="([\d.]+)%"[^>]*class="zero"', rows[0])[1])
+    ends, marks = [], [zero]
+    for row in rows[1:]:
+        low, high = re.search(r'class="whisker \w+" x1="([\d.]+)%" x2="([\d.]+)%"', row).groups()
+        ends += [float(low), float(high)]
+        marks.append(float(re.search(r'<svg x="([\d.]+)%"', row)[1]))
+    scores = [trial["spearman"] for trial in advice.trials]
+    told = [end for score in scores[1:] for end in (score.low, score.high)] + [score.gain for score in scores]
+    # a scale is a straight line
+    slope, start = np.polyfit(told, ends + marks, 1)
+    np.testing.assert_allclose(np.polyval([slope, start], told), ends + marks, atol=0.1)
+    assert slope > 0
+    assert min(ends) > 0
+    assert max(ends) < 100
+
+
+def test_a_loss_that_is_far_off_squeezes_nothing():
+    advice = KINDS["far off"]
+    drawn, beside = forest(advice, "spearman"), evenness(advice)
+    rows = rows_of(drawn.chart)
+    assert ["beyond" in row for row in rows] == [False] * 11 + [True]
+    places = [float(re.search(r'<svg x="([\d.]+)%"', row)[1]) for row in rows]
+    assert places[-1] == 0
+    assert max(places[:-1]) - min(places[:-1]) > 40
+    assert "lies beyond the left edge" in drawn.caption
+    assert beside.chart.count("beyond") == 1
+    assert "lies below the foot" in beside.caption
+    assert "−0.400" in rows[-1]
+
+
+def test_a_verdict_is_a_shape_a_colour_and_a_sign():
+    advice = made(GAINS, chosen=2)
+    shapes, signs = {}, {}
+    for row, trial in zip(rows_of(forest(advice, "spearman").chart), advice.trials, strict=True):
+        kind = re.search(r'overflow="visible" class="([\w-]+)"', row)[1]
+        shapes[kind] = re.search(r'd="([^"]+)" class="mark"', row)[1]
+        if trial is not advice.trials[0]:
+            assert kind == trial["spearman"].verdict
+            signs[kind] = re.search(r'class="gained \w+">(.)', row)[1]
+    assert len(set(shapes.values())) == 4, "as it is has its own"
+    assert signs == {"gain": "▲", "noise": "·", "loss": "▼"}
+
+
+def test_the_chosen_one_alone_is_marked():
+    for kind, advice in KINDS.items():
+        for measure in advice.measures:
+            rows = rows_of(forest(advice, measure).chart)
+            assert [i for i, row in enumerate(rows) if 'class="ring"' in row] == [advice.chosen], kind
+            assert [i for i, row in enumerate(rows) if "<small>chosen</small>" in row] == [advice.chosen], kind
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ([], "Nothing was tried besides"),
+        ([0.1], "The one repair surely gains."),
+        ([0.1, 0.2], "All 2 repairs surely gain."),
+        ([0.1, 0.0, 0.0, -0.2], "Of 4 repairs 1 surely gains, 1 surely loses and 2 cannot be told from doing nothing."),
+    ],
+)
+def test_verdicts_are_counted_in_words(gains, words):
+    drawn = forest(made([(f"r{i}", gain) for i, gain in enumerate(gains)]), "spearman")
+    assert words in drawn.caption
+    assert drawn.caption in Parsed(drawn.chart).elements[0][1]["aria-label"]
+
+
+def test_evenness_is_drawn_against_the_deciding_score():
+    advice = made(chosen=2)
+    drawn = evenness(advice)
+    titles = re.findall(r"<title>(.*?)</title>", drawn.chart)
+    assert sorted(titles) == sorted(
+        f"{trial.name}: IsoScore {trial.shape['isoscore']:.3f}, Spearman&#x27;s correlation "
+        f"{trial['spearman'].value:.3f}"
+        for trial in advice.trials
+    )
+    assert re.findall(r'class="spot">(.*?)<', drawn.chart) == ["as it is", "chosen", "most even"]
+    assert "as it is, chosen" in evenness(made()).chart
+
+
+@pytest.mark.parametrize(("sign", "words"), [(1, "score higher"), (-1, "score lower"), (0, "All score the same")])
+def test_whether_evenness_helps_is_said(sign, words):
+    drawn = evenness(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
+    assert words in drawn.caption
+
+
+def test_evenness_that_says_little_is_said_to():
+    gains = [("a", 0.1), ("b", -0.1), ("c", 0.1), ("d", -0.1), ("e", 0.1)]
+    assert "says little" in evenness(made(gains)).caption
+
+
+def test_no_evenness_is_drawn_of_one_space():
+    assert evenness(KINDS["alone"]) is None
+    assert 'id="evenness"' not in advice_page(KINDS["alone"])
+    unmeasured = made(isoscores=[float("nan")] * 5)
+    assert evenness(unmeasured) is None
+
+
+def test_the_least_even_chosen_and_unmeasured_as_it_is_hold():
+    assert "as it is" not in re.findall(r'class="spot">(.*?)<', evenness(KINDS["odd"]).chart)
+    assert "no repair made the space more even" in evenness(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4])).caption
+
+
+# how it is kept
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "advice.html"
+    advice = KINDS["use"]
+    advice.to_html(path)
+    assert path.read_text("utf-8") == advice_page(advice)
+    assert advice._repr_html_() == fragment(advice)
+    monkeypatch.setattr("isoscope.report.advice_page.advice_page", lambda advice: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        advice.to_html(path)
+    assert path.read_text("utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_real_advice_has_a_page():
+    rng = np.random.default_rng(0)
+    topic = rng.integers(0, 4, 240)
+    X = np.eye(12)[topic] + 0.3 * rng.standard_normal((240, 12))
+    X[:, 9] += 40 * rng.standard_normal(240)
+    advice = isoscope.advise(X, labels=topic, measure="v_measure", candidates=[isoscope.AllButTheTop(1)])
+    parsed = in_order(advice_page(advice))
+    assert "Use AllButTheTop(1)." in parsed.text
+    assert "By V-measure, which decides" in parsed.text
+    assert "silhouette" in parsed.text
+
+
+# in a browser
+
+OVERLAPS = """(() => {
+  const boxes = (root, which) => [...root.querySelectorAll(which)].filter((e) => e.textContent).map((e) => {
+    const range = document.createRange();
+    range.selectNodeContents(e);
+    return e instanceof SVGElement ? e.getBoundingClientRect() : range.getBoundingClientRect();
+  });
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const roots = [...document.querySelectorAll('.trial')].map((row) => boxes(row, '.name, .score, .gained, .track'));
+  roots.push(boxes(document, '.spot'));
+  return roots.flatMap((all) => all.flatMap((a, i) => all.slice(i + 1).filter((b) => meet(a, b)))).length;
+})()"""
+
+needs_browser = pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(NAMES)} is on the path")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Chromium(find()) as running:
+        yield running
+
+
+@pytest.fixture
+def address(advice, tmp_path) -> str:
+    advice.to_html(tmp_path / "advice.html")
+    return (tmp_path / "advice.html").as_uri()
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nothing_is_wider_than_the_window_and_no_words_meet(browser, advice, address, dark):
+    tab = browser.open(address, width=390, height=800, dark=dark)
+    for width in (390, 320, 768, 1280):
+        tab.resize(width, 800)
+        tab.settle()
+        assert tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0, width
+        assert tab.run(OVERLAPS) == 0, width
+        inside = "(r => r.left >= 0 && r.right <= innerWidth)(e.getBoundingClientRect())"
+        assert tab.run(f"[...document.querySelectorAll('.plot text, .forest text')].every(e => {inside})"), width
+    assert tab.complaints == []
+    assert tab.requests == [address]
+    tab.close()
+
+
+@needs_browser
+def test_a_browser_reads_the_elements_that_were_written(browser, advice, address):
+    tab = browser.open(address)
+    written = [name for name, _ in Parsed(advice_page(advice)).elements]
+    assert tab.run("[...document.querySelectorAll('*')].map(e => e.localName)") == written
+    tab.close()
+
+
+@needs_browser
+def test_colours_follow_the_scheme(browser, tmp_path):
+    KINDS["use"].to_html(tmp_path / "advice.html")
+    seen = []
+    for dark in (False, True):
+        tab = browser.open((tmp_path / "advice.html").as_uri(), dark=dark)
+        kinds = ("gain", "noise", "loss")
+        colour = "getComputedStyle(document.querySelector('.trial .{} .mark')).fill"
+        seen.append([tab.run(colour.format(kind)) for kind in kinds])
+        assert len(set(seen[-1])) == len(kinds)
+        tab.close()
+    assert not set(seen[0]) & set(seen[1])
+
+
+@needs_browser
+def test_the_table_scrolls_inside_itself_and_by_keys(browser, tmp_path):
+    KINDS["labels"].to_html(tmp_path / "advice.html")
+    tab = browser.open((tmp_path / "advice.html").as_uri(), width=390)
+    assert tab.run("(s => s.scrollWidth > s.clientWidth)(document.querySelector('.scroll'))")
+    tab.run("document.querySelector('.scroll').focus()")
+    before = tab.run("document.querySelector('.trials th[scope=row]').getBoundingClientRect().left")
+    tab.press("ArrowRight")
+    tab.run("new Promise(done => setTimeout(done, 400))")
+    assert tab.run("document.querySelector('.scroll').scrollLeft") > 0
+    after = tab.run("document.querySelector('.trials th[scope=row]').getBoundingClientRect().left")
+    assert after == before, "names stay in sight"
+    tab.close()
+
+
+@needs_browser
+def test_on_paper_nothing_is_cut_off(browser, tmp_path):
+    KINDS["labels"].to_html(tmp_path / "advice.html")
+    tab = browser.open((tmp_path / "advice.html").as_uri(), width=720)
+    tab.send("Emulation.setEmulatedMedia", media="print")
+    assert tab.run("(s => s.scrollWidth - s.clientWidth)(document.querySelector('.scroll'))") == 0
+    assert tab.pdf().startswith(b"%PDF")
+    tab.close()
