@@ -54,7 +54,9 @@ def test_the_advice_is_said_whole_and_once(advice):
 
 def test_the_verdict_is_the_heading(advice):
     heading = html.unescape(re.search(r"<h1>(.*?)</h1>", advice_page(advice))[1])
-    assert heading == ("Leave the vectors as they are." if advice.leaves_alone else f"Use {advice.choice.name}.")
+    assert heading == headline(advice)
+    assert advice.leaves_alone == (heading == "Leave the vectors as they are.")
+    assert heading.startswith("Use") == (not advice.leaves_alone and advice.measure != "stability")
 
 
 def test_the_table_has_every_number(advice):
@@ -161,19 +163,20 @@ def test_rows_that_were_not_held_out_are_not_said_to_be():
 def test_the_commands_do_it_again_and_go_on():
     text = Parsed(advice_page(made(chosen=2, source="my vectors.npy", settings=AdviceSettings(folds=3)))).text
     assert "advice = isoscope.advise('my vectors.npy', pairs=PAIRS, folds=3)" in text
-    assert "isoscope advise 'my vectors.npy' --pairs PAIRS --folds 3 --save repair --html advice.html" in text
+    assert "isoscope advise 'my vectors.npy' --pairs PAIRS --folds 3 -o repair --html advice.html" in text
     assert "isoscope apply repair 'my vectors.npy' -o repaired.npy" in text
 
 
 def test_a_measure_that_was_asked_for_is_asked_for_again():
-    text = Parsed(advice_page(made(task="labels", measure="knn"))).text
-    assert "labels=LABELS, measure='knn')" in text
-    assert "--labels LABELS --measure knn --html" in text
+    text = Parsed(advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
+    assert "labels='my topic', measure='knn')" in text
+    assert "--labels 'my topic' --measure knn --html" in text
+    assert "stands for your own" not in text
 
 
 def test_nothing_is_applied_where_nothing_is_to_be_done():
     assert "isoscope apply" not in advice_page(KINDS["leave"])
-    assert "--save" not in advice_page(KINDS["leave"])
+    assert "-o repair" not in advice_page(KINDS["leave"])
 
 
 def test_an_array_has_no_commands_for_a_shell():

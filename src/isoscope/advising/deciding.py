@@ -36,24 +36,31 @@ class Decision:
 
     choice: int
     best: int
-    """The one with the highest score."""
+    """The one with the highest score, of those that are fit to be chosen."""
     gains: dict[str, Gains]
     """By measure."""
     near_best: np.ndarray
-    """Whether each candidate cannot be told from the best."""
+    """Whether each candidate is fit to be chosen and cannot be told from the best of those."""
     blind_gain: float
     """What the best of the other folds gains on a fold, on average: no example judges what it helped to choose."""
 
 
-def decide(tried: Tried, measure: str, confidence: float) -> Decision:
-    """The simplest candidate that surely gains and is not surely worse than another; nothing if none surely gains."""
+def decide(tried: Tried, measure: str, confidence: float, *, alone: bool) -> Decision:
+    """The simplest candidate that surely gains and is not surely worse than another; nothing if none surely gains.
+
+    Unless the measure decides `alone`, one that surely loses by another measure of the task is out of the question.
+    """
     gains = {name: gains_of(tried, name, confidence) for name in tried.scores}
     scores = tried.scores[measure]
-    near = not_beaten(scores, tried.resampled[measure], confidence)
-    sure = [i for i in range(1, len(scores)) if gains[measure].verdict(i) == "gain"]
+    heard = [] if alone else [of for name, of in gains.items() if name != measure]
+    fit = [i for i in range(len(scores)) if not any(of.verdict(i) == "loss" for of in heard)]
+    near = np.zeros(len(scores), bool)
+    near[fit] = not_beaten(scores[fit], tried.resampled[measure][:, fit], confidence)
+    sure = [i for i in fit if gains[measure].verdict(i) == "gain"]
     # candidates stand in the order of their simplicity
     choice = next((i for i in sure if near[i]), max(sure, key=lambda i: scores[i]) if sure else 0)
-    return Decision(choice, int(scores.argmax()), gains, near, blind_gain(tried, measure))
+    best = max(fit, key=lambda i: scores[i])
+    return Decision(choice, best, gains, near, blind_gain(tried, measure))
 
 
 def gains_of(tried: Tried, measure: str, confidence: float) -> Gains:

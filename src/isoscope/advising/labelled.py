@@ -25,7 +25,11 @@ class Labelled(Task):
     their classes. Its own luck is averaged over several starts.
     """
 
-    measures: ClassVar = {"probe": "linear probe", "knn": "10 nearest", "v_measure": "V-measure"}
+    measures: ClassVar = {
+        "probe": "linear probe accuracy",
+        "knn": "neighbour accuracy",
+        "v_measure": "V-measure",
+    }
     example: ClassVar = "row"
 
     def __init__(self, rows: Rows, labels: np.ndarray, metric: str, folds: int, seed: int):

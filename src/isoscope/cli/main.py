@@ -56,6 +56,13 @@ class Metric(StrEnum):
     euclidean = "euclidean"
 
 
+class Missing(StrEnum):
+    """What --missing takes."""
+
+    error = "raise"
+    drop = "drop"
+
+
 class Nonfinite(StrEnum):
     """What --nonfinite takes."""
 
@@ -275,6 +282,47 @@ def fix(
         html=html,
         vectors_only=vectors_only,
         restart=restart,
+    )
+
+
+@app.command()
+def advise(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The corpus, as for audit.")],
+    pairs: Annotated[Path | None, typer.Option(help="Graded pairs of rows: .tsv, .csv, .jsonl or .parquet.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
+    qrels: Annotated[Path | None, typer.Option(help="What answers which query, in TREC's or BEIR's format.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of classes; or a file with one for each row.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="What decides: probe, knn or v_measure; ndcg@10 or recall@100. The first unless given."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep the prescribed repair, fitted.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page with the evidence.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write it for machines; - for standard output.")] = None,
+    columns: _Columns = None,
+    metric: _Metric = Metric.cosine,
+    folds: Annotated[int, typer.Option(help="In how many parts examples are held out.")] = 5,
+    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE that are looked at, at most.")] = 20_000,
+    seed: _Seed = 0,
+    missing: Annotated[
+        Missing, typer.Option(help="Refuse judgements of rows that are not there, or leave them out.")
+    ] = Missing.error,
+) -> None:
+    """Try every repair on your own task and prescribe the simplest that surely helps, or none.
+
+    Give --pairs, or --queries and --qrels, or --labels; without any, the evidence is weak.
+    """
+    from isoscope.cli.advising import Request, give_advice
+
+    refuse_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
+    options = {"metric": metric.value, "folds": folds, "sample": sample, "seed": seed, "missing": missing.value}
+    give_advice(
+        source,
+        Request(_roles(columns), pairs, queries, qrels, labels, output, html, json, {**options, "measure": measure}),
     )
 
 

@@ -67,8 +67,8 @@ def advise(
     labels : column name, or one entry for each row
         Classes. Scored by a linear probe, 10 nearest neighbours and the V-measure of K-means.
     measure : str, optional
-        Which of the task's measures decides: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". The first unless
-        given; the others are shown.
+        Which of the task's measures decides, alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". Unless given,
+        the first decides, and a repair that surely loses by another is out of the question.
     candidates : iterable of repairs, optional
         What to try besides leaving the vectors alone; a grid of all repairs and their obvious chains unless given.
     vectors, ids, text : str, or values, optional
@@ -139,13 +139,19 @@ def _advised(
         if "labels" in store.columns:
             name = store.columns["labels"]
             task.notes.append(f"The source has labels in its column “{name}”, which were not used: --labels {name}.")
+    alone = measure is not None
     measure = next(iter(task.measures)) if measure is None else measure
     if measure not in task.measures:
         raise InputError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
     fewest = min(len(task.fit_rows(fold)) for fold in range(len(task.folds)))
     every = all_candidates(store.dim, fewest, settings.seed, candidates)
     tried = try_all(task, every, settings.seed, progress)
-    return Advice.of(store, task, tried, decide(tried, measure, settings.confidence), measure, settings)
+    decision = decide(tried, measure, settings.confidence, alone=alone)
+    advice = Advice.of(store, task, tried, decision, measure, settings)
+    names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
+    advice.given = {role: os.fspath(name) for role, name in names.items() if isinstance(name, str | os.PathLike)}
+    advice.alone = alone
+    return advice
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class Trial:
     """How many numbers it learns from the corpus: the fewer, the simpler."""
     scores: dict[str, Score]
     near_best: bool
-    """Whether no candidate is surely better, by the measure that decides."""
+    """Whether it is fit to be chosen and no other such is surely better, by the measure that decides."""
     shape: dict[str, float]
     """IsoScore, mean cosine and the like of its space, on rows it was not learnt from."""
 
@@ -203,6 +209,10 @@ class Advice:
     """The choice, fitted to the whole source; it leaves vectors alone if that is the advice."""
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """Where what is known came from: pairs, queries, qrels or labels, if they had names."""
+    alone: bool = False
+    """Whether the measure was asked for, and decided alone."""
     version: str = ""
 
     @classmethod
@@ -295,6 +305,8 @@ class Advice:
                     "examples": self.examples,
                     "measure": self.measure,
                     "measures": self.measures,
+                    "alone": self.alone,
+                    "given": self.given,
                 },
                 "settings": asdict(self.settings),
                 "choice": self.choice.name,

@@ -61,9 +61,13 @@ def _table(advice: Advice) -> Table:
             _gain(trial, advice.measure) if i else Text(""),
         ]
         cells += [_beside(trial, name, first=not i) for name in others]
-        cells += [Text(f"{trial.shape[name]:.2f}" if name in trial.shape else "–") for name in shapes]
+        cells += [Text(_shape(trial.shape.get(name))) for name in shapes]
         table.add_row(*cells)
     return table
+
+
+def _shape(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _stacked(words: str) -> str:

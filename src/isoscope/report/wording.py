@@ -26,7 +26,9 @@ def paragraph(advice: Advice) -> str:
 
 def headline(advice: Advice) -> str:
     """What to do, with which the paragraph begins."""
-    return "Leave the vectors as they are." if advice.leaves_alone else f"Use {advice.choice.name}."
+    if advice.leaves_alone:
+        return "Leave the vectors as they are."
+    return f"{advice.choice.name} may help." if label_free(advice) else f"Use {advice.choice.name}."
 
 
 def label_free(advice: Advice) -> bool:
@@ -39,7 +41,7 @@ def _use(advice: Advice) -> list[str]:
     others = len(advice.trials) - 1
     said = [
         headline(advice),
-        f"On {_examples(advice)} that had no part in fitting it, {advice.measures[advice.measure]} rises from "
+        f"On {_examples(advice)}{_held_out(advice)}, {advice.measures[advice.measure]} rises from "
         f"{before.value:.3f} to {score.value:.3f}: a gain of {score.gain:.3f} {span(score)}, at "
         f"{_confidence(advice)} confidence, {_tried(others)}.",
     ]
@@ -53,6 +55,12 @@ def _use(advice: Advice) -> list[str]:
         f"Choosing on some of the {_plural(advice)} and judging on the others, in turn, gained {advice.blind_gain:.3f}."
     )
     return said
+
+
+def _held_out(advice: Advice) -> str:
+    from isoscope.advising.task import FITTED_TO_ALL
+
+    return "" if FITTED_TO_ALL in advice.notes else " that had no part in fitting it"
 
 
 def _leave_alone(advice: Advice) -> list[str]:
@@ -78,7 +86,7 @@ def _leave_alone(advice: Advice) -> list[str]:
 
 def _conflicts(advice: Advice) -> list[str]:
     """Where another measure, or isotropy itself, points elsewhere."""
-    said = []
+    said = _vetoed(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
             continue
@@ -93,7 +101,7 @@ def _conflicts(advice: Advice) -> list[str]:
                 f"for it (measure {name})."
             )
     even = _most_isotropic(advice)
-    if even is not None and even[advice.measure].verdict == "loss":
+    if even is not None and advice.leaves_alone and even[advice.measure].verdict == "loss":
         score = even[advice.measure]
         said.append(
             f"Isotropy for its own sake would cost: {even.name} has the most even space (IsoScore "
@@ -101,6 +109,24 @@ def _conflicts(advice: Advice) -> list[str]:
             f"{-score.gain:.3f}."
         )
     return said
+
+
+def _vetoed(advice: Advice) -> list[str]:
+    """A repair that gains more than the choice by the measure that decides, and loses by another."""
+    measure = advice.measure
+    better = [
+        trial
+        for trial in advice.trials
+        if trial[measure].verdict == "gain" and any(score.verdict == "loss" for score in trial.scores.values())
+    ]
+    best = max(better, key=lambda trial: trial[measure].value, default=None)
+    if best is None or best[measure].value <= advice.choice[measure].value:
+        return []
+    name, score = min(best.scores.items(), key=lambda item: item[1].gain)
+    return [
+        f"{best.name} gains {best[measure].gain:.3f} {span(best[measure])} by {advice.measures[measure]}, but loses "
+        f"{-score.gain:.3f} by {advice.measures[name]}: if that does not matter to you, ask for it (measure {measure})."
+    ]
 
 
 def _most_isotropic(advice: Advice) -> Trial | None:
@@ -117,10 +143,11 @@ def span(score: Score) -> str:
 def signed(value: float) -> str:
     """A difference with its sign.
 
-    >>> signed(0.0312), signed(-0.5), signed(-0.0001)
-    ('+0.031', '−0.500', '0.000')
+    >>> signed(0.0312), signed(-0.5), signed(-0.0001), signed(0.00001)
+    ('+0.031', '−0.500', '−0.0001', '0.000')
     """
-    text = f"{value:+.3f}".replace("-", "−")
+    digits = 4 if 0.00005 <= abs(value) < 0.0005 else 3  # not a round 0 beside a verdict that says it is none
+    text = f"{value:+.{digits}f}".replace("-", "−")
     return "0.000" if text in ("+0.000", "−0.000") else text
 
 

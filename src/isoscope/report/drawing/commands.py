@@ -21,13 +21,14 @@ def commands(advice: Advice) -> Markup:
     python, shell = [_call(advice, given)], _shell(advice, given)
     if not advice.leaves_alone:
         python.append("advice.save('repair')")
-        shell += ["--save", "repair"]
+        shell += ["-o", "repair"]
     python.append("advice.to_html('advice.html')")
     shell += ["--html", "advice.html"]
     rows: list[tuple[object, object]] = [("In Python", _code(*python))]
     if _is_file(advice):
         rows.append(("In a shell", _code(shlex.join(shell))))
-    parts = [tag("h3", "To do it again"), _stand_in(given), facts(*rows)]
+    unknown = tuple(name for name in given if name not in advice.given)
+    parts = [tag("h3", "To do it again"), _stand_in(unknown), facts(*rows)]
     if label_free(advice):
         parts += _with_a_task(advice)
     if not advice.leaves_alone:
@@ -57,7 +58,8 @@ def _is_file(advice: Advice) -> bool:
 
 
 def _call(advice: Advice, given: tuple[str, ...]) -> str:
-    words = [repr(advice.source) if _is_file(advice) else "vectors", *(f"{name}={name.upper()}" for name in given)]
+    words = [repr(advice.source) if _is_file(advice) else "vectors"]
+    words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in given]
     words += [f"{name}={value!r}" for name, value in _asked(advice).items()]
     return f"advice = isoscope.advise({', '.join(words)})"
 
@@ -65,7 +67,7 @@ def _call(advice: Advice, given: tuple[str, ...]) -> str:
 def _shell(advice: Advice, given: tuple[str, ...]) -> list[str]:
     words = ["isoscope", "advise", advice.source]
     for name in given:
-        words += [f"--{name}", name.upper()]
+        words += [f"--{name}", advice.given.get(name, name.upper())]
     for name, value in _asked(advice).items():
         words += [f"--{name}", str(value)]
     return words
@@ -74,7 +76,7 @@ def _shell(advice: Advice, given: tuple[str, ...]) -> list[str]:
 def _asked(advice: Advice) -> dict[str, object]:
     """What was asked for besides the task, where it is not what would be done anyway."""
     asked: dict[str, object] = {}
-    if advice.measure != next(iter(advice.measures)):
+    if advice.alone:
         asked["measure"] = advice.measure
     usual = AdviceSettings()
     asked |= {
@@ -86,7 +88,7 @@ def _asked(advice: Advice) -> dict[str, object]:
 
 
 def _stand_in(names: tuple[str, ...]) -> Markup | None:
-    """Which words are not to be typed as they are: an advice does not keep where its task came from."""
+    """Which words are not to be typed as they are: what was an array has no name."""
     if not names:
         return None
     words = " and ".join(name.upper() for name in names)

@@ -1,0 +1,126 @@
+"""advise: the table and the words, what is kept, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from isoscope import Chain, load_transform
+from isoscope.cli.main import main
+
+N, D = 300, 12
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A corpus with a rogue coordinate that drowns what its rows mean, and everything that is known of it."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    meaning = rng.standard_normal((N, D - 1))
+    X = np.hstack([meaning, 30 * rng.standard_normal((N, 1))]).astype(np.float32)
+    topic = [f"t{k}" for k in np.abs(meaning[:, :3]).argmax(axis=1)]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D)
+    pq.write_table(pa.table({"embedding": lists, "id": [f"d{i}" for i in range(N)], "topic": topic}), "corpus.parquet")
+    asked = np.arange(60)
+    near = X[asked] + np.hstack([0.05 * rng.standard_normal((60, D - 1)), 30 * rng.standard_normal((60, 1))])
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(near.astype(np.float32).ravel()), D)
+    pq.write_table(pa.table({"embedding": lists, "id": [f"q{i}" for i in asked]}), "queries.parquet")
+    (tmp_path / "qrels.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in asked), encoding="utf-8"
+    )
+    a, b = rng.integers(0, N, (2, 400))
+    alike = -np.linalg.norm(meaning[a] - meaning[b], axis=1)
+    lines = [f"d{i}\td{j}\t{score:.4f}\n" for i, j, score in zip(a, b, alike, strict=True)]
+    (tmp_path / "pairs.tsv").write_text("id1\tid2\tscore\n" + "".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+TASKS = {
+    "pairs": (["--pairs", "pairs.tsv"], "spearman"),
+    "queries": (["--queries", "queries.parquet", "--qrels", "qrels.tsv"], "ndcg@10"),
+    "labels": (["--labels", "topic", "--measure", "knn"], "knn"),
+    "nothing": ([], "stability"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_prints_a_table_and_writes_what_was_asked_for(task, folder, capsys):
+    words, measure = TASKS[task]
+    outputs = ["-o", "repair", "--html", "page.html", "--json", "advice.json"]
+    assert main(["advise", "corpus.parquet", *words, *outputs]) == 0
+    said = capsys.readouterr()
+    found = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
+    assert found["schema"] == "isoscope.advice/1"
+    assert found["task"]["measure"] == measure
+    assert " ".join(found["paragraph"].split()) in " ".join(said.out.split())
+    assert all(trial["name"] in said.out for trial in found["trials"])
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    repair = load_transform("repair")
+    assert repair.n_features_in_ == D
+    if task in ("pairs", "queries"):
+        assert found["choice"] != "as it is"
+        assert "Next: isoscope apply repair corpus.parquet" in said.out
+    if found["choice"] == "as it is":
+        assert isinstance(repair, Chain)
+        assert not repair.steps_
+    if task == "nothing":
+        assert "evidence is weak" in " ".join(said.out.split())
+
+
+def test_json_on_standard_output_is_alone_there(folder, capsys):
+    assert main(["advise", "corpus.parquet", "--pairs", "pairs.tsv", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["choice"] != "as it is"
+
+
+def test_labels_may_stand_in_a_file(folder, capsys):
+    topics = pq.read_table("corpus.parquet")["topic"].to_pylist()
+    (folder / "labels.txt").write_text("\n".join(topics), encoding="utf-8")
+    told = []
+    for labels in ("labels.txt", "topic"):
+        assert main(["advise", "corpus.parquet", "--labels", labels, "--json", "-"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["trials"])
+    assert told[0] == told[1]
+
+
+WRONG = {
+    "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "one task at a time"),
+    "queries alone": (["--queries", "queries.parquet"], "queries and qrels go together"),
+    "no such column": (["--labels", "theme"], "no column theme"),
+    "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
+    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv cannot be read"),
+    "one score": (["--pairs", "flat.tsv"], "gives every pair the score 3"),
+    "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "does not have among its ids"),
+    "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "the queries have 5 dimensions"),
+    "one fold": (["--pairs", "pairs.tsv", "--folds", "1"], "folds is 1"),
+    "columns of another role": (["--columns", "labels=topic"], "--labels"),
+    "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
+    "a page in no folder": (["--pairs", "pairs.tsv", "--html", "no/page.html"], "is not a folder"),
+    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is read or written already"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(case, folder, capsys):
+    (folder / "flat.tsv").write_text("".join(f"d{i}\td{i + 1}\t3\n" for i in range(50)), encoding="utf-8")
+    (folder / "other.tsv").write_text("q1 0 nobody 1\nq2 0 d2 1\n", encoding="utf-8")
+    np.save(folder / "wide.npy", np.ones((60, 5), np.float32))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    words, message = WRONG[case]
+    assert main(["advise", "corpus.parquet", *words]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_judgements_of_what_is_not_there_may_be_left_out(folder, capsys):
+    with open(folder / "qrels.tsv", "a", encoding="utf-8") as file:
+        file.write("q1\tnobody\t1\nnobody\td3\t1\n")
+    asked = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
+    assert main(asked) == 2
+    assert main([*asked, "--missing", "drop"]) == 0
+    assert "2 queries or documents that are not there" in " ".join(capsys.readouterr().out.split())
