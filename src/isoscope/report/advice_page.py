@@ -96,6 +96,9 @@ def _gains(advice: Advice) -> Markup:
     return section("gains", "What each repair gains", tag("p", lead, class_="hint"), key(advice), *figures)
 
 
+_HEARD = "One that surely loses by another measure is out of the question. "
+
+
 def _evenness(advice: Advice) -> Markup | None:
     drawn = evenness(advice)
     if drawn is None:
@@ -176,8 +179,9 @@ def _notes(advice: Advice) -> Markup:
         ("Intervals", intervals),
         (
             "Rule",
-            "Use the simplest repair that surely gains and is not surely worse than another; if none surely gains, "
-            "leave the vectors as they are. The fewer numbers a repair learns from the corpus, the simpler it is.",
+            "Use the simplest repair that surely gains and is not surely worse than another; if there is none, leave "
+            f"the vectors as they are. {_HEARD if len(advice.measures) > 1 and not advice.alone else ''}The fewer "
+            "numbers a repair learns from the corpus, the simpler it is.",
         ),
         (
             "Blind gain",

@@ -51,6 +51,8 @@ def _table(advice: Advice) -> Table:
     for name in others:
         table.add_column(_stacked(advice.measures[name]), justify="right", no_wrap=True)
     shapes = [name for name in SHAPES if name in advice.trials[0].shape]
+    if "silhouette" in shapes:  # of a task with three measures: there is room for two shapes
+        shapes.remove("mean_cosine")
     for name in shapes:
         table.add_column(_stacked(SHAPES[name]), justify="right", style="dim", no_wrap=True)
     for i, trial in enumerate(advice.trials):

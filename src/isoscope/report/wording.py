@@ -70,17 +70,20 @@ def _leave_alone(advice: Advice) -> list[str]:
     where = f"On {_examples(advice)} {advice.measures[measure]} is {before.value:.3f} as it is;"
     if not others:
         return [*said, f"{where} nothing else was tried."]
-    best = max(others, key=lambda trial: trial[measure].value)
-    said.append(
-        f"{where} of {len(others)} {'repair' if len(others) == 1 else 'repairs'} none surely gains (the best, "
-        f"{best.name}: {signed(best[measure].gain)} {span(best[measure])}, at {_confidence(advice)} confidence, "
-        f"{_tried(len(others))})."
-    )
+    count = f"of {len(others)} {'repair' if len(others) == 1 else 'repairs'}"
+    if any(trial[measure].verdict == "gain" for trial in others):
+        said.append(f"{where} {count} none surely gains that does not surely lose by another measure.")
+    else:
+        best = max(others, key=lambda trial: trial[measure].value)
+        said.append(
+            f"{where} {count} none surely gains (the best, {best.name}: {signed(best[measure].gain)} "
+            f"{span(best[measure])}, at {_confidence(advice)} confidence, {_tried(len(others))})."
+        )
     losing = [trial for trial in others if trial[measure].verdict == "loss"]
     if losing:
         worst = min(losing, key=lambda trial: trial[measure].gain)
-        count = "One surely loses" if len(losing) == 1 else f"{len(losing)} surely lose"
-        said.append(f"{count}, {worst.name} most: {signed(worst[measure].gain)} {span(worst[measure])}.")
+        lose = "One surely loses" if len(losing) == 1 else f"{len(losing)} surely lose"
+        said.append(f"{lose}, {worst.name} most: {signed(worst[measure].gain)} {span(worst[measure])}.")
     return said
 
 
