@@ -51,7 +51,10 @@ def in_turns(commands: dict[str, list[str]], copies: list[Path], repeats: int) -
             run = timed(command)
             if turn:
                 runs[name].append(run)
-            print(f"  {name:<16} {run.seconds:6.2f} s  {run.megabytes:6.0f} MB", flush=True)
+            print(
+                f"  {name:<16} {run.seconds:6.2f} s  {run.processor:6.2f} s of a core  {run.megabytes:6.0f} MB",
+                flush=True,
+            )
     return runs
 
 
@@ -77,14 +80,18 @@ def main() -> None:
     cat = statistics.median(run.seconds for run in runs["cat"])
     lines = []
     for method, taken in runs.items():
-        seconds, memory = (statistics.median(getattr(run, it) for run in taken) for it in ("seconds", "megabytes"))
+        seconds, processor, memory = (
+            statistics.median(getattr(run, it) for run in taken) for it in ("seconds", "processor", "megabytes")
+        )
         ratio = "" if method == "cat" else f"{seconds / cat:.2f}×"
         wanted = f"under {PROMISED:g}×" if method in METHODS[:3] else ""
         wanted = f"the product alone: {product:.1f} s" if method == "whiten" else wanted
-        lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {memory:,.0f} MB | {wanted} |")
+        lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {processor:.1f} s | {memory:,.0f} MB | {wanted} |")
     head = f"Python {platform.python_version()}, {os.cpu_count()} cores; {n:,}×{d} float32 ({n * d * 4 / 1e9:.2f} GB) "
     head += "from one .npy to another, synced; whole processes, medians, in turns."
-    table = "| repair | time | to cat's | peak memory | wanted |\n|---|---|---|---|---|\n" + "\n".join(lines)
+    table = "| repair | time | to cat's | of a core | peak memory | wanted |\n|---|---|---|---|---|---|\n" + "\n".join(
+        lines
+    )
     text = f"{head}\n\n{table}"
     print(text)
     if options.page:

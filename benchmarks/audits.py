@@ -52,6 +52,7 @@ class Run:
     seconds: float
     megabytes: float
     stopped: bool = False
+    processor: float = 0.0  # seconds on all cores
 
 
 def timed(command: list[str]) -> Run:
@@ -67,7 +68,7 @@ def timed(command: list[str]) -> Run:
     stopped = process.returncode == -signal.SIGKILL
     if process.returncode not in (0, 1) and not stopped:  # 1 is a verdict
         raise RuntimeError(f"{command[0]} ended with {process.returncode}")
-    return Run(seconds, used.ru_maxrss / 1024, stopped)
+    return Run(seconds, used.ru_maxrss / 1024, stopped, used.ru_utime + used.ru_stime)
 
 
 def write_cloud(path: Path, n: int, d: int) -> None:

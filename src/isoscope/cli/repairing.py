@@ -124,7 +124,7 @@ def fix(
         repair.save(saved)
         _say_written(saved)
     _write(repair, store, target, vectors_only=vectors_only, restart=restart)
-    dim = len(repair.get_feature_names_out())
+    dim = repair.transform(np.zeros((1, store.dim), np.float32)).shape[1]
     try:
         with Watched() as bar:
             before = audit(store, progress=bar)

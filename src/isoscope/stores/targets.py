@@ -109,7 +109,7 @@ class Flat:
             ahead = max(length, min(at, _AHEAD))
             with suppress(OSError):
                 os.posix_fallocate(self._file.fileno(), self._file.tell(), ahead)
-            self._room = at + ahead
+                self._room = at + ahead
 
     def _back(self) -> None:
         """Forget the rows of a batch that was not written to its end."""
