@@ -1,0 +1,58 @@
+"""Small spaces with a task, and repairs that tell what they were fitted to."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from isoscope.advising.rows import Rows
+from isoscope.transforms.repair import Repair
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """K-means of a small cloud spends its time waiting for its own threads."""
+    with threadpool_limits(1):
+        yield
+
+
+def silent(stage: str, rows: int, share: float) -> None:
+    """Progress that nobody looks at."""
+
+
+def rows_of(X: Any) -> Rows:
+    """All of an array, as if it had been gathered."""
+    X = np.asarray(X)
+    return Rows(X, np.arange(len(X)), len(X))
+
+
+class Recording(Repair):
+    """Leaves vectors alone, and remembers every array it was fitted to; a store is not remembered."""
+
+    _learnt = "fitted_"
+    seen: ClassVar[list[np.ndarray]] = []
+
+    def fit(self, X: Any, y: Any = None) -> Recording:
+        if isinstance(X, np.ndarray):
+            self.seen.append(X.copy())
+        self.n_features_in_ = X.shape[1] if isinstance(X, np.ndarray) else X.dim
+        self.fitted_ = True
+        return self
+
+    def _apply(self, xp: Any, X: Any) -> Any:
+        return X
+
+
+@pytest.fixture
+def recording() -> Recording:
+    Recording.seen.clear()
+    return Recording()
+
+
+def topics(rng: np.random.Generator, n: int = 200, d: int = 8, k: int = 4, noise: float = 0.4) -> tuple[Any, Any]:
+    """Clusters on the axes, and which row is of which."""
+    of = np.arange(n) % k
+    return np.eye(d)[of] + noise * rng.standard_normal((n, d)), of

@@ -1,0 +1,83 @@
+"""What is tried: the simplest first, nothing that the rows cannot teach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isoscope import AllButTheTop, Center, Chain, ClusterCenter, ClusterNull, InputError, Standardize, Whiten
+from isoscope.advising.candidates import AS_IS, candidates, named, numbers_learnt
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 20), (2, 4), (3, 1000), (16, 64), (384, 4000), (768, 60)])
+def test_every_candidate_can_be_fitted_and_the_simplest_comes_first(d, n, rng):
+    found = candidates(d, n, 0)
+    numbers = [each.numbers for each in found]
+    assert found[0].name == AS_IS
+    assert numbers == sorted(numbers)
+    assert len({each.name for each in found}) == len(found)
+    if d <= 16:
+        X = rng.standard_normal((n, d))
+        for each in found:
+            assert np.isfinite(each.repair.fit(X).transform(X)).all()
+
+
+def test_numbers_are_counted():
+    assert [numbers_learnt(repair, 10) for repair in (Chain(), Center(), Standardize(), AllButTheTop(2))] == [
+        0,
+        10,
+        20,
+        30,
+    ]
+    assert [numbers_learnt(repair, 10) for repair in (Whiten(), Whiten("pca", 3), ClusterCenter(3))] == [110, 40, 30]
+    assert numbers_learnt(ClusterNull(3, 2), 10) == 90
+    assert numbers_learnt(AllButTheTop("auto"), 300) == 300 * 4
+    assert numbers_learnt(Chain([Whiten("pca", 3), Standardize()]), 10) == 40 + 6
+
+
+def test_given_ones_are_tried_beside_leaving_alone():
+    found = candidates(8, 100, 0, iter([Whiten(), Center(), Chain()]))
+    assert [each.name for each in found] == [AS_IS, "Center", "Whiten"]
+    assert [each.name for each in candidates(8, 100, 0, [])] == [AS_IS]
+
+
+def test_names_say_what_was_set():
+    repairs = [
+        Whiten(shrinkage=None),
+        Whiten("pca", 3, shrinkage=0.5),
+        ClusterCenter("auto", clusterer="gmm"),
+        Chain([Center(), Whiten()]),
+    ]
+    assert [named(repair) for repair in repairs] == [
+        "Whiten(shrinkage=None)",
+        "Whiten(pca, 3, shrinkage=0.5)",
+        "ClusterCenter(auto, gmm)",
+        "Center → Whiten",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([Whiten], "a candidate is a type"),
+        ("Whiten", "a candidate is a str"),
+        ([None], "a candidate is a NoneType"),
+        ([Whiten("svd")], "method is 'svd'"),
+        ([Chain([Center(), AllButTheTop(-1)])], "n_components is -1"),
+    ],
+)
+def test_what_is_no_repair_is_refused(given, words):
+    with pytest.raises(InputError, match=words):
+        candidates(8, 100, 0, given)
+
+
+@pytest.mark.xfail(strict=True, reason="a repair is not iterable: TypeError")
+def test_one_repair_that_is_not_in_a_list():
+    with pytest.raises(InputError):
+        candidates(8, 100, 0, Whiten())
+
+
+@pytest.mark.xfail(strict=True, reason="of two of one name the last is tried, and nothing says so")
+def test_two_of_one_name_are_both_tried_or_refused():
+    found = candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])
+    assert len(found) == 3

@@ -1,0 +1,224 @@
+"""Judgements as files hold them: what stands there is read, what cannot be is said with its place."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.advising.judgements import read_pairs, read_qrels
+
+GRADES = np.arange(24) % 5 / 2
+PAIRS = [(f"a{i}", f"b {i}", grade) for i, grade in enumerate(GRADES)]
+
+
+def written(tmp_path, text, name="q.tsv"):
+    path = tmp_path / name
+    path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
+    return path
+
+
+# qrels
+
+TREC = ["q1 0 d1 2", "q1 0 d2 0", "q2 0 d1 -1", "q2 0 d3 1"]
+BEIR = ["q1 d1 2", "q1 d2 0", "q2 d1 -1", "q2 d3 1"]
+MEANT = {"q1": {"d1": 2.0, "d2": 0.0}, "q2": {"d1": -1.0, "d3": 1.0}}
+
+
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("split", ["\t", " "])
+@pytest.mark.parametrize(
+    "lines", [TREC, BEIR, ["query-id corpus-id score", *BEIR], ["qid iter docid rel", *TREC]], ids=str
+)
+def test_every_way_to_write_qrels_is_the_same(tmp_path, lines, split, end, bom):
+    text = bom + end.join(line.replace(" ", split) for line in lines) + end
+    assert read_qrels(written(tmp_path, text)) == MEANT
+
+
+def test_ids_with_spaces_stand_between_tabs(tmp_path):
+    assert read_qrels(written(tmp_path, "query-id\tcorpus-id\tscore\nq 1\td 1\t1\n")) == {"q 1": {"d 1": 1.0}}
+
+
+def test_a_dict_of_any_keys():
+    assert read_qrels({1: {2: True, "x": 0.5}}) == {"1": {"2": 1.0, "x": 0.5}}
+
+
+@pytest.mark.parametrize("empty", ["", "\n\n", "query-id\tcorpus-id\tscore\n"])
+def test_a_file_without_judgements_is_refused(tmp_path, empty):
+    with pytest.raises(InputError, match="no judgements"):
+        read_qrels(written(tmp_path, empty))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("q1 0 d1 1\nq1 0 d2 high\n", "line 2: the relevance is 'high'"),
+        ("q1 0 d1 1\n\nq1 d2\n", "line 3 has 2 columns"),
+        ("q1 0 d1 1 x\n", "line 1 has 5 columns"),
+        (b"q1 0 d1 1\nq\xff 0 d2 1\n", "not text in UTF-8"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_place(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        read_qrels(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for read in (read_qrels, read_pairs):
+        with pytest.raises(InputError, match="cannot be read"):
+            read(tmp_path / "none.tsv")
+
+
+@pytest.mark.parametrize("source", [{"q": ["d"]}, {"q": {"d": "high"}}, {"q": {"d": None}}])
+def test_a_dict_that_is_no_qrels(source):
+    with pytest.raises(InputError, match="qrels is not"):
+        read_qrels(source)
+
+
+@pytest.mark.xfail(strict=True, reason="Path() of what is neither a path nor a dict raises TypeError")
+@pytest.mark.parametrize("source", [[("q", "d", 1)], 5])
+def test_what_is_no_qrels_at_all(source):
+    with pytest.raises(InputError):
+        read_qrels(source)
+
+
+@pytest.mark.xfail(strict=True, reason="infinite relevance is let through, and nDCG becomes NaN")
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_relevance_that_is_no_finite_number(tmp_path, value):
+    with pytest.raises(InputError):
+        read_qrels(written(tmp_path, f"q1 d1 1\nq1 d2 {value}\n"))
+    with pytest.raises(InputError):
+        read_qrels({"q1": {"d1": float(value)}})
+
+
+# pairs
+
+
+def lines_of(pairs, split="\t"):
+    return [split.join(map(str, pair)) for pair in pairs]
+
+
+def assert_meant(found):
+    assert found.first == [a for a, _, _ in PAIRS]
+    assert found.second == [b for _, b, _ in PAIRS]
+    np.testing.assert_array_equal(found.scores, GRADES)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "head", ["", "id1\tid2\tscore", "Sentence1\tSentence2\tSimilarity", "one\tother\tvalue", "\ufeff"]
+)
+def test_tabs(tmp_path, head, end):
+    lines = lines_of(PAIRS)
+    lines = [head, *lines] if head.strip("\ufeff") else [head + lines[0], *lines[1:]]
+    assert_meant(read_pairs(written(tmp_path, end.join(lines) + end + end)))
+
+
+def test_named_columns_may_stand_anywhere(tmp_path):
+    text = "\n".join(["split\tscore\tid2\tid1", *(f"dev\t{g}\t{b}\t{a}" for a, b, g in PAIRS)])
+    assert_meant(read_pairs(written(tmp_path, text)))
+
+
+def test_commas_with_quotes(tmp_path):
+    path = tmp_path / "p.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sentence1", "sentence2", "score"])
+        writer.writerows((f'{a}, "so"\nthey say', b, g) for a, b, g in PAIRS)
+    found = read_pairs(path)
+    assert found.first == [f'{a}, "so"\nthey say' for a, _, _ in PAIRS]
+    np.testing.assert_array_equal(found.scores, GRADES)
+
+
+def test_json_lines(tmp_path):
+    text = "\n".join(json.dumps({"score": g, "id1": a, "id2": b, "split": 1}) for a, b, g in PAIRS)
+    assert_meant(read_pairs(written(tmp_path, text, "p.jsonl")))
+
+
+def test_parquet(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first, second, grade = (list(column) for column in zip(*PAIRS, strict=True))
+    pq.write_table(pa.table({"label": grade, "a": first, "b": second}), tmp_path / "p.parquet")
+    assert_meant(read_pairs(tmp_path / "p.parquet"))
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_pairs(tmp_path / "broken.parquet")
+
+
+def test_three_sequences():
+    first, second, grade = zip(*PAIRS, strict=True)
+    assert_meant(read_pairs((first, list(second), np.asarray(grade))))
+    numbers = read_pairs((np.arange(24), np.arange(24)[::-1], GRADES))
+    assert numbers.first[:2] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("\n".join([*lines_of(PAIRS), "a text\twith a tab\tin it\t3"]), "line 25 has 4 columns, the first has 3"),
+        ("\n".join(lines_of(PAIRS[:19])), "has 19 pairs: need 20"),
+        ("\n".join(f"{a}\t{b}\t1" for a, b, _ in PAIRS), "every pair the score 1"),
+        ("\n".join([*lines_of(PAIRS), "a\tb\tnan"]), "the score of pair 24 is not finite"),
+        ("\n".join([*lines_of(PAIRS), "a\tb\thigh"]), "the score of pair 24 is 'high'"),
+        ("\n".join(["x\ty\tz\tw", *(f"{a}\t{b}\t{g}\t1" for a, b, g in PAIRS)]), "the columns are x, y, z, w"),
+        ("\n".join(f"{a}\t{g}" for a, _, g in PAIRS), "2 columns without names"),
+    ],
+)
+def test_what_is_wrong_with_pairs_is_said(tmp_path, text, words):
+    with pytest.raises(InputError, match=words) as error:
+        read_pairs(written(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[1]\n", '{"id1": 1}\n{"id2": 2}\n', "{"])
+def test_what_is_no_json_lines(tmp_path, text):
+    with pytest.raises(InputError):
+        read_pairs(written(tmp_path, text, "p.jsonl"))
+
+
+@pytest.mark.parametrize("source", [5, ([1], [2]), None])
+def test_what_is_no_pairs(source):
+    with pytest.raises(InputError, match="need a file, or"):
+        read_pairs(source)
+
+
+def test_sequences_of_different_lengths():
+    with pytest.raises(InputError, match="has 3, 2 and 3 entries"):
+        read_pairs(([1, 2, 3], [1, 2], [1, 2, 3]))
+
+
+@pytest.mark.xfail(strict=True, reason="list() of a number raises TypeError")
+def test_three_numbers_are_no_sequences():
+    with pytest.raises(InputError):
+        read_pairs((1, 2, 3))
+
+
+@pytest.mark.xfail(strict=True, reason="a table of three columns is unpacked to the letters of its names")
+def test_a_table_of_three_columns_is_told_what_to_do():
+    with pytest.raises(InputError, match="need a file, or"):
+        read_pairs({"id1": list("ab") * 12, "id2": list("cd") * 12, "score": GRADES})
+
+
+@pytest.mark.xfail(strict=True, reason="splitlines() breaks a line also at U+2028, U+0085 and the like")
+@pytest.mark.parametrize("mark", ["\u2028", "\x85"])
+@pytest.mark.parametrize("name", ["p.tsv", "p.jsonl", "p.csv"])
+def test_a_line_ends_where_the_file_says(tmp_path, mark, name):
+    texts = [f"{a}{mark}." for a, _, _ in PAIRS]
+    rows = [(text, b, grade) for text, (_, b, grade) in zip(texts, PAIRS, strict=True)]
+    lines = lines_of(rows, "," if name == "p.csv" else "\t")
+    if name == "p.jsonl":
+        lines = [json.dumps({"id1": a, "id2": b, "score": g}, ensure_ascii=False) for a, b, g in rows]
+    assert read_pairs(written(tmp_path, "\n".join(lines), name)).first == texts
+
+
+@pytest.mark.xfail(strict=True, reason="blank lines and quoted line breaks are not counted")
+def test_the_line_that_is_said_is_the_files(tmp_path):
+    with pytest.raises(InputError, match="line 27 has 4 columns"):
+        read_pairs(written(tmp_path, "\n".join(["id1\tid2\tscore", "", *lines_of(PAIRS), "a\tb\tc\t3"])))

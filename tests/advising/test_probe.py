@@ -1,0 +1,80 @@
+"""The probe is ridge regression, whose penalty leaving one out would choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from isoscope.advising.probe import _PENALTIES, linear_probe
+from tests.advising.conftest import topics
+from tests.conftest import rotation
+
+
+def left_out_error(X, wanted, penalty):
+    """By fitting again without each row in turn."""
+    total = 0.0
+    for i in range(len(X)):
+        rest = np.arange(len(X)) != i
+        total += np.sum((Ridge(penalty).fit(X[rest], wanted[rest]).predict(X[[i]]) - wanted[i]) ** 2)
+    return total
+
+
+def by_hand(X, labels, Z):
+    wanted = np.eye(labels.max() + 1)[labels]
+    penalties = _PENALTIES * np.var(X, axis=0).sum() * len(X) / X.shape[1]
+    best = min(penalties, key=lambda penalty: left_out_error(X, wanted, penalty))
+    return Ridge(best).fit(X, wanted).predict(Z).argmax(axis=1)
+
+
+@pytest.mark.parametrize(("n", "d", "noise"), [(24, 5, 0.3), (24, 5, 3.0), (12, 30, 0.3)])
+def test_it_is_ridge_with_the_penalty_that_leaving_one_out_chooses(rng, n, d, noise):
+    X, labels = topics(rng, n, d, 3, noise)
+    Z = rng.standard_normal((200, d))
+    np.testing.assert_array_equal(linear_probe(X, labels, Z), by_hand(X, labels, Z))
+
+
+@pytest.mark.parametrize("d", [5, 60])
+def test_neither_rotation_nor_scale_nor_place_matters(rng, d):
+    X, labels = topics(rng, 40, d, 3)
+    Z, turn = rng.standard_normal((100, d)), rotation(d, rng)
+    expected = linear_probe(X, labels, Z)
+    for change in (lambda A: A @ turn, lambda A: 1e6 * A, lambda A: 1e-6 * A, lambda A: A + 7):
+        np.testing.assert_array_equal(linear_probe(change(X), labels, change(Z)), expected)
+
+
+def test_a_constant_coordinate_says_nothing(rng):
+    X, labels = topics(rng, 20, 5, 3)
+    Z = rng.standard_normal((50, 5))
+    with_constant = [np.insert(A, 2, 9.0, axis=1) for A in (X, Z)]
+    # the mean variance, and with it the grid of penalties, is that of one more coordinate
+    np.testing.assert_array_equal(
+        linear_probe(with_constant[0], labels, with_constant[1]), by_hand(with_constant[0], labels, with_constant[1])
+    )
+
+
+def test_a_class_seen_once_and_one_that_is_not_there(rng):
+    X, labels = topics(rng, 40, 5, 3, 0.05)
+    labels = labels.copy()
+    labels[0] = 4  # class 3 has no row
+    found = linear_probe(X, labels, X)
+    assert 3 not in found
+    assert (found == labels)[1:].all()
+
+
+def test_single_precision_is_enough(rng):
+    X, labels = topics(rng, 100, 8, 4)
+    np.testing.assert_array_equal(linear_probe(X.astype(np.float32), labels, X), linear_probe(X, labels, X))
+
+
+@pytest.mark.xfail(strict=True, reason="1/penalty overflows: the floor of the mean variance is float64's tiniest")
+def test_vectors_that_are_all_the_same_get_the_commonest_label():
+    labels = np.asarray([0, 1, 1, 1, 0, 1])
+    assert linear_probe(np.ones((6, 3)), labels, np.ones((2, 3))).tolist() == [1, 1]
+
+
+@pytest.mark.xfail(strict=True, reason="squares of 1e200 leave float64's range: eigh does not converge")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_huge_vectors(rng):
+    X, labels = topics(rng, 40, 5, 3)
+    np.testing.assert_array_equal(linear_probe(X * 2.0**700, labels, X * 2.0**700), linear_probe(X, labels, X))

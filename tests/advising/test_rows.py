@@ -1,0 +1,102 @@
+"""Rows that a task names are all there, with a sample of the others that does not hang on how a source is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isoscope import InputError, open_store
+from isoscope.advising.rows import find_rows, gather, refuse_unknown
+from isoscope.stores import store as stores
+from tests.advising.conftest import silent
+
+NONE = np.empty(0, np.int64)
+
+
+@pytest.fixture
+def cloud_of_300(rng):
+    return rng.standard_normal((300, 4))
+
+
+@pytest.mark.parametrize(
+    ("needed", "size", "expected"), [(0, 100, 100), (40, 100, 100), (150, 100, 150), (7, 999, 300)]
+)
+def test_all_that_is_needed_and_as_many_as_asked(cloud_of_300, rng, needed, size, expected):
+    named = rng.choice(300, needed, replace=False)
+    rows = gather(open_store(cloud_of_300), np.tile(named, 2), size, 0, silent)
+    assert len(rows) == expected
+    assert rows.total == 300
+    assert set(named) <= set(rows.numbers)
+    assert (np.diff(rows.numbers) > 0).all()
+    np.testing.assert_array_equal(rows.vectors, cloud_of_300[rows.numbers])
+    np.testing.assert_array_equal(rows.numbers[rows.places(named)], named)
+
+
+def test_the_same_rows_however_they_are_read(cloud_of_300, rng, monkeypatch):
+    named = rng.choice(300, 20, replace=False)
+    store = open_store(cloud_of_300)
+    whole = gather(store, named, 100, 5, silent)
+    monkeypatch.setattr(stores, "_MOST_ROWS", 7)
+    pieces = gather(store, named, 100, 5, silent)
+    np.testing.assert_array_equal(whole.numbers, pieces.numbers)
+    np.testing.assert_array_equal(whole.vectors, pieces.vectors)
+    assert not np.array_equal(whole.numbers, gather(store, named, 100, 6, silent).numbers)
+
+
+def test_others_are_chosen_evenly(cloud_of_300):
+    named = np.arange(50)
+    counts = sum(
+        np.bincount(gather(open_store(cloud_of_300), named, 100, seed, silent).numbers, minlength=300)
+        for seed in range(100)
+    )
+    assert (counts[:50] == 100).all()
+    assert counts[50:].mean() == 20
+    assert counts[50:].max() < 45
+
+
+def test_a_row_that_is_not_finite_is_named(cloud_of_300, monkeypatch):
+    monkeypatch.setattr(stores, "_MOST_ROWS", 50)
+    cloud_of_300[123, 2] = np.nan
+    with pytest.raises(InputError, match="the first in row 123"):
+        gather(open_store(cloud_of_300), NONE, 100, 0, silent)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.float32, np.float64])
+def test_precision_is_single_at_least(cloud_of_300, dtype):
+    rows = gather(open_store((9 * cloud_of_300).astype(dtype)), NONE, 100, 0, silent)
+    assert rows.vectors.dtype == (np.float64 if dtype == np.float64 else np.float32)
+
+
+# names
+
+
+def found(store, names):
+    rows, unknown = find_rows(store, names)
+    return [None if no else int(row) for row, no in zip(rows, unknown, strict=True)]
+
+
+def test_by_ids_text_or_number():
+    X = np.zeros((4, 2))
+    ids, text = [10, 11, 12, 13], ["a", "b", "a", "11"]
+    assert found(open_store(X, ids=ids), ["12", "10", "12"]) == [2, 0, 2]
+    assert found(open_store(X, ids=["x", "y", "z", "w"]), ["y", "1"]) == [1, None]  # ids are never row numbers
+    assert found(open_store(X, text=text), ["b", "a"]) == [1, 0]  # the first of equals
+    assert found(open_store(X, ids=ids, text=text), ["11"]) == [1]  # ids go first
+    assert found(open_store(X, ids=ids, text=text), ["b", "a"]) == [1, 0]
+    assert found(open_store(X, text=text), ["3", "0"]) == [3, 0]
+    assert found(open_store(X), ["3", "0", "4", "-1", "1.0", "x", "²"]) == [3, 0, None, None, None, None, None]
+
+
+def test_what_is_unknown_is_counted_once_and_the_first_is_said():
+    store = open_store(np.zeros((4, 2)), ids=list("abcd"))
+    names = ["a", "zz", "zz", "y"]
+    with pytest.raises(InputError, match=r"names 2 rows that array does not have among its ids, the first is 'zz'"):
+        refuse_unknown(names, find_rows(store, names)[1], "the pairs file", store)
+    refuse_unknown(["a"], find_rows(store, ["a"])[1], "the pairs file", store)
+
+
+def test_a_long_name_is_cut():
+    store = open_store(np.zeros((2, 2)), text=["a", "b"])
+    with pytest.raises(InputError) as error:
+        refuse_unknown(["x" * 500], np.asarray([True]), "the pairs file", store)
+    assert len(str(error.value)) < 300

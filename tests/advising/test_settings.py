@@ -1,0 +1,25 @@
+"""Settings that mean nothing are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoscope import InputError
+from isoscope.advising.settings import AdviceSettings
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"metric": "dot"}, 'need "cosine" or'),
+        ({"folds": 1}, "need 2 to 50"),
+        ({"folds": 51}, "need 2 to 50"),
+        ({"folds": 2.5}, "need a whole number"),
+        ({"sample": 99}, "need 100 rows at least"),
+        ({"seed": -1}, "seed is -1"),
+        ({"missing": "ignore"}, 'need "raise" or'),
+    ],
+)
+def test_what_means_nothing_is_refused(given, words):
+    with pytest.raises(InputError, match=words):
+        AdviceSettings(**given)

@@ -1,0 +1,132 @@
+"""From what the owner gives to a task; what is not there is refused, or left out and said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isoscope import InputError, open_store
+from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabelled_task
+from tests.advising.conftest import silent
+
+DROP = AdviceSettings(missing="drop")
+RAISE = AdviceSettings()
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((200, 5))
+
+
+def qrels(n=30):
+    return {f"q{i}": {f"d{2 * i}": 1, f"d{2 * i + 1}": 2} for i in range(n)}
+
+
+def stores(X, n=30):
+    return open_store(X, ids=[f"d{i}" for i in range(len(X))]), open_store(X[:n] + 0.1, ids=[f"q{i}" for i in range(n)])
+
+
+def test_pairs_by_ids(X):
+    first, second = [f"r{i}" for i in range(0, 60, 2)], [f"r{i}" for i in range(1, 60, 2)]
+    task = pairs_task(open_store(X, ids=[f"r{i}" for i in range(200)]), (first, second, np.arange(30)), RAISE, silent)
+    assert task.rows.numbers[task.first].tolist() == list(range(0, 60, 2))
+    assert task.rows.numbers[task.second].tolist() == list(range(1, 60, 2))
+
+
+def test_a_sample_smaller_than_the_pairs_need_is_the_rows_of_the_pairs(X):
+    task = pairs_task(
+        open_store(X), (np.arange(75), np.arange(75, 150), np.arange(75)), AdviceSettings(sample=100), silent
+    )
+    assert task.rows.numbers.tolist() == list(range(150))
+    assert task.rows.total == 200
+
+
+def test_unknown_rows_of_pairs(X):
+    pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
+    with pytest.raises(InputError, match="names 5 rows that array does not have"):
+        pairs_task(open_store(X), pairs, RAISE, silent)
+    task = pairs_task(open_store(X), pairs, DROP, silent)
+    assert len(task) == 25
+    assert "5 pairs named rows that are not there" in task.notes[-1]
+    with pytest.raises(InputError, match="30 rows that array does not have"):
+        pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
+
+
+def test_too_few_pairs_are_left(X):
+    pairs = (np.arange(30), np.r_[np.arange(15), np.arange(900, 915)], np.arange(30))
+    with pytest.raises(InputError, match="15 pairs with known rows are left"):
+        pairs_task(open_store(X), pairs, DROP, silent)
+    same = (np.arange(30), np.r_[np.arange(29), 900], np.r_[np.ones(29), 2])
+    with pytest.raises(InputError, match="scores that differ"):
+        pairs_task(open_store(X), same, DROP, silent)
+
+
+def test_retrieval_finds_both_sides(X):
+    store, queries = stores(X)
+    task = retrieval_task(store, queries, qrels(), RAISE, silent)
+    assert task.relevant[3] == {6: 1.0, 7: 2.0}
+    np.testing.assert_array_equal(task.queries, X[:30] + 0.1)
+    assert not task.notes
+
+
+def test_relevance_of_nothing_and_less_is_none(X):
+    store, queries = stores(X)
+    judged = qrels(25) | {"q3": {"d0": 0, "d1": -1, "d2": 1}, "q4": {"d1": -2}, "q29": {"nowhere": 0}}
+    task = retrieval_task(store, queries, judged, RAISE, silent)
+    assert len(task) == 24
+    assert task.relevant[3] == {2: 1.0}
+    with pytest.raises(InputError, match="no relevance above 0"):
+        retrieval_task(store, queries, {"q1": {"d1": 0}}, RAISE, silent)
+
+
+def test_documents_are_sampled_beside_those_judged(X):
+    store, queries = stores(X)
+    task = retrieval_task(store, queries, qrels(), AdviceSettings(sample=100), silent)
+    assert set(range(60)) <= set(task.rows.numbers)
+    assert len(task.rows) == 100
+    assert "100 of 200 documents" in task.notes[0]
+    for of, i in zip(task.relevant, range(30), strict=True):
+        assert task.rows.numbers[list(of)].tolist() == [2 * i, 2 * i + 1]
+
+
+@pytest.mark.parametrize("judged", [{"q0": {"d999": 1, "d1": 1}}, {"x": {"d1": 1}}])
+def test_unknown_queries_and_documents(X, judged):
+    store, queries = stores(X)
+    with pytest.raises(InputError, match="names 1 row that array does not have among its ids"):
+        retrieval_task(store, queries, qrels() | judged, RAISE, silent)
+    task = retrieval_task(store, queries, qrels() | judged, DROP, silent)
+    assert len(task) == 30
+    assert "name 1 queries or documents that are not there" in task.notes[0]
+
+
+def test_all_unknown(X):
+    store, queries = stores(X)
+    with pytest.raises(InputError, match="does not have among its ids"):
+        retrieval_task(store, queries, {"x": {"y": 1}}, DROP, silent)
+
+
+def test_queries_of_other_dimensions_or_with_nan(X):
+    store, queries = stores(X)
+    with pytest.raises(InputError, match="have 4 dimensions, array has 5"):
+        retrieval_task(store, open_store(X[:30, :4]), qrels(), RAISE, silent)
+    broken = X[:30].copy()
+    broken[7, 1] = np.inf
+    with pytest.raises(InputError, match="NaN or infinity in row 7"):
+        retrieval_task(store, open_store(broken, ids=queries.ids), qrels(), RAISE, silent)
+
+
+def test_labels_of_the_sampled_rows(X):
+    labels = np.arange(200) % 3
+    task = labels_task(open_store(X, labels=labels), AdviceSettings(sample=120), silent)
+    np.testing.assert_array_equal(task.labels, labels[task.rows.numbers])
+    assert "120 of 200 rows" in task.notes[0]
+    with pytest.raises(InputError, match="has no labels"):
+        labels_task(open_store(X), RAISE, silent)
+
+
+@pytest.mark.xfail(strict=True, reason="labels, pairs and retrieval say that a sample was looked at; this does not")
+def test_a_sample_is_said_without_labels_too(X):
+    assert any(
+        "120 of 200" in note for note in unlabelled_task(open_store(X), AdviceSettings(sample=120), silent).notes
+    )

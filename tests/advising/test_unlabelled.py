@@ -1,0 +1,72 @@
+"""Without a task: how many neighbours two halves of the coordinates have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope import AllButTheTop, Chain, InputError, Standardize, Whiten
+from isoscope.advising import unlabelled
+from isoscope.advising.unlabelled import Unlabelled
+from tests.advising.conftest import rows_of
+
+
+def stability(X, metric="cosine"):
+    task = Unlabelled(rows_of(X), metric, 5, 0)
+    return np.mean([task.score(fold, Chain().fit(X))["stability"].values.mean() for fold in range(5)])
+
+
+def test_halves_that_are_the_same_agree_and_noise_does_not(rng):
+    half = rng.standard_normal((400, 6))
+    assert stability(np.tile(half, 20)) > 0.8
+    by_chance = 10 / 79
+    assert stability(rng.standard_normal((400, 40))) == pytest.approx(by_chance, abs=0.03)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_scale_does_not_matter(rng, metric):
+    X = rng.standard_normal((100, 8))
+    assert stability(X, metric) == stability(1024 * X, metric)
+
+
+def test_a_rogue_coordinate_is_found_by_one_half_only(rng):
+    X = np.tile(rng.standard_normal((300, 8)), 3) + 0.5 * rng.standard_normal((300, 24))
+    rogue = X.copy()
+    rogue[:, 3] *= 50
+    assert stability(rogue) < stability(X) - 0.1
+    advice = isoscope.advise(rogue, candidates=[Standardize()])
+    assert advice.choice.name == "Standardize"
+    assert "this evidence is weak" in advice.paragraph
+
+
+def test_large_folds_are_looked_at_in_part(rng, monkeypatch):
+    monkeypatch.setattr(unlabelled, "_MOST_ROWS", 15)
+    task = Unlabelled(rows_of(rng.standard_normal((200, 4))), "cosine", 5, 0)
+    assert [len(fold) for fold in task.folds] == [15] * 5
+    assert len(task) == 75
+
+
+@pytest.mark.parametrize(("shape", "words"), [((100, 3), "need 4 at least to halve"), ((59, 8), "need 60 at least")])
+def test_what_is_too_small(rng, shape, words):
+    with pytest.raises(InputError, match=words):
+        Unlabelled(rows_of(rng.standard_normal(shape)), "cosine", 5, 0)
+
+
+@pytest.mark.xfail(strict=True, reason="taking directions out of all coordinates ties the halves to each other")
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_ball_has_nothing_to_gain(rng, metric):
+    X = rng.standard_normal((500, 16))
+    assert isoscope.advise(X, metric=metric, candidates=[AllButTheTop(3)]).leaves_alone
+
+
+@pytest.mark.xfail(strict=True, reason="halves of one coordinate tie all cosines, and equals are ranked by their place")
+def test_neighbours_that_are_all_equal_are_no_agreement(rng):
+    X = rng.standard_normal((400, 8))
+    assert isoscope.advise(X, candidates=[Whiten("pca", 2)]).leaves_alone
+
+
+@pytest.mark.xfail(strict=True, reason="one of the halves is empty: ValueError from a maximum of nothing")
+def test_a_candidate_with_one_dimension_is_left_out(rng):
+    advice = isoscope.advise(rng.standard_normal((100, 8)), candidates=[Whiten("pca", 1)])
+    assert list(advice.left_out) == ["Whiten(pca, 1)"]

@@ -1,0 +1,74 @@
+"""The advice on a terminal: every candidate in its line, the choice marked, nothing cut."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from isoscope.report.advice_table import MARKS, as_text, shown
+from tests.report.test_wording import made
+
+
+@pytest.fixture
+def advice():
+    return made(
+        [0, 0.1, 0.004, -0.2],
+        chosen=1,
+        best=1,
+        others=[0, -0.2, 0, 0.3],
+        isoscores=[0.1, 0.2, 0.3, 0.9],
+        notes=["A note."],
+        left_out={"ClusterNull(10, 4)": "too few rows"},
+    )
+
+
+def line_of(text, name):
+    return next(line for line in text.splitlines() if line.strip(" →").startswith(name))
+
+
+def test_every_candidate_with_its_scores(advice):
+    text = as_text(advice)
+    for trial in advice.trials:
+        line = line_of(text, trial.name)
+        assert f"{trial['probe'].value:.3f}" in line
+        assert f"{trial['v_measure'].value:.3f}" in line
+        assert f"{trial.shape['isoscore']:.2f}" in line
+    assert f"{MARKS['gain']} +0.100 [+0.090, +0.110]" in line_of(text, "Center")
+    assert f"0.300 {MARKS['loss']}" in line_of(text, "Center")
+    assert f"{MARKS['noise']} +0.004" in line_of(text, "Standardize")
+    assert f"{MARKS['loss']} −0.200" in line_of(text, "Whiten")
+
+
+def test_the_choice_alone_is_marked(advice):
+    assert [line for line in as_text(advice).splitlines() if line.startswith("→")] == [
+        line_of(as_text(advice), "Center")
+    ]
+    alone = made([0, 0.001], chosen=0, best=1)
+    assert line_of(as_text(alone), "as it is").startswith("→ as it is")
+
+
+def test_words_notes_and_what_was_not_tried_stand_below(advice):
+    flat = " ".join(as_text(advice).split())
+    assert advice.paragraph in flat
+    assert "A note." in flat
+    assert "not tried: ClusterNull(10, 4), too few rows" in flat
+    assert "array 1,000 × 8, by cosine" in flat
+
+
+def test_plain_text_is_plain(advice):
+    text = as_text(advice)
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() and len(line) <= 120 for line in text.splitlines())
+
+
+def test_a_shape_that_could_not_be_measured_is_a_dash(advice):
+    advice.trials[2].shape.clear()
+    assert line_of(as_text(advice), "Standardize").endswith("–")
+
+
+def test_the_terminal_shows_what_the_text_says(advice):
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(shown(advice))
+    assert out.getvalue().split() == as_text(advice).split()
