@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
-from sklearn.metrics import v_measure_score
+from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
 from isoscope.advising.evidence import Agreement, Means, RankCorrelation, draws
 
@@ -46,11 +46,29 @@ def test_a_side_that_does_not_vary_is_not_correlated(rng):
 
 
 @pytest.mark.parametrize("k", [1, 2, 7])
-def test_agreement_is_scikit_learns_of_the_repeated_examples(rng, k):
+def test_agreement_is_the_v_measure_that_scikit_learn_adjusts_for_chance(rng, k):
+    labels = rng.integers(0, 4, 50)
+    clusterings = np.stack([np.where(rng.random(50) < 0.5, labels, rng.integers(0, 9, 50)) % k for _ in range(3)])
+    each = [adjusted_mutual_info_score(labels, codes) for codes in clusterings]
+    found = Agreement(clusterings, labels).resampled(np.ones((1, 50)))[0]
+    assert found == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def test_agreement_with_random_labels_is_none_whatever_the_sizes_of_clusters(rng):
+    labels = rng.integers(0, 10, 60)
+    for sizes in (np.arange(60) % 10, np.minimum(np.arange(60), 9)):
+        found = [Agreement(rng.permutation(sizes)[None], labels).resampled(np.ones((1, 60)))[0] for _ in range(200)]
+        assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(200)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7])
+def test_agreement_without_chance_is_scikit_learns_of_the_repeated_examples(rng, k):
     labels = rng.integers(0, 4, 50)
     clusterings = np.stack([np.where(rng.random(50) < 0.5, labels, rng.integers(0, 9, 50)) % k for _ in range(3)])
     weights = draws(np.arange(50), 20, rng)
-    found = Agreement(clusterings, labels).resampled(weights)
+    agreement = Agreement(clusterings, labels)
+    agreement.by_chance = [0.0] * 3
+    found = agreement._of_each(weights).mean(axis=0)
     for value, w in zip(found, weights, strict=True):
         each = [v_measure_score(repeated(labels, w), repeated(codes, w)) for codes in clusterings]
         assert value == pytest.approx(np.mean(each), abs=1e-12)

@@ -88,9 +88,6 @@ class Nearly(Repair):
         return X @ self.map_.astype(X.dtype)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the luck of K-means' starts is not in the intervals: a merged cluster is 'sure'"
-)
 def test_the_luck_of_k_means_is_no_sure_difference(monkeypatch):
     monkeypatch.setattr(trying, "DRAWS", 200)
     monkeypatch.setattr(labelled, "linear_probe", lambda X, told, Z: np.zeros(len(Z)))
@@ -106,7 +103,6 @@ def test_the_luck_of_k_means_is_no_sure_difference(monkeypatch):
     assert sure <= 2  # of 12, where one at most is to be expected
 
 
-@pytest.mark.xfail(strict=True, reason="copies of one row are taken for so many examples, in other folds as well")
 def test_copies_of_rows_are_no_new_evidence(rng):
     X = rng.standard_normal((40, 6))
     of = rng.integers(0, 2, 40)  # nothing to be learnt

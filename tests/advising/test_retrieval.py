@@ -81,11 +81,11 @@ def test_fewer_documents_than_are_listed(rng):
     assert scored(task, 0, "recall@100").tolist() == [1] * 4
 
 
-@pytest.mark.xfail(strict=True, reason="equal documents are ranked by their place, and answers may stand first")
 def test_documents_that_cannot_be_told_apart_are_not_found_for_their_place(rng):
     documents, queries = np.ones((200, 4)), rng.standard_normal((8, 4))
     first, last = (
         scored(task_of(documents, queries, [{i + start: 1.0} for i in range(8)]), 0, "recall@100").mean()
         for start in (0, 190)
     )
-    assert first == last
+    assert 0.2 <= first <= 0.8  # half of them are in any hundred; by their place it would be all, and none
+    assert 0.2 <= last <= 0.8

@@ -52,6 +52,7 @@ def test_rows_alone_are_held_out_as_well(recording, rng):
     X = rng.standard_normal((120, 6))
     _, seen = learnt(recording, X)
     held = [keys(X) - fold for fold in seen]
+    held = [fold for fold in held if len(fold) < len(X)]  # those fitted to all coordinates
     assert [len(fold) for fold in held] == [24] * 5
     assert set.union(*held) == keys(X)
 
@@ -83,7 +84,6 @@ def test_where_held_out_examples_touch_most_rows_it_is_said(recording, rng):
     assert any("fitted to all rows" in note for note in advice.notes)
 
 
-@pytest.mark.xfail(strict=True, reason="of 2 folds the larger holds out most rows: probe and neighbours learn from it")
 @pytest.mark.parametrize("n", [41, 101])
 def test_labels_of_held_out_rows_are_never_learnt_from(rng, n):
     from isoscope.advising.labelled import Labelled

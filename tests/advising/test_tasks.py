@@ -125,7 +125,6 @@ def test_labels_of_the_sampled_rows(X):
         labels_task(open_store(X), RAISE, silent)
 
 
-@pytest.mark.xfail(strict=True, reason="labels and retrieval say that a sample was looked at; this does not")
 def test_a_sample_is_said_without_labels_too(X):
     assert any(
         "120 of 200" in note for note in unlabelled_task(open_store(X), AdviceSettings(sample=120), silent).notes

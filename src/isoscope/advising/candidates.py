@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,17 @@ AS_IS = "as it is"
 
 def candidates(d: int, n: int, seed: int, given: Iterable[Any] | None = None) -> list[Candidate]:
     """The candidates for n vectors of d dimensions, the simplest first; the first is to do nothing."""
+    if given is not None and not isinstance(given, list | tuple | Iterator):
+        raise InputError(
+            f"candidates is a {type(given).__name__}: need a list of repairs, such as [Center(), Whiten()]"
+        )
     repairs = grid(d, n, seed) if given is None else [_checked(repair) for repair in given]
-    found = {named(repair): repair for repair in repairs}
+    found: dict[str, Any] = {}
+    for repair in repairs:
+        name = named(repair)
+        if name in found and given is not None and repr(found[name]) != repr(repair):
+            raise InputError(f"two candidates are {name}, and differ in what that does not say: give one of them")
+        found[name] = repair
     every = [Candidate(name, repair, numbers_learnt(repair, d)) for name, repair in found.items() if name != AS_IS]
     return [Candidate(AS_IS, Chain(), 0), *sorted(every, key=lambda candidate: candidate.numbers)]
 

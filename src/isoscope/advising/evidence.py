@@ -15,6 +15,9 @@ from scipy.sparse import csr_array
 class Evidence(Protocol):
     """A measure on the examples of one fold."""
 
+    def value(self) -> float:
+        """The measure of the examples as they are."""
+
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """The measure of each draw."""
 
@@ -25,6 +28,10 @@ class Means:
 
     values: np.ndarray
 
+    def value(self) -> float:
+        """The mean."""
+        return float(self.values.mean())
+
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """The mean of each draw."""
         return np.asarray(weights @ self.values / weights.sum(axis=1))
@@ -34,7 +41,11 @@ class RankCorrelation:
     """Spearman's correlation of two rankings; equal values share their mean rank."""
 
     def __init__(self, a: np.ndarray, b: np.ndarray):
-        self.a, self.b = _Ranking(a), _Ranking(b)
+        self.a, self.b, self.size = _Ranking(a), _Ranking(b), len(a)
+
+    def value(self) -> float:
+        """The correlation."""
+        return float(self.resampled(np.ones((1, self.size)))[0])
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """The correlation of each draw, 0 where one side does not vary."""
@@ -66,21 +77,49 @@ class _Ranking:
 
 
 class Agreement:
-    """V-measure of clusterings with the labels, the mean over several clusterings of the same examples."""
+    """V-measure of clusterings with the labels, adjusted for chance; the mean over several clusterings of the examples.
 
-    def __init__(self, clusterings: np.ndarray, labels: np.ndarray):
-        self.clusterings, self.labels = clusterings, labels
+    Clusters of even sizes share more with any labels by mere chance, and a repair that evens them out would seem to
+    help. What chance gives is taken off, as of all examples: V is then the adjusted mutual information.
+
+    A clustering has luck of its own with its start: a draw draws the clusterings again as well as the examples.
+    """
+
+    def __init__(self, clusterings: np.ndarray, labels: np.ndarray, seed: int = 0):
+        self.clusterings, self.labels = clusterings, np.unique(labels, return_inverse=True)[1]
+        self.by_chance = [_shared_by_chance(codes, self.labels) for codes in clusterings]
+        self.rng = np.random.default_rng(seed)
+
+    def value(self) -> float:
+        """The mean over the clusterings."""
+        return float(self._of_each(np.ones((1, len(self.labels)))).mean())
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
-        """The mean V-measure of each draw."""
-        return np.asarray(np.mean([self._of_one(codes, weights) for codes in self.clusterings], axis=0))
+        """The mean of each draw."""
+        found = self._of_each(weights)
+        count = len(found)
+        luck = self.rng.multinomial(count, np.full(count, 1 / count), size=len(weights))
+        return np.asarray((found * luck.T).sum(axis=0) / count)
 
-    def _of_one(self, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _of_each(self, weights: np.ndarray) -> np.ndarray:
+        """(clusterings, draws)."""
+        each = zip(self.clusterings, self.by_chance, strict=True)
+        return np.asarray([self._of_one(codes, chance, weights) for codes, chance in each])
+
+    def _of_one(self, codes: np.ndarray, by_chance: float, weights: np.ndarray) -> np.ndarray:
         _, cells = np.unique(codes * (self.labels.max() + 1) + self.labels, return_inverse=True)
         h_both, h_clusters, h_labels = (_entropies(of, weights) for of in (cells, codes, self.labels))
-        # V = 2·I/(H(labels) + H(clusters)); one class and one cluster agree perfectly
-        both = h_clusters + h_labels
-        return np.asarray(np.where(both > 0, 2 * (both - h_both) / np.where(both > 0, both, 1), 1.0))
+        # V = I/(mean of H(labels) and H(clusters)); one class and one cluster agree perfectly
+        shared, most = h_clusters + h_labels - h_both - by_chance, (h_clusters + h_labels) / 2 - by_chance
+        return np.asarray(np.where(most > 1e-12, shared / np.where(most > 1e-12, most, 1), 1.0))
+
+
+def _shared_by_chance(codes: np.ndarray, labels: np.ndarray) -> float:
+    """The mutual information that random labels of the same numbers would have with the clusters."""
+    from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
+
+    table = contingency_matrix(labels, codes, sparse=True).astype(np.int64)
+    return float(expected_mutual_information(table, len(labels)))
 
 
 def _entropies(codes: np.ndarray, weights: np.ndarray) -> np.ndarray:

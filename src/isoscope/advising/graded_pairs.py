@@ -13,6 +13,8 @@ from isoscope.advising.evidence import Evidence, RankCorrelation
 from isoscope.advising.rows import Rows
 from isoscope.advising.task import Task, check_folds, dealt
 
+_LEAST_GROUPS = 4  # of a fold: of fewer it cannot be told how much they vary
+
 
 class GradedPairs(Task):
     """Spearman's correlation of the pairs' cosines with their grades.
@@ -34,7 +36,8 @@ class GradedPairs(Task):
         links = coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
         _, component = connected_components(links, directed=False)
         _, self.groups = np.unique(component[first], return_inverse=True)
-        if np.bincount(self.groups).max() > len(scores) / folds:
+        sizes = np.bincount(self.groups)
+        if sizes.max() > len(scores) / folds or len(sizes) < _LEAST_GROUPS * folds:
             self.groups = np.arange(len(scores))
             self.notes.append(
                 "Pairs share rows with too many others to be held out together: each was drawn by itself."

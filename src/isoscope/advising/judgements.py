@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,12 +50,13 @@ def read_pairs(source: Any) -> NamedPairs:
         first, second, scores = _pair_columns(_table(path), path)
         where = str(path)
     else:
+        where = "pairs"
         try:
-            first, second, scores = source
+            if isinstance(source, Mapping) or hasattr(source, "columns"):
+                raise TypeError
+            first, second, scores = (_listed(side) for side in source)
         except (TypeError, ValueError):
             raise InputError(f"pairs is a {type(source).__name__}: need a file, or (first, second, scores)") from None
-        where = "pairs"
-        first, second, scores = _listed(first), _listed(second), _listed(scores)
     if not len(first) == len(second) == len(scores):
         raise InputError(f"{where} has {len(first)}, {len(second)} and {len(scores)} entries: need as many of each")
     graded = NamedPairs([str(each) for each in first], [str(each) for each in second], _numbers(scores, where))
@@ -73,13 +75,20 @@ def read_qrels(source: Any) -> Qrels:
     >>> read_qrels({"q1": {"d1": 1}})
     {'q1': {'d1': 1.0}}
     """
+    found: Qrels
     if isinstance(source, Mapping):
         try:
-            return {str(q): {str(d): float(r) for d, r in judged.items()} for q, judged in source.items()}
+            found = {str(q): {str(d): float(r) for d, r in judged.items()} for q, judged in source.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError(f"qrels is not {{query: {{document: relevance}}}}: {error}") from error
+        for query, judged in found.items():
+            if not np.isfinite(list(judged.values())).all():
+                raise InputError(f"qrels: a relevance of query {query!r} is not finite, need numbers")
+        return found
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"qrels is a {type(source).__name__}: need a file, or {{query: {{document: relevance}}}}")
     path = Path(source).expanduser()
-    found: Qrels = {}
+    found = {}
     for number, words in _lines(path):
         if len(words) == 4:  # TREC
             query, _, document, relevance = words
@@ -90,22 +99,25 @@ def read_qrels(source: Any) -> Qrels:
                 f"{path}, line {number} has {plural(len(words), 'column')}: need four (TREC: query, iteration, "
                 "document, relevance) or three (BEIR: query, document, score)"
             )
-        try:
+        if _is_number(relevance) and np.isfinite(float(relevance)):
             found.setdefault(query, {})[document] = float(relevance)
-        except ValueError:
-            if number > 1:
-                raise InputError(f"{path}, line {number}: the relevance is {relevance!r}, need a number") from None
-            found.pop(query, None)  # the first line names the columns
+        elif number > 1 or _is_number(relevance):  # a first line may name the columns
+            raise InputError(f"{path}, line {number}: the relevance is {relevance!r}, need a number")
     if not found:
         raise InputError(f"{path} has no judgements: need a query, a document and a relevance on each line")
     return found
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_ended(_text(path)), 1):
         words = line.strip().split("\t") if "\t" in line else line.split()
         if words:
             yield number, [word.strip() for word in words]
+
+
+def _ended(text: str) -> list[str]:
+    """Lines as files end them: text may hold other marks that Python would end a line at."""
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def _text(path: Path) -> str:
@@ -128,14 +140,20 @@ def _table(path: Path) -> Table:
     if suffix in (".jsonl", ".ndjson"):
         return _json_lines(path)
     if suffix == ".csv":
-        rows = list(csv.reader(_text(path).splitlines(keepends=True)))
+        reader = csv.reader(io.StringIO(_text(path), newline=""))
+        numbered = [(reader.line_num, row) for row in reader]
     else:
         text = _text(path)
         split = "\t" if "\t" in text else None
-        rows = [line.split(split) for line in text.splitlines()]
-    rows = [row for row in rows if any(cell.strip() for cell in row)]
-    if not rows:
+        numbered = [(number, line.split(split)) for number, line in enumerate(_ended(text), 1)]
+    numbered = [(number, row) for number, row in numbered if any(cell.strip() for cell in row)]
+    if not numbered:
         raise InputError(f"{path} is empty: need a pair and its score on each line")
+    for number, row in numbered:
+        if len(row) != len(numbered[0][1]):
+            first = plural(len(numbered[0][1]), "column")
+            raise InputError(f"{path}, line {number} has {plural(len(row), 'column')}, the first has {first}")
+    rows = [row for _, row in numbered]
     if any(_is_number(cell) for cell in rows[0]):
         return None, rows
     return [cell.strip().lower() for cell in rows[0]], rows[1:]
@@ -155,7 +173,7 @@ def _parquet(path: Path) -> Table:
 
 def _json_lines(path: Path) -> Table:
     try:
-        records = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
+        records = [json.loads(line) for line in _ended(_text(path)) if line.strip()]
         names = list(records[0])
         return [name.lower() for name in names], [[record[name] for name in names] for record in records]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -165,9 +183,6 @@ def _json_lines(path: Path) -> Table:
 def _pair_columns(table: Table, path: Path) -> tuple[list[Any], list[Any], list[Any]]:
     names, rows = table
     width = len(names) if names is not None else len(rows[0])
-    for number, row in enumerate(rows, 1 if names is None else 2):
-        if len(row) != width:
-            raise InputError(f"{path}, line {number} has {plural(len(row), 'column')}, the first has {width}")
     places = (0, 1, 2) if names is None else _named_places(names)
     if places is None or (names is None and width != 3):
         has = f"the columns are {', '.join(names[:8])}" if names else f"it has {plural(width, 'column')} without names"

@@ -14,8 +14,12 @@ def linear_probe(X: np.ndarray, labels: np.ndarray, Z: np.ndarray) -> np.ndarray
     principal directions, the error of row i is that of the fit divided by 1 − hᵢ. An iterative probe would stop early
     on a badly scaled space, and praise a repair for its convergence.
     """
+    unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # squares shall stay in range
+    X, Z = X / unit, Z / unit
     mean = X.mean(axis=0, dtype=np.float64)
     centred = X - mean
+    if not centred.any():
+        return np.full(len(Z), np.bincount(labels).argmax())
     wanted = np.eye(int(labels.max()) + 1)[labels]
     share = wanted.mean(axis=0)
     wanted -= share
@@ -25,7 +29,7 @@ def linear_probe(X: np.ndarray, labels: np.ndarray, Z: np.ndarray) -> np.ndarray
     along = P.T @ wanted
     squares = P * P
     least, weights = np.inf, np.zeros_like(along)
-    for penalty in _PENALTIES * max(float(variances.mean()), np.finfo(np.float64).tiny):
+    for penalty in _PENALTIES * float(variances.mean()):
         shrunk = 1 / (variances + penalty)
         fitted = shrunk[:, None] * along
         leverage = 1 / len(X) + squares @ shrunk

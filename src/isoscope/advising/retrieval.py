@@ -31,7 +31,9 @@ class Retrieval(Task):
         check_folds(folds, len(queries), "queries")
         self.queries, self.relevant = queries, relevant
         self.groups = np.arange(len(queries))
-        self.folds = dealt(self.groups, folds, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        self.folds = dealt(self.groups, folds, rng)
+        self.order = rng.permutation(len(rows))  # documents that cannot be told apart are found in no order of theirs
         if len(rows) < rows.total:
             self.notes.append(
                 f"The queries searched {len(rows):,} of {rows.total:,} documents, all judged ones among them: scores "
@@ -45,9 +47,9 @@ class Retrieval(Task):
     def score(self, fold: int, repair: Any) -> dict[str, Evidence]:
         """What each held-out query finds."""
         held = self.folds[fold]
-        documents = ready(repair.transform(self.rows.vectors), self.metric)
+        documents = ready(repair.transform(self.rows.vectors[self.order]), self.metric)
         asked = ready(repair.transform(self.queries[held]), self.metric)
-        lists = most_alike(asked, documents, _FAR, self.metric)
+        lists = self.order[most_alike(asked, documents, _FAR, self.metric)]
         answers = [self.relevant[query] for query in held]
         return {
             "ndcg@10": Means(np.asarray([ndcg(found, judged) for found, judged in zip(lists, answers, strict=True)])),

@@ -35,6 +35,8 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     task = GradedPairs(
         held, held.places(first), held.places(second), scores, settings.metric, settings.folds, settings.seed
     )
+    if len(held) < held.total:
+        task.notes.append(f"Repairs were fitted to a random sample of {held.total:,} rows, {len(held):,} of them.")
     if dropped:
         task.notes.append(f"{plural(m - len(scores), 'pair')} named rows that are not there, and were left out.")
     return task
@@ -85,16 +87,20 @@ def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> T
     held = gather(store, NOTHING, settings.sample, settings.seed, progress)
     labels = store.column("labels", held.numbers)
     assert labels is not None
-    task = Labelled(held, labels, settings.metric, settings.folds, settings.seed)
-    if len(held) < held.total:
-        task.notes.append(f"A random sample of {len(held):,} of {held.total:,} rows was tried on.")
-    return task
+    return _sampled(Labelled(held, labels, settings.metric, settings.folds, settings.seed))
 
 
 def unlabelled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
     """The vectors alone."""
     held = gather(store, NOTHING, settings.sample, settings.seed, progress)
-    return Unlabelled(held, settings.metric, settings.folds, settings.seed)
+    return _sampled(Unlabelled(held, settings.metric, settings.folds, settings.seed))
+
+
+def _sampled(task: Task) -> Task:
+    """Have a task say that it is not of all rows."""
+    if len(task.rows) < task.rows.total:
+        task.notes.append(f"A random sample of {len(task.rows):,} of {task.rows.total:,} rows was tried on.")
+    return task
 
 
 def _drop_or_refuse(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:

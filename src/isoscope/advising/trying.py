@@ -41,6 +41,8 @@ class Tried:
     """Isotropy of each candidate's space."""
     sizes: np.ndarray
     """Examples in each fold."""
+    freedom: int = 10**6
+    """How many groups of examples there are beyond one for each fold: what is left to tell how much they vary."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Candidates that could not be fitted, and why."""
 
@@ -72,12 +74,7 @@ def try_all(task: Task, candidates: Sequence[Candidate], seed: int, progress: Pr
     by_fold, resampled = {}, {}
     for measure in task.measures:
         held = [[evidence[candidate.name][fold][measure] for candidate in kept] for fold in range(len(sizes))]
-        by_fold[measure] = np.asarray(
-            [
-                [float(one.resampled(np.ones((1, m)))[0]) for one in of_fold]
-                for m, of_fold in zip(sizes, held, strict=True)
-            ]
-        )
+        by_fold[measure] = np.asarray([[one.value() for one in of_fold] for of_fold in held])
         resampled[measure] = _drawn(task, held, sizes, seed)
         progress("drawing again", 0, 1.0)
     shares = sizes / sizes.sum()
@@ -88,6 +85,7 @@ def try_all(task: Task, candidates: Sequence[Candidate], seed: int, progress: Pr
         resampled,
         [shapes[candidate.name] for candidate in kept],
         sizes,
+        freedom(task),
         left_out,
     )
 
@@ -98,19 +96,28 @@ def fitted(candidate: Candidate, rows: np.ndarray, total: Sketch) -> Any:
     return repair.fit(total if isinstance(repair, AffineRepair) else rows)
 
 
+def freedom(task: Task) -> int:
+    """How many groups of examples there are beyond one for each fold."""
+    return sum(len(np.unique(task.groups[fold])) - 1 for fold in task.folds)
+
+
 def _drawn(task: Task, held: list[list[Evidence]], sizes: np.ndarray, seed: int) -> np.ndarray:
     """(draws, candidates): in each draw every fold's groups of examples are drawn again, alike for all candidates."""
     rng = np.random.default_rng(seed)
     found = np.zeros((DRAWS, len(held[0])))
     for fold, (of_fold, size) in enumerate(zip(held, sizes, strict=True)):
         _, groups = np.unique(task.groups[task.folds[fold]], return_inverse=True)
-        share = size / sizes.sum()
+        drawn = np.empty_like(found)
         step = max(1, int(2**22 // size))  # draws at a time: 32 MB of weights
         for start in range(0, DRAWS, step):
             stop = min(start + step, DRAWS)
             weights = draws(groups, stop - start, rng)
             for i, one in enumerate(of_fold):
-                found[start:stop, i] += share * one.resampled(weights)
+                drawn[start:stop, i] = one.resampled(weights)
+        count = int(groups.max()) + 1
+        middle = drawn.mean(axis=0)
+        drawn = middle + (drawn - middle) * np.sqrt(count / max(count - 1, 1))  # draws from few vary too little
+        found += size / sizes.sum() * drawn
     return found
 
 

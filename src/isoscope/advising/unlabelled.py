@@ -5,22 +5,26 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
 
 from isoscope.advising.alike import most_alike, ready
 from isoscope.advising.evidence import Evidence, Means
 from isoscope.advising.rows import Rows
 from isoscope.advising.task import Task, check_folds, dealt
 from isoscope.errors import InputError
+from isoscope.transforms.affine import Whiten
+from isoscope.transforms.chain import Chain
 
 _NEIGHBORS, _SPLITS = 10, 4
-_MOST_ROWS = 2_000  # of a fold
+_MOST_ROWS, _MOST_FITTED = 2_000, 10_000  # of a fold, and those that halves are fitted to
 
 
 class Unlabelled(Task):
     """How many of a row's 10 nearest rows are the same by one random half of the coordinates and by the other.
 
     Split-half reliability, as tests of people have it: neighbours that hang on a few coordinates are found by one half
-    only. It is blind to what the vectors are for, and unfair to whitening, which takes away what the halves share.
+    only. A repair is fitted to each half by itself, or it would tie them to each other. It is blind to what the vectors
+    are for.
     """
 
     measures: ClassVar = {"stability": "split-half stability"}
@@ -44,14 +48,33 @@ class Unlabelled(Task):
         """The rows that are held out."""
         return self.folds[fold]
 
+    def fit_rows(self, fold: int) -> np.ndarray:
+        """All other rows."""
+        return np.setdiff1d(np.arange(len(self.rows)), self.folds[fold])
+
     def score(self, fold: int, repair: Any) -> dict[str, Evidence]:
         """The share of neighbours that two halves have in common, for each held-out row."""
-        Y = repair.transform(self.rows.vectors[self.folds[fold]])
+        learnt, held = (self.rows.vectors[rows] for rows in (self.fit_rows(fold)[:_MOST_FITTED], self.folds[fold]))
         rng = np.random.default_rng((self.seed, fold))
-        common = np.zeros(len(Y))
+        common = np.zeros(len(held))
         for _ in range(_SPLITS):
-            order = rng.permutation(Y.shape[1])
-            halves = (ready(Y[:, part], self.metric) for part in np.array_split(order, 2))
-            a, b = (most_alike(half, half, _NEIGHBORS, self.metric, itself=True) for half in halves)
-            common += (a[:, :, None] == b[:, None, :]).sum(axis=(1, 2)) / a.shape[1]
+            lists = []
+            for half in np.array_split(rng.permutation(held.shape[1]), 2):
+                Y = ready(halved(repair).fit(learnt[:, half]).transform(held[:, half]), self.metric)
+                order = rng.permutation(len(Y))  # rows that cannot be told apart are near in no order of theirs
+                near = np.empty((len(Y), _NEIGHBORS), np.int64)
+                near[order] = order[most_alike(Y[order], Y[order], _NEIGHBORS, self.metric, itself=True)]
+                lists.append(near)
+            a, b = lists
+            common += (a[:, :, None] == b[:, None, :]).sum(axis=(1, 2)) / _NEIGHBORS
         return {"stability": Means(common / _SPLITS)}
+
+
+def halved(repair: Any) -> Any:
+    """The same repair for half as many dimensions: of dimensions that are kept it keeps half as many."""
+    if isinstance(repair, Chain):
+        return Chain([halved(step) for step in repair.steps])
+    repair = clone(repair)
+    if isinstance(repair, Whiten) and repair.n_components is not None:
+        repair.set_params(n_components=max(1, repair.n_components // 2))
+    return repair

@@ -296,7 +296,7 @@ def advise(
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="What decides: probe, knn or v_measure; ndcg@10 or recall@100. The first unless given."),
+        typer.Option(help="What decides alone: probe, knn or v_measure; ndcg@10 or recall@100."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep the prescribed repair, fitted.")

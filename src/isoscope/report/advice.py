@@ -68,7 +68,7 @@ def advise(
         Classes. Scored by a linear probe, 10 nearest neighbours and the V-measure of K-means.
     measure : str, optional
         Which of the task's measures decides, alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". Unless given,
-        the first decides, and a repair that surely loses by another is out of the question.
+        each has a say: a repair must surely gain by one and surely lose by none.
     candidates : iterable of repairs, optional
         What to try besides leaving the vectors alone; a grid of all repairs and their obvious chains unless given.
     vectors, ids, text : str, or values, optional
@@ -139,18 +139,15 @@ def _advised(
         if "labels" in store.columns:
             name = store.columns["labels"]
             task.notes.append(f"The source has labels in its column “{name}”, which were not used: --labels {name}.")
-    alone = measure is not None
-    measure = next(iter(task.measures)) if measure is None else measure
-    if measure not in task.measures:
+    if measure is not None and measure not in list(task.measures):
         raise InputError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
     fewest = min(len(task.fit_rows(fold)) for fold in range(len(task.folds)))
     every = all_candidates(store.dim, fewest, settings.seed, candidates)
     tried = try_all(task, every, settings.seed, progress)
-    decision = decide(tried, measure, settings.confidence, alone=alone)
-    advice = Advice.of(store, task, tried, decision, measure, settings)
+    advice = Advice.of(store, task, tried, decide(tried, settings.confidence, measure), settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
     advice.given = {role: os.fspath(name) for role, name in names.items() if isinstance(name, str | os.PathLike)}
-    advice.alone = alone
+    advice.alone = measure is not None
     return advice
 
 
@@ -216,9 +213,7 @@ class Advice:
     version: str = ""
 
     @classmethod
-    def of(
-        cls, store: Store, task: Task, tried: Tried, decision: Decision, measure: str, settings: AdviceSettings
-    ) -> Advice:
+    def of(cls, store: Store, task: Task, tried: Tried, decision: Decision, settings: AdviceSettings) -> Advice:
         """Put together what was tried and decided, and fit the choice to the whole source."""
         trials = []
         for i, candidate in enumerate(tried.candidates):
@@ -234,7 +229,7 @@ class Advice:
             d=store.dim,
             example=task.example,
             examples=len(task),
-            measure=measure,
+            measure=decision.measure,
             measures=dict(task.measures),
             settings=settings,
             trials=trials,

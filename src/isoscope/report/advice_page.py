@@ -96,7 +96,10 @@ def _gains(advice: Advice) -> Markup:
     return section("gains", "What each repair gains", tag("p", lead, class_="hint"), key(advice), *figures)
 
 
-_HEARD = "One that surely loses by another measure is out of the question. "
+_HEARD = (
+    "One that surely loses by any measure is out of the question, and the first measure by which one surely gains "
+    "decides; intervals are wider for that, so that those of all measures hold at once. "
+)
 
 
 def _evenness(advice: Advice) -> Markup | None:

@@ -47,10 +47,8 @@ def _use(advice: Advice) -> list[str]:
     ]
     best = advice.trials[advice.best]
     if advice.best != advice.chosen and advice.choice.near_best:
-        said.append(
-            f"{best.name} scores highest ({best[advice.measure].value:.3f}), but not beyond the noise, and is less "
-            "simple."
-        )
+        simple = ", and is less simple" if advice.best > advice.chosen else ""
+        said.append(f"{best.name} scores highest ({best[advice.measure].value:.3f}), but not beyond the noise{simple}.")
     said.append(
         f"Choosing on some of the {_plural(advice)} and judging on the others, in turn, gained {advice.blind_gain:.3f}."
     )
@@ -94,8 +92,9 @@ def _conflicts(advice: Advice) -> list[str]:
         if name == advice.measure:
             continue
         mine = advice.choice[name]
-        if mine.verdict == "loss":
-            said.append(f"But by {words} it loses: {signed(mine.gain)} {span(mine)}.")
+        if mine.verdict != "noise":
+            so = "But by {} it loses" if mine.verdict == "loss" else "By {} it gains too"
+            said.append(f"{so.format(words)}: {signed(mine.gain)} {span(mine)}.")
             continue
         best = max(advice.trials, key=lambda trial: trial[name].value)
         if best[name].verdict == "gain" and mine.verdict != "gain":
