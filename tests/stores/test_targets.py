@@ -82,6 +82,19 @@ def test_rows_half_written_are_forgotten(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.load(path), VECTORS)
 
 
+def test_rows_may_be_put_in_any_order(tmp_path):
+    path, plain = tmp_path / "a.npy", tmp_path / "plain.npy"
+    target = begun(path)
+    for batch in list(batches())[::-1]:
+        target.put(batch.start, batch.vectors)
+    target.rows = 200
+    assert target.mark().rows == 200  # what stands behind them is not forgotten
+    target.rows = 400
+    finished(target, [])
+    finished(begun(plain), batches())
+    assert path.read_bytes() == plain.read_bytes()
+
+
 def test_a_row_group_half_written_takes_the_rows_since_the_mark_along(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     target, given = begun(path), list(batches())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO, FileIO
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -70,31 +71,43 @@ class Flat:
     def __init__(self, path: Path, header: Callable[[int], bytes], row_bytes: int, mark: Mark) -> None:
         self._header, self._row_bytes = header, row_bytes
         self.rows = mark.rows
-        self._room = 0
+        self._start, self._room = len(header(0)), 0
+        self._lock = Lock()
         self._file = _File(path, "r+b" if mark.rows else "wb")
         if mark.rows:
-            self._back()
+            self._file.truncate(self._end)
         else:
             self._file.write(header(0))
 
+    @property
+    def _end(self) -> int:
+        return self._start + self.rows * self._row_bytes
+
     def write(self, batch: Batch) -> None:
         """See `Target`."""
-        self._make_room(batch.vectors.nbytes)
-        self._file.write(batch.vectors.data)
+        self.put(self.rows, batch.vectors)
         self.rows += len(batch.vectors)
+
+    def put(self, row: int, vectors: np.ndarray) -> None:
+        """Write rows in their place, from any thread; they count once `rows` is past them."""
+        at = self._start + row * self._row_bytes
+        with self._lock:
+            self._make_room(at, vectors.nbytes)
+            self._file.seek(at)
+            self._file.write(vectors.data)
 
     def mark(self) -> Mark:
         """See `Target`."""
-        self._back()
+        mark = Mark(self.rows, self._end)
         os.fsync(self._file.fileno())
-        return Mark(self.rows, self._file.tell())
+        return mark
 
     def finish(self) -> None:
         """See `Target`."""
         final = self._header(self.rows)
-        assert len(final) == len(self._header(0))
+        assert len(final) == self._start
         if self._room:
-            self._back()
+            self._file.truncate(self._end)
         self._file.seek(0)
         self._file.write(final)
 
@@ -102,21 +115,13 @@ class Flat:
         """See `Target`."""
         self._file.close()
 
-    def _make_room(self, length: int) -> None:
+    def _make_room(self, at: int, length: int) -> None:
         """Have the disk set aside as much as was written already; if it cannot, it need not."""
-        at = self.rows * self._row_bytes
         if at > _AT_ONCE and at + length > self._room and hasattr(os, "posix_fallocate"):
             ahead = max(length, min(at, _AHEAD))
             with suppress(OSError):
-                os.posix_fallocate(self._file.fileno(), self._file.tell(), ahead)
+                os.posix_fallocate(self._file.fileno(), at, ahead)
                 self._room = at + ahead
-
-    def _back(self) -> None:
-        """Forget the rows of a batch that was not written to its end."""
-        end = len(self._header(0)) + self.rows * self._row_bytes
-        self._file.truncate(end)
-        self._file.seek(end)
-        self._room = 0
 
 
 class Parquet:

@@ -120,7 +120,7 @@ def _written(
     with replacing(path) as temporary:
         target = open_target(temporary, path.suffix.lower(), first, layout, Mark())
         try:
-            for batch in alike(chain([first], batches), first):
+            for batch in _alike(chain([first], batches), first):
                 target.write(batch)
                 if progress is not None:
                     progress("writing", batch.start + len(batch.vectors), batch.share)
@@ -140,7 +140,7 @@ def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
-def alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
+def _alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
     """Batches of the first one's dimensions, columns and precision, in the byte order of files."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:

@@ -20,8 +20,8 @@ from isoscope.errors import InputError
 from isoscope.stores import Batch, Store, open_store
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.resuming import Unfinished
-from isoscope.stores.targets import Mark
-from isoscope.stores.writing import alike, forgivable, open_target, rows_to_write, writable
+from isoscope.stores.targets import Flat, Mark, Target
+from isoscope.stores.writing import forgivable, open_target, rows_to_write, writable
 from isoscope.threads import in_threads
 from isoscope.transforms.repair import Repair
 
@@ -135,13 +135,13 @@ def _write(
     if first is None:
         raise InputError(f"{work.store.name} has no rows: there is nothing to repair")
     layout = work.store.layout() if columns else None
-    made = work(first)
-    target = open_target(left.rows, left.path.suffix.lower(), made, layout, mark)
+    target = open_target(left.rows, left.path.suffix.lower(), work(first), layout, mark)
     try:
         marked, since = time.monotonic(), 0
-        with closing(in_threads(work, rows_to_write(work.store, columns, mark.rows), 2)) as batches:
-            for batch in alike(batches, made):
-                target.write(batch)
+        do, note = _hands(work, target)
+        with closing(in_threads(do, rows_to_write(work.store, columns, mark.rows), 2)) as batches:
+            for batch in batches:
+                note(batch)
                 since += batch.vectors.nbytes
                 progress("repairing", batch.start + len(batch.vectors), batch.share)
                 if left.about is not None and (since > _MARK_BYTES or time.monotonic() - marked > _MARK_SECONDS):
@@ -163,6 +163,24 @@ def _write(
         target.close()
 
 
+def _hands(work: _Work, target: Target) -> tuple[Callable[[Batch], Batch], Callable[[Batch], None]]:
+    """What the threads do with each batch, and what is done with it then, in order.
+
+    Where a row's place in the file is known, the threads write a tile as soon as it is made: it is still in the cache.
+    """
+    if not isinstance(target, Flat):
+        return work, target.write
+
+    def write(batch: Batch) -> Batch:
+        work.over(batch, target.put)
+        return batch
+
+    def count(batch: Batch) -> None:
+        target.rows += len(batch.vectors)
+
+    return write, count
+
+
 class _Work:
     """What is done to a batch, in a thread: its vectors repaired, tile by tile, and seen to be finite."""
 
@@ -174,14 +192,26 @@ class _Work:
         self.tile = max(1, _TILE_BYTES // (4 * store.dim))
 
     def __call__(self, batch: Batch) -> Batch:
+        """The batch with its vectors repaired."""
         made = np.empty((len(batch.vectors), self.dim), self.dtype)
-        with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):  # what is made is looked at instead
-            for tile in blocks(len(made), self.tile):
-                given = batch.vectors[tile]
-                made[tile] = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
-                if not _all_finite(made[tile]):
-                    self._refuse(given, made[tile], batch.start + tile.start)
+
+        def place(row: int, rows: np.ndarray) -> None:
+            made[row - batch.start :][: len(rows)] = rows
+
+        self.over(batch, place)
         return batch._replace(vectors=made)
+
+    def over(self, batch: Batch, place: Callable[[int, np.ndarray], None]) -> None:
+        """Have each repaired tile put in its place, by the number of its first row, in the byte order of files."""
+        order = self.dtype.newbyteorder("<")
+        with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):  # what is made is looked at instead
+            for tile in blocks(len(batch.vectors), self.tile):
+                given = batch.vectors[tile]
+                made = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
+                made = np.ascontiguousarray(made, order)
+                if not _all_finite(made):
+                    self._refuse(given, made, batch.start + tile.start)
+                place(batch.start + tile.start, made)
 
     def _refuse(self, given: np.ndarray, made: np.ndarray, start: int) -> None:
         at = int(np.argmin(np.isfinite(made).all(axis=1)))
