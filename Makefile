@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench estimators clean
+.PHONY: demo test lint bench advisor estimators clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -23,6 +23,13 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
+
+# The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
+# make advisor DATA=folder MODELS=folder VECTORS=folder
+advisor: .venv-bench/done
+	.venv-bench/bin/python benchmarks/advisor_data.py $(DATA) $(MODELS) $(VECTORS)
+	.venv-bench/bin/python benchmarks/advisor.py $(VECTORS) --page docs/advisor.md
 
 # Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
 estimators: .venv-bench/done

@@ -1,0 +1,181 @@
+"""The advisor on real models and tasks: writes the tables of docs/advisor.md.
+
+python benchmarks/advisor.py VECTORS --page docs/advisor.md
+
+VECTORS is what benchmarks/advisor_data.py made. Each table comes from the command above it; what is prescribed is then
+judged once more on a part of the data set that the advisor never saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+import isoscope
+from isoscope.advising.alike import likeness, most_alike, ready
+from isoscope.advising.judgements import read_pairs, read_qrels
+from isoscope.advising.retrieval import ndcg
+from isoscope.advising.rows import find_rows
+from isoscope.report.wording import signed
+from pages import put
+
+MODELS = {"lm": "SmolLM2-135M, raw states", "encoder": "all-MiniLM-L6-v2, trained sentence vectors"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command, and what it found."""
+
+    words: list[str]
+    found: dict[str, Any]
+    repair: Path
+
+    @property
+    def measure(self) -> str:
+        return str(self.found["task"]["measure"])
+
+    def column(self, what: str) -> np.ndarray:
+        """A number of every candidate: a score by its measure's name, or a number of its shape."""
+        return np.asarray(
+            [
+                trial["shape"][what] if what in trial["shape"] else trial["scores"][what]["value"]
+                for trial in self.found["trials"]
+            ]
+        )
+
+
+def advised(vectors: Path, *words: str) -> Run:
+    """Run the command in the folder of the vectors."""
+    repair = vectors / ("repair-" + Path(words[0]).stem + ("-" + words[1].strip("-") if len(words) > 1 else ""))
+    command = ["isoscope", "advise", *words]
+    said = [sys.executable, "-m", *command, "-o", str(repair), "--json", "advice.json"]
+    print(shlex.join(command), file=sys.stderr)
+    subprocess.run(said, cwd=vectors, check=True, stdout=subprocess.DEVNULL)
+    return Run(command, json.loads((vectors / "advice.json").read_text(encoding="utf-8")), repair)
+
+
+def table(run: Run) -> str:
+    """The command, every candidate, and the words."""
+    task = run.found["task"]
+    others = [name for name in task["measures"] if name != run.measure]
+    shapes = [name for name in ("isoscore", "mean_cosine", "silhouette") if name in run.found["trials"][0]["shape"]]
+    if others and "silhouette" in shapes:
+        shapes.remove("mean_cosine")
+    head = ["", task["measures"][run.measure], "gain [95%]", *(task["measures"][name] for name in others)]
+    lines = [_row(head + [name.replace("_", " ") for name in shapes]), "|---" * (len(head) + len(shapes)) + "|"]
+    for i, trial in enumerate(run.found["trials"]):
+        score = trial["scores"][run.measure]
+        chosen = trial["name"] == run.found["choice"]
+        gain = f"{signed(score['gain'])} [{signed(score['low'])}, {signed(score['high'])}]{_mark(score)}" if i else ""
+        cells = [f"**{trial['name']}**" if chosen else trial["name"], f"{score['value']:.3f}", gain]
+        cells += [
+            f"{trial['scores'][name]['value']:.3f}" + (_mark(trial["scores"][name]) if i else "") for name in others
+        ]
+        cells += [f"{trial['shape'][name]:.2f}" for name in shapes]
+        lines.append(_row(cells))
+    command = shlex.join(run.words)
+    return f"```console\n$ {command}\n```\n\n" + "\n".join(lines) + f"\n\n> {run.found['paragraph']}\n"
+
+
+def _mark(score: dict[str, Any]) -> str:
+    return {"gain": " ▲", "loss": " ▼", "noise": ""}[score["verdict"]]
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def on_pairs(repair: Any, vectors: Path, model: str) -> float:
+    """Spearman's correlation on the pairs that the advisor never saw."""
+    store = isoscope.open_store(vectors / f"stsb-test-{model}.parquet")
+    pairs = read_pairs(vectors / "stsb-test-pairs.tsv")
+    X = ready(repair.transform(store.take(np.arange(len(store)))), "cosine")
+    a, b = (X[find_rows(store, side)[0]] for side in (pairs.first, pairs.second))
+    return float(spearmanr(likeness(a, b, "cosine"), pairs.scores)[0])
+
+
+def on_queries(repair: Any, vectors: Path, model: str) -> float:
+    """nDCG@10 of the queries that the advisor never saw."""
+    corpus = isoscope.open_store(vectors / f"scifact-corpus-{model}.parquet")
+    queries = isoscope.open_store(vectors / f"scifact-dev-{model}.parquet")
+    qrels = read_qrels(vectors / "scifact-dev-qrels.tsv")
+    documents = ready(repair.transform(corpus.take(np.arange(len(corpus)))), "cosine")
+    rows, _ = find_rows(queries, list(qrels))
+    found = most_alike(ready(repair.transform(queries.take(rows)), "cosine"), documents, 10, "cosine")
+    scores = []
+    for near, judged in zip(found, qrels.values(), strict=True):
+        places = find_rows(corpus, list(judged))[0]
+        scores.append(ndcg(near, dict(zip(places.tolist(), judged.values(), strict=True))))
+    return float(np.mean(scores))
+
+
+def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
+    """What the prescription does to data that had no part in any of it."""
+    before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
+    after = judge(isoscope.load_transform(run.repair), vectors, model)
+    if run.found["choice"] == "as it is":
+        return f"{what}: {before:.3f} as it is, and so it stays.\n"
+    return f"{what}, with the repair as it was saved: {before:.3f} before, {after:.3f} after.\n"
+
+
+def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
+    """How far what needs no labels agrees with the task, over the candidates."""
+    lines = [_row(["rank correlation with Spearman's score, over the candidates", "IsoScore", "split-half stability"])]
+    lines += ["|---|---|---|"]
+    for model, (told, blind) in runs.items():
+        names = {trial["name"]: i for i, trial in enumerate(blind.found["trials"])}
+        order = [names[trial["name"]] for trial in told.found["trials"]]
+        iso = spearmanr(told.column("isoscore"), told.column("spearman"))[0]
+        stable = spearmanr(blind.column("stability")[order], told.column("spearman"))[0]
+        chosen = blind.found["choice"]
+        lines.append(_row([f"{MODELS[model]} (prescribed without labels: {chosen})", signed(iso), signed(stable)]))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run every command, and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("vectors", type=Path)
+    parser.add_argument("--page", type=Path)
+    arguments = parser.parse_args()
+    vectors = arguments.vectors.resolve()
+    parts: dict[str, str] = {}
+    both: dict[str, tuple[Run, Run]] = {}
+    for model in MODELS:
+        pairs = advised(vectors, f"stsb-dev-{model}.parquet", "--pairs", "stsb-dev-pairs.tsv")
+        parts[f"stsb-{model}"] = (
+            table(pairs) + "\n" + afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part")
+        )
+        both[model] = pairs, advised(vectors, f"stsb-dev-{model}.parquet")
+        queries = advised(
+            vectors,
+            f"scifact-corpus-{model}.parquet",
+            "--queries",
+            f"scifact-train-{model}.parquet",
+            "--qrels",
+            "scifact-train-qrels.tsv",
+        )
+        parts[f"scifact-{model}"] = (
+            table(queries)
+            + "\n"
+            + afresh(queries, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test)")
+        )
+        parts[f"banking77-{model}"] = table(advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label"))
+    parts["weak"] = weak_evidence(both)
+    for name, text in parts.items():
+        print(f"\n## {name}\n\n{text}")
+        if arguments.page is not None:
+            put(arguments.page, text, name)
+
+
+if __name__ == "__main__":
+    main()
