@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from isoscope.stores import Store, open_store
 from isoscope.stores.store import Piece
 from isoscope.stores.writing import writable
 from isoscope.transforms.applying import repair_store
-from isoscope.transforms.repair import Repair
+from isoscope.transforms.plain import PlainRepair, load_plain
 from isoscope.transforms.saving import _is_ours, load_transform
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
 
 _CLUSTERED = {"clusters": "n_clusters", "clusterer": "clusterer", "sample": "sample", "seed": "random_state"}
 METHODS: dict[str, tuple[str, dict[str, str]]] = {
@@ -92,7 +95,7 @@ def apply(
 ) -> None:
     """Write the repaired vectors of a source."""
     writable(target)
-    repair = load_transform(folder)
+    repair = load_plain(folder) or load_transform(folder)
     if Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
         raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
     store = open_store(source, **columns)
@@ -142,7 +145,7 @@ def _fitted(repair: Repair, store: Store) -> tuple[Repair, int]:
     return repair, told.rows
 
 
-def _write(repair: Repair, store: Store, target: Path, *, vectors_only: bool, restart: bool) -> None:
+def _write(repair: Repair | PlainRepair, store: Store, target: Path, *, vectors_only: bool, restart: bool) -> None:
     _need_folders(target)
     try:
         with Watched() as bar:

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from isoscope.arrays import Array
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch, sketch
-from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, minus, on_host, store_of
+from isoscope.transforms.arithmetic import minus
+from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
 
 
 class AffineRepair(Repair):

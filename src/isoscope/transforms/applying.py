@@ -7,12 +7,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import sklearn
 
 import isoscope
 from isoscope.arrays import blocks
@@ -23,14 +23,17 @@ from isoscope.stores.resuming import Unfinished
 from isoscope.stores.targets import Flat, Mark, Target
 from isoscope.stores.writing import forgivable, open_target, rows_to_write, writable
 from isoscope.threads import in_threads
-from isoscope.transforms.repair import Repair
+from isoscope.transforms.plain import PlainRepair
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
 
 _TILE_BYTES = 2 * 2**20  # rows that are repaired at once: they and what is made of them stay in the cache
 _MARK_BYTES, _MARK_SECONDS = 512 * 2**20, 10.0  # after which what was written is put on record
 
 
 def repair_store(
-    repair: Repair,
+    repair: Repair | PlainRepair,
     source: Any,
     path: str | os.PathLike[str],
     *,
@@ -184,12 +187,17 @@ def _hands(work: _Work, target: Target) -> tuple[Callable[[Batch], Batch], Calla
 class _Work:
     """What is done to a batch, in a thread: its vectors repaired, tile by tile, and seen to be finite."""
 
-    def __init__(self, repair: Repair, store: Store) -> None:
+    def __init__(self, repair: Repair | PlainRepair, store: Store) -> None:
         self.repair, self.store = repair, store
         kind = store.dtype if store.dtype.kind == "f" else np.dtype(np.float32)
         sample = np.asarray(repair.transform(np.zeros((1, _fitted_dimensions(repair, store)), kind)))
         self.dim, self.dtype = sample.shape[1], sample.dtype
         self.tile = max(1, _TILE_BYTES // (4 * store.dim))
+        self.unchecked: Callable[[], Any] = nullcontext
+        if not isinstance(repair, PlainRepair):
+            import sklearn
+
+            self.unchecked = partial(sklearn.config_context, assume_finite=True)
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch with its vectors repaired."""
@@ -204,7 +212,7 @@ class _Work:
     def over(self, batch: Batch, place: Callable[[int, np.ndarray], None]) -> None:
         """Have each repaired tile put in its place, by the number of its first row, in the byte order of files."""
         order = self.dtype.newbyteorder("<")
-        with sklearn.config_context(assume_finite=True), np.errstate(all="ignore"):  # what is made is looked at instead
+        with self.unchecked(), np.errstate(all="ignore"):  # what is made is looked at instead
             for tile in blocks(len(batch.vectors), self.tile):
                 given = batch.vectors[tile]
                 made = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
@@ -222,12 +230,12 @@ class _Work:
         raise InputError(f"{row} leaves the range of {self.dtype} when it is repaired: give the vectors as {wider}")
 
 
-def _fitted_dimensions(repair: Repair, store: Store) -> int:
+def _fitted_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
     d = getattr(repair, "n_features_in_", store.dim)  # an unfitted one says so itself
     if d != store.dim:
+        name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
         raise InputError(
-            f"{store.name} has {store.dim} dimensions, the {type(repair).__name__} was fitted to {d}: need vectors of "
-            "the same model"
+            f"{store.name} has {store.dim} dimensions, the {name} was fitted to {d}: need vectors of the same model"
         )
     return int(d)
 
@@ -259,7 +267,7 @@ def _about(work: _Work, ending: str, columns: bool) -> dict[str, Any] | None:
     }
 
 
-def _digest(repair: Repair) -> str | None:
+def _digest(repair: Repair | PlainRepair) -> str | None:
     """A checksum of everything that a repair knows, as it is saved; None if it cannot be."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "repair")

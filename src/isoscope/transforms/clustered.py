@@ -18,7 +18,8 @@ from isoscope.metrics.clusters import choose_clusters, scattered_rows
 from isoscope.sketching import Sketch
 from isoscope.stores.sampling import Sampler
 from isoscope.threads import in_threads, run_all
-from isoscope.transforms.repair import FLOATS, Repair, in_two, is_count, is_source, minus, on_host, store_of
+from isoscope.transforms.arithmetic import in_two, minus
+from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
 
 _AUTO = range(2, 16)
 _WORTH_THREADS = 500  # rows to a thread: to start one takes as long as to repair some hundreds

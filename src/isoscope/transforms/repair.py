@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -13,10 +13,11 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import Array, host, like, take
+from isoscope.arrays import Array, host, like
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
 from isoscope.stores import Store, open_store
+from isoscope.transforms.arithmetic import in_two, rounded
 
 FLOATS = [np.float64, np.float32]
 _AS_THEY_ARE = frozenset(map(np.dtype, (*FLOATS, np.float16)))
@@ -95,7 +96,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _held(self, xp: Any, X: Array, name: str) -> Array:
         """A learnt array beside X: in its library, on its device, in its precision."""
         if is_numpy_array(X) and X.dtype == np.float32:
-            return self._derived(_rounded, name)
+            return self._derived(rounded, name)
         return like(xp, X, getattr(self, name), X.dtype)
 
     def _parts(self, X: Array, name: str) -> tuple[np.ndarray, ...]:
@@ -187,24 +188,6 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(found, cls):
             raise InputError(f"{folder} holds a {type(found).__name__}, not a {cls.__name__}")
         return found
-
-
-def minus(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
-    """X without each part, or without these rows of it, one part after the other."""
-    for part in parts:
-        held = like(xp, X, part, X.dtype)
-        X = X - (held if rows is None else take(xp, held, rows))
-    return X
-
-
-def in_two(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means as a sum of two float32 arrays: subtracted one after the other, no digit of a large mean is lost."""
-    high = _rounded(means)
-    return high, _rounded(means - high)
-
-
-def _rounded(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32)
 
 
 def is_source(X: Any) -> bool:

@@ -6,11 +6,12 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
 
 import isoscope
 from isoscope.errors import InputError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "isoscope.transform", 1
 CONFIG, NUMBERS = "config.json", "model.safetensors"
-_CHAIN = "Chain"
+CHAIN = "Chain"
 
 _LEARNT = {
     "Center": ("mean_",),
@@ -64,12 +65,12 @@ def _described(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
     if hasattr(repair, "feature_names_in_"):
         about["feature_names"] = [str(column) for column in repair.feature_names_in_]
-    if name == _CHAIN:
+    if name == CHAIN:
         steps = [_described(step) for step in repair.steps_]
         about["steps"] = [words for words, _ in steps]
         return about, {f"{i}.{key}": value for i, (_, held) in enumerate(steps) for key, value in held.items()}
     if name not in _LEARNT:
-        known = ", ".join([*_LEARNT, _CHAIN])
+        known = ", ".join([*_LEARNT, CHAIN])
         raise InputError(f"a {name} is not one of isoscope's own repairs: only {known} can be saved")
     parameters = {
         key: value.item() if isinstance(value, np.generic) else value
@@ -137,11 +138,17 @@ def load_transform(folder: str | os.PathLike[str]) -> Repair:
 
 def load(folder: str | os.PathLike[str]) -> Any:
     """Read what `save` wrote; an `InputError` that names the folder if it cannot."""
-    from safetensors import SafetensorError
+    config, tensors = read(folder)
+    with refusing(folder):
+        return _built(config, tensors)
+
+
+def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `save` wrote, in words and in numbers, seen to be whole."""
     from safetensors.numpy import load_file
 
     folder = Path(folder)
-    try:
+    with refusing(folder):
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise InputError(f"{folder} does not hold a repair of isoscope's: its {CONFIG} says another format")
@@ -149,12 +156,23 @@ def load(folder: str | os.PathLike[str]) -> Any:
             raise InputError(
                 f"{folder} is of version {config['version']}, this isoscope reads up to {VERSION}: upgrade it"
             )
-        if config["class"] not in {*_LEARNT, _CHAIN}:
-            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_LEARNT, _CHAIN])}")
+        if config["class"] not in {*_LEARNT, CHAIN}:
+            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_LEARNT, CHAIN])}")
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
             raise InputError(f"{folder} was changed after it was written: its checksum differs; fit it again")
-        return _built(config, tensors)
+        for about, held in parts_of(config, tensors) if config["class"] == CHAIN else [(config, tensors)]:
+            _check_numbers(about, held)
+        return config, tensors
+
+
+@contextmanager
+def refusing(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Have whatever goes wrong with a folder said as an `InputError` that names it."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except InputError:
         raise
     except OSError as error:
@@ -165,44 +183,60 @@ def load(folder: str | os.PathLike[str]) -> Any:
         raise InputError(f"{folder} is not a whole repair: {type(error).__name__} {error}; fit it again") from error
 
 
-def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    if config["class"] == _CHAIN:
-        return _built_chain(config, tensors)
-    repair = getattr(isoscope, config["class"])(**config["parameters"])
-    repair._check_parameters()
-    if missing := set(_LEARNT[config["class"]]) - tensors.keys():
+def parts_of(
+    config: dict[str, Any], tensors: dict[str, np.ndarray]
+) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """The steps of a chain, in words and in numbers."""
+    found, width = [], int(config["dimensions"])
+    for i, about in enumerate(config["steps"]):
+        if about["class"] not in _LEARNT:
+            raise ValueError(f"step {i} is a {about['class']!r}")
+        if int(about["dimensions"]) != width:
+            raise ValueError(f"step {i} takes {about['dimensions']} dimensions and is given {width}")
+        mark = f"{i}."
+        held = {key.removeprefix(mark): value for key, value in tensors.items() if key.startswith(mark)}
+        found.append((about, held))
+        width = held["matrix_"].shape[1] if about["class"] == "Whiten" else width
+    return found
+
+
+def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    """Refuse a repair that lacks an array, or has one of another shape, or with NaN."""
+    names, d = _LEARNT[about["class"]], int(about["dimensions"])
+    if missing := set(names) - tensors.keys():
         raise KeyError(", ".join(sorted(missing)))
-    d = int(config["dimensions"])
-    for name in _LEARNT[config["class"]]:
+    for name in names:
         value = tensors[name]
         last = value.shape[0] if name == "matrix_" else value.shape[-1] if value.ndim else d
         if name not in _WITHOUT_DIMENSIONS and last != d:
             raise ValueError(f"{name} has shape {value.shape}, the vectors have {d} dimensions")
         if not np.isfinite(value).all():
             raise ValueError(f"{name} holds NaN or infinity")
-        setattr(repair, name, value if value.ndim else value.item())
-    if "means_" in _LEARNT[config["class"]]:
-        counts = {name: len(tensors[name]) for name in _LEARNT[config["class"]]}
+    if "means_" in names:
+        counts = {name: len(tensors[name]) for name in names}
         if len(set(counts.values())) > 1:
             raise ValueError(f"its arrays are of different numbers of clusters: {counts}")
-    repair.n_features_in_ = d
+
+
+def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    if config["class"] == CHAIN:
+        return _built_chain(config, tensors)
+    repair = getattr(isoscope, config["class"])(**config["parameters"])
+    repair._check_parameters()
+    for name in _LEARNT[config["class"]]:
+        value = tensors[name]
+        setattr(repair, name, value if value.ndim else value.item())
+    repair.n_features_in_ = int(config["dimensions"])
     _name_features(repair, config)
     repair._again()
     return repair
 
 
 def _built_chain(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    steps, width = [], int(config["dimensions"])
-    for i, about in enumerate(config["steps"]):
-        if about["class"] not in _LEARNT:
-            raise ValueError(f"step {i} is a {about['class']!r}")
-        mark = f"{i}."
-        step = _built(about, {key.removeprefix(mark): held for key, held in tensors.items() if key.startswith(mark)})
-        if step.n_features_in_ != width:
-            raise ValueError(f"step {i} takes {step.n_features_in_} dimensions and is given {width}")
-        steps.append(step)
-        width = len(step.get_feature_names_out())
-    chain = getattr(isoscope, _CHAIN)([clone(step) for step in steps])
+    from sklearn.base import clone
+
+    steps = [_built(about, held) for about, held in parts_of(config, tensors)]
+    chain = getattr(isoscope, CHAIN)([clone(step) for step in steps])
     chain.steps_ = steps
     chain.n_features_in_ = int(config["dimensions"])
     _name_features(chain, config)

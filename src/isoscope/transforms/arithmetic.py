@@ -1,0 +1,29 @@
+"""What repairs compute with: means in two parts, so that float32 loses no digit of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from isoscope.arrays import Array, like, take
+
+
+def minus(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
+    """X without each part, or without these rows of it, one part after the other."""
+    for part in parts:
+        held = like(xp, X, part, X.dtype)
+        X = X - (held if rows is None else take(xp, held, rows))
+    return X
+
+
+def in_two(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means as a sum of two float32 arrays: subtracted one after the other, no digit of a large mean is lost."""
+    high = rounded(means)
+    return high, rounded(means - high)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Values as float32."""
+    return values.astype(np.float32)
