@@ -90,13 +90,13 @@ def test_by_ids_text_or_number():
 def test_what_is_unknown_is_counted_once_and_the_first_is_said():
     store = open_store(np.zeros((4, 2)), ids=list("abcd"))
     names = ["a", "zz", "zz", "y"]
-    with pytest.raises(InputError, match=r"names 2 rows that array does not have among its ids, the first is 'zz'"):
-        refuse_unknown(names, find_rows(store, names)[1], "the pairs file", store)
-    refuse_unknown(["a"], find_rows(store, ["a"])[1], "the pairs file", store)
+    with pytest.raises(InputError, match="among its ids 2 rows that the pairs name, the first is 'zz'"):
+        refuse_unknown(names, find_rows(store, names)[1], "the pairs", store)
+    refuse_unknown(["a"], find_rows(store, ["a"])[1], "the pairs", store)
 
 
 def test_a_long_name_is_cut():
     store = open_store(np.zeros((2, 2)), text=["a", "b"])
     with pytest.raises(InputError) as error:
-        refuse_unknown(["x" * 500], np.asarray([True]), "the pairs file", store)
+        refuse_unknown(["x" * 500], np.asarray([True]), "the pairs", store)
     assert len(str(error.value)) < 300

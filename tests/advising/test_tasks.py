@@ -44,12 +44,12 @@ def test_a_sample_smaller_than_the_pairs_need_is_the_rows_of_the_pairs(X):
 
 def test_unknown_rows_of_pairs(X):
     pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
-    with pytest.raises(InputError, match="names 5 rows that array does not have"):
+    with pytest.raises(InputError, match="does not have among its row numbers 5 rows"):
         pairs_task(open_store(X), pairs, RAISE, silent)
     task = pairs_task(open_store(X), pairs, DROP, silent)
     assert len(task) == 25
     assert "5 pairs named rows that are not there" in task.notes[-1]
-    with pytest.raises(InputError, match="30 rows that array does not have"):
+    with pytest.raises(InputError, match="30 rows that the pairs name"):
         pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
 
 
@@ -93,7 +93,7 @@ def test_documents_are_sampled_beside_those_judged(X):
 @pytest.mark.parametrize("judged", [{"q0": {"d999": 1, "d1": 1}}, {"x": {"d1": 1}}])
 def test_unknown_queries_and_documents(X, judged):
     store, queries = stores(X)
-    with pytest.raises(InputError, match="names 1 row that array does not have among its ids"):
+    with pytest.raises(InputError, match="does not have among its ids 1 row that the qrels name"):
         retrieval_task(store, queries, qrels() | judged, RAISE, silent)
     task = retrieval_task(store, queries, qrels() | judged, DROP, silent)
     assert len(task) == 30

@@ -101,6 +101,7 @@ def refuse_unknown(names: Sequence[str], unknown: np.ndarray, what: str, store: 
     by = "its ids" if "ids" in store.columns else "its text" if "text" in store.columns else "its row numbers"
     first = missing[0] if len(missing[0]) <= 60 else missing[0][:57] + "…"
     raise InputError(
-        f"{what} names {plural(len(missing), 'row')} that {store.name} does not have among {by}, the first is "
-        f'{first!r}: say which column identifies rows (ids=), or leave those out (missing="drop")'
+        f"{store.name} does not have among {by} {plural(len(missing), 'row')} that {what} name, the first is "
+        f"{first!r}: say which column identifies rows (ids=, on the command line --columns ids=NAME), or leave those "
+        'out (missing="drop", --missing drop)'
     )

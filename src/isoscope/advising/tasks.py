@@ -25,7 +25,7 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     """Graded pairs of rows of the store."""
     named = read_pairs(pairs)
     rows, unknown = find_rows(store, [*named.first, *named.second])
-    dropped = _drop_or_refuse([*named.first, *named.second], unknown, "the pairs file", store, settings)
+    dropped = _drop_or_refuse([*named.first, *named.second], unknown, "the pairs", store, settings)
     m = len(named)
     kept = ~(unknown[:m] | unknown[m:])
     first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
