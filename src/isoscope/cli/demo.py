@@ -41,4 +41,7 @@ def show(html: Path) -> None:
         console.print(
             Text(f"  {command} audit --compare {path} {second}", no_wrap=True, overflow="ignore"), soft_wrap=True
         )
+        console.print(
+            Text(f"  {command} advise {path} --labels label", no_wrap=True, overflow="ignore"), soft_wrap=True
+        )
         console.print(Text(f"  {command} audit YOUR_VECTORS.npy --html page.html", no_wrap=True))
