@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from isoscope.arrays import host
+from isoscope.auditing.passes import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
 from isoscope.stores.store import Store
-
-Progress = Callable[[str, int, float], None]
 
 
 @dataclass(frozen=True)

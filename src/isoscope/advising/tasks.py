@@ -10,10 +10,11 @@ from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.judgements import read_pairs, read_qrels
 from isoscope.advising.labelled import Labelled
 from isoscope.advising.retrieval import Retrieval
-from isoscope.advising.rows import Progress, find_rows, gather, refuse_unknown
+from isoscope.advising.rows import find_rows, gather, refuse_unknown
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
 from isoscope.advising.unlabelled import Unlabelled
+from isoscope.auditing.passes import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.store import Store

@@ -8,17 +8,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 
 import isoscope
 from isoscope.advising.candidates import candidates as all_candidates
 from isoscope.advising.deciding import Decision, decide
-from isoscope.advising.rows import Progress
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
 from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabelled_task
 from isoscope.advising.trying import Tried, try_all
+from isoscope.auditing.passes import Progress
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import plain
@@ -326,9 +325,3 @@ class Advice:
 
         with replacing(path) as temporary:
             temporary.write_text(advice_page(self), encoding="utf-8")
-
-
-def isotropic(advice: Advice) -> Trial | None:
-    """The candidate whose space is the most isotropic."""
-    measured = [trial for trial in advice.trials if np.isfinite(trial.shape.get("isoscore", np.nan))]
-    return max(measured, key=lambda trial: trial.shape["isoscore"], default=None)

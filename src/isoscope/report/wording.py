@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -132,9 +133,11 @@ def _vetoed(advice: Advice) -> list[str]:
 
 
 def _most_isotropic(advice: Advice) -> Trial | None:
-    from isoscope.report.advice import isotropic
-
-    return isotropic(advice) if "isoscore" in advice.trials[0].shape else None
+    """The candidate with the most even space; None if that of the vectors as they are was not measured."""
+    measured = [trial for trial in advice.trials if math.isfinite(trial.shape.get("isoscore", math.nan))]
+    if advice.trials[0] not in measured:
+        return None
+    return max(measured, key=lambda trial: trial.shape["isoscore"])
 
 
 def span(score: Score) -> str:
