@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 _ROOMS = {
-    "errors": ["DataWarning", "InputError"],
+    "errors": ["DataWarning", "InputError", "MissingExtra"],
     "sketching": ["Sketch", "sketch"],
     "metrics.spectrum": [
         "Estimate",
@@ -41,13 +41,16 @@ _ROOMS = {
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
+    "losses": ["CosReg", "IStar", "PersistentEntropy", "Regularizer", "UnbiasedIsoScore"],
+    "training.attaching": ["Attachment", "attach"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
-    from isoscope.errors import DataWarning, InputError
+    from isoscope.errors import DataWarning, InputError, MissingExtra
+    from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
     from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
     from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
     from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from isoscope.stores.opening import open_store
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
+    from isoscope.training.attaching import Attachment, attach
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain

@@ -12,6 +12,10 @@ class InputError(ValueError):
     """The data cannot be measured as given: the message says what came, what is needed, what to do."""
 
 
+class MissingExtra(InputError, ImportError):
+    """A package that an extra brings is not installed: the message holds the command that installs it."""
+
+
 class DataWarning(UserWarning):
     """The data was measured, and something about it is worth a look."""
 

@@ -1,0 +1,89 @@
+"""I-STAR: IsoScore* as a penalty, held steady by the covariance of a large sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from isoscope.arrays import host, points, real
+from isoscope.errors import InputError
+from isoscope.losses.regularizer import Regularizer
+from isoscope.metrics.spectrum import isoscore, isoscore_star
+from isoscope.sketching import Sketch
+
+
+class IStar(Regularizer):
+    """Makes the variance of all layers' token states more even, or less: weight · (1 − IsoScore*).
+
+    IsoScore* is the score of (1−ζ)Σ_X + ζΣ_S, with Σ_X the covariance of the batch and Σ_S that of a large sample of
+    the same states. The gradient goes through Σ_X alone. Positive weights raise isotropy, negative ones lower it, which
+    is what its authors found to help.
+
+    Σ_S grows old as the model learns. `attach(...).follow(trainer)` takes it anew at each epoch from at least 250,000
+    token states of the training set, in evaluation mode and without padding (the published code counts padding too);
+    in a loop of your own, call `attachment.refresh(loader)`.
+
+    Parameters
+    ----------
+    weight : float
+        λ.
+    zeta : float
+        ζ, the share of Σ_S; 0 needs none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isoscope.losses import IStar
+    >>> states = torch.randn(64, 768, generator=torch.Generator().manual_seed(0))
+    >>> loss = IStar(weight=1, zeta=0.75)
+    >>> loss.refresh(torch.eye(768))
+    >>> round(float(loss(states)), 2)
+    0.43
+
+    References
+    ----------
+    Rudman and Eickhoff, Stable anisotropic regularization, 2024.
+    """
+
+    layer = "all"
+    pool = "tokens"
+    together = True
+
+    def __init__(self, weight: float = 1.0, zeta: float = 0.2) -> None:
+        super().__init__(weight)
+        self.zeta = real(zeta, "zeta")
+        if not 0 <= self.zeta <= 1:
+            raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
+        self.shrinkage: torch.Tensor | None
+        self.register_buffer("shrinkage", None)
+
+    def refresh(self, covariance: Any) -> None:
+        """Take a new Σ_S: a (d, d) covariance, or a `Sketch` of the states."""
+        found = covariance.covariance() if isinstance(covariance, Sketch) else covariance
+        values = host(points(found, name="covariance")[1])
+        if values.shape[0] != values.shape[1]:
+            raise InputError(f"the covariance has shape {values.shape}: need (d, d), or a Sketch of the states")
+        self.shrinkage = torch.tensor(values, dtype=torch.float32)
+
+    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        """1 − IsoScore*."""
+        self.seen += 1
+        if len(states) < 2:
+            return self._nothing(states)
+        if self.zeta == 0:
+            if not bool((states[1:] != states[:1]).any()):
+                return self._nothing(states)
+            return 1 - isoscore(states)  # type: ignore[operator]
+        if self.shrinkage is None:
+            raise InputError(
+                "IStar has no shrinkage covariance yet: call attachment.follow(trainer), which takes it at each epoch, "
+                "or attachment.refresh(loader) in a loop of your own, or set zeta=0"
+            )
+        if self.shrinkage.device != states.device:
+            self.shrinkage = self.shrinkage.to(states.device)
+        return 1 - isoscore_star(states, self.shrinkage, self.zeta)
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets when the module is printed."""
+        return f"{super().extra_repr()}, zeta={self.zeta:g}"

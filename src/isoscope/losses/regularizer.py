@@ -1,0 +1,95 @@
+"""What the regularisers share: a weight, the global batch, full precision, nothing from clouds that are too small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from isoscope.arrays import real
+from isoscope.errors import InputError
+from isoscope.losses.gathering import gathered, is_parallel
+
+
+class Regularizer(nn.Module):  # type: ignore[misc]
+    """A term for the loss, computed from hidden states: `weight` times what `penalty` says of a cloud.
+
+    To make your own, give it a `penalty(states, labels)`, and `attach` takes it like the others.
+
+    Under data-parallel training the cloud is that of all processes. It is measured in float32 at least, whatever
+    autocast says. What is too small to be measured adds zero and is counted in `skipped`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isoscope.losses import Regularizer
+    >>> class Shorter(Regularizer):
+    ...     def penalty(self, states, labels):
+    ...         return states.norm(dim=1).mean()
+    >>> float(Shorter(weight=0.5)(torch.tensor([[3.0, 4.0], [0.0, 1.0]])))
+    1.5
+    """
+
+    layer: int | str = -1
+    """Where `attach` puts it unless told otherwise."""
+    pool: str = "cls"
+    """How `attach` makes one row of a text unless told otherwise."""
+    together: bool = False
+    """Whether the states of several layers are one cloud; otherwise each layer is measured and the mean is taken."""
+    needs_labels: bool = False
+    """Whether `penalty` cannot do without labels."""
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = real(weight, "weight")
+        if not abs(self.weight) < float("inf"):
+            raise InputError(f"weight is {weight}: need a finite number, negative to turn the effect round")
+        self.seen = 0
+        """Clouds that were met."""
+        self.skipped = 0
+        """Clouds that were too small, or had no two different points, and added nothing."""
+
+    def forward(self, states: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+        """The term: a scalar to be added to the loss."""
+        states, labels = _checked(states, labels)
+        if labels is None and self.needs_labels:
+            raise InputError(self._no_labels())
+        if is_parallel() and self.training and torch.is_grad_enabled():
+            states = gathered(states)
+            labels = gathered(labels) if labels is not None else None
+        with torch.autocast(states.device.type, enabled=False):
+            return self.weight * self.penalty(states, labels)
+
+    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        """What is to be made small, from an (n, d) cloud of float32 or float64; n may be 0."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets when the module is printed."""
+        return f"weight={self.weight:g}"
+
+    def _nothing(self, states: torch.Tensor) -> torch.Tensor:
+        """Zero, from these states so that a gradient of zeros arrives, and counted."""
+        self.skipped += 1
+        return states.sum() * 0
+
+    def _no_labels(self) -> str:
+        return f"{type(self).__name__} needs labels, one for each row, and got none"
+
+
+def _checked(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if not torch.is_tensor(states) or states.ndim != 2:
+        given = f"shape {tuple(states.shape)}" if torch.is_tensor(states) else f"type {type(states).__name__}"
+        raise InputError(f"the states have {given}: need a torch tensor (n, d), one row for each example or token")
+    if not states.is_floating_point():
+        raise InputError(f"the states have dtype {states.dtype}: need floating point numbers")
+    if states.dtype not in (torch.float32, torch.float64):
+        states = states.float()
+    if labels is not None:
+        labels = torch.as_tensor(labels, device=states.device)
+        if tuple(labels.shape) != (len(states),):
+            raise InputError(
+                f"labels have shape {tuple(labels.shape)}, the states {len(states)} rows: need one for each"
+            )
+    return states, labels

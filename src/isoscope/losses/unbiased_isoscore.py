@@ -1,0 +1,46 @@
+"""IsoScore itself as a penalty: unbiased on a batch, without a covariance to keep."""
+
+from __future__ import annotations
+
+import torch
+
+from isoscope.losses.regularizer import Regularizer
+from isoscope.metrics.spectrum import isoscore
+
+
+class UnbiasedIsoScore(Regularizer):
+    """Makes the variance fill all dimensions evenly: weight · max(0, 1 − s), with s the unbiased IsoScore of the batch.
+
+    Positive weights raise isotropy, negative ones lower it. The plug-in score of a batch says more about the size of
+    the batch than about the space, which is why I-STAR mixes in a covariance of a large sample; this estimator needs
+    none. Below 1 the term is linear in s, so that its mean over batches is that of the whole space. A batch can be
+    bent to read above 1, where there is nothing to gain: the term ends there.
+
+    Batches of fewer than 4 rows, or of equal rows, add nothing.
+
+    Parameters
+    ----------
+    weight : float
+        λ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isoscope.losses import UnbiasedIsoScore
+    >>> noise = torch.randn(64, 768, generator=torch.Generator().manual_seed(0))
+    >>> line = noise[:, :1] * torch.ones(768) + 0.01 * noise
+    >>> round(float(UnbiasedIsoScore()(line)), 2), float(UnbiasedIsoScore()(noise)) < 0.1
+    (1.0, True)
+
+    References
+    ----------
+    Himeno and Yamada, Estimations for some functions of covariance matrix in high dimension, 2014.
+    """
+
+    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        """How far the score is below 1."""
+        self.seen += 1
+        if len(states) < 4 or not bool((states[1:] != states[:1]).any()):
+            return self._nothing(states)
+        score: torch.Tensor = isoscore(states, unbiased=True)
+        return torch.relu(1 - score)

@@ -1,0 +1,1 @@
+"""Regularisers and trackers on the trainers people use."""

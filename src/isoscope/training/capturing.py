@@ -1,0 +1,264 @@
+"""Watching a model by forward hooks: the hidden states of chosen layers, with the mask that says what is padding."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from isoscope.errors import InputError
+from isoscope.training.layers import Layer, chosen, find_stack, tensor_in
+from isoscope.training.pooling import Pool, Rows, checked_pool, pooled
+
+
+class Seen(NamedTuple):
+    """What a layer gave in one run of it."""
+
+    layer: Layer
+    states: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class Capture:
+    """Hooks on a model that keep the states of its layers while `on`; `remove()` takes them off.
+
+    The last layer is what the model around the stack calls `last_hidden_state`, after its final norm; layer 0 is what
+    goes into the first. Where a loss runs a model several times, each run is seen.
+    """
+
+    def __init__(self, model: nn.Module, layer: Any, pool: Any, outside: Callable[[], None] | None = None) -> None:
+        self.layers = chosen(model, layer)
+        self._outside = outside
+        self.pool: Pool = checked_pool(pool)
+        self.on = False
+        self.seen: list[Seen] = []
+        self._mask: torch.Tensor | None = None
+        self._calls: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._tokens = pool == "tokens"
+        names = [layer for layer in self.layers if isinstance(layer, str)]
+        numbers = [layer for layer in self.layers if isinstance(layer, int)]
+        around: dict[str, None] = {}
+        for name in names:
+            around.update(dict.fromkeys(_path(name)))
+        if numbers:
+            around.update(dict.fromkeys(_path(find_stack(model).owner)))
+        for name in sorted(around, key=len):
+            self._watch_mask(model.get_submodule(name))
+        if numbers:
+            self._watch_stack(model, numbers)
+        for name in names:
+            self._watch_name(model, name)
+
+    def start(self) -> None:
+        """Forget what was seen and look from now on."""
+        self.seen = []
+        self._mask = None
+        self._calls = {}
+        self.on = True
+
+    def stop(self) -> list[Seen]:
+        """Look no longer, and give what was seen."""
+        seen, self.seen, self.on = self.seen, [], False
+        return seen
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _watch_mask(self, module: nn.Module) -> None:
+        parameters = list(inspect.signature(module.forward).parameters)
+        place = parameters.index("attention_mask") if "attention_mask" in parameters else None
+
+        def look(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if self.on:
+                mask = _mask_in(args, kwargs, place)
+                if mask is not None:
+                    self._mask = mask
+
+        self._handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
+
+    def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
+        stack = find_stack(model)
+        again = stack.depth > len(stack.names)
+
+        def begin(_: nn.Module, __: Any) -> None:
+            if self.on:
+                self._calls = {}
+
+        def into(_: nn.Module, args: Any, kwargs: Any) -> None:
+            first = not (again and self._calls)
+            if self.on and first:
+                states = args[0] if args else kwargs.get("hidden_states")
+                if torch.is_tensor(states):
+                    self.seen.append(Seen(0, states, self._mask))
+
+        def out_of(place: int, name: str) -> Any:
+            def keep(_: nn.Module, __: Any, output: Any) -> None:
+                if not self.on:
+                    self._ran_outside()
+                    return
+                number = place + 1
+                if again:
+                    number += len(stack.names) * self._calls.get(name, 0)
+                    self._calls[name] = self._calls.get(name, 0) + 1
+                states = tensor_in(output)
+                if states is not None and number in numbers:
+                    self.seen.append(Seen(number, states, self._mask))
+
+            return keep
+
+        def final(_: nn.Module, __: Any, output: Any) -> None:
+            if not self.on:
+                return
+            states = output.get("last_hidden_state") if isinstance(output, dict) else None
+            if torch.is_tensor(states):
+                for place in range(len(self.seen) - 1, -1, -1):
+                    if self.seen[place].layer == stack.depth:
+                        self.seen[place] = self.seen[place]._replace(states=states)
+                        break
+
+        if again:
+            self._handles.append(model.get_submodule(stack.owner).register_forward_pre_hook(begin))
+        if 0 in numbers:
+            self._handles.append(model.get_submodule(stack.names[0]).register_forward_pre_hook(into, with_kwargs=True))
+        for place, name in enumerate(stack.names):
+            if again or place + 1 in numbers:
+                self._handles.append(model.get_submodule(name).register_forward_hook(out_of(place, name)))
+        if stack.depth in numbers:
+            for name in reversed(_path(stack.owner)):
+                self._handles.append(model.get_submodule(name).register_forward_hook(final))
+
+    def _watch_name(self, model: nn.Module, name: str) -> None:
+        def keep(_: nn.Module, __: Any, output: Any) -> None:
+            if not self.on:
+                self._ran_outside()
+                return
+            states = tensor_in(output, tokens=self._tokens)
+            if states is None:
+                raise InputError(f"{name} gives a {type(output).__name__} without hidden states: name another layer")
+            self.seen.append(Seen(name, states, self._mask))
+
+        self._handles.append(model.get_submodule(name).register_forward_hook(keep))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _ran_outside(self) -> None:
+        """Say that a layer ran with a gradient and nobody looked; a checkpoint that runs again in backward is none."""
+        if self._outside and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
+            self._outside()
+
+    def rows(self, seen: list[Seen]) -> dict[Layer, list[Rows]]:
+        """The rows of each layer, one item for each run of the model."""
+        found: dict[Layer, list[Rows]] = {layer: [] for layer in self.layers}
+        for layer, states, mask in seen:
+            found[layer].append(pooled(states, mask, self.pool, called(layer)))
+        return found
+
+
+def called(layer: Layer) -> str:
+    """A layer as a user knows it."""
+    return f"layer {layer}" if isinstance(layer, int) else layer
+
+
+def refuse_nonfinite(rows: torch.Tensor, layer: Layer, when: str) -> None:
+    """Say which layer holds NaN or infinity, and when; one sum tells whether to look closer."""
+    with torch.no_grad():
+        if bool(rows.sum(dtype=torch.float64).isfinite()):
+            return
+        bad = int((~rows.isfinite().all(dim=1)).sum())
+        if bad:
+            raise InputError(
+                f"the hidden states of {called(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
+                "the model has diverged; lower the learning rate or the weight, or look at the inputs"
+            )
+
+
+def probe_states(
+    model: nn.Module, batches: Iterable[Any], *, layer: Any = "all", pool: Any = "cls"
+) -> dict[Layer, np.ndarray]:
+    """The rows of each layer over some batches, in evaluation mode and without gradients; the model stays as it was.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    >>> {name: rows.shape for name, rows in probe_states(model, [torch.ones(5, 4), torch.ones(2, 4)]).items()}
+    {0: (7, 4), 1: (7, 3), 2: (7, 3), 3: (7, 2)}
+    """
+    capture = Capture(model, layer, pool)
+    parts: dict[Layer, list[np.ndarray]] = {layer: [] for layer in capture.layers}
+    try:
+        with evaluating(model):
+            for batch in batches:
+                capture.start()
+                run(model, batch)
+                for name, runs in capture.rows(capture.stop()).items():
+                    parts[name].extend(rows.states.float().cpu().numpy() for rows in runs)
+    finally:
+        capture.remove()
+    for name, found in parts.items():
+        if not found:
+            raise InputError(f"{called(name)} of {type(model).__name__} did not run: name another layer")
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, each module's own mode put back at the end, and no random number used up."""
+    modes = [(module, module.training) for module in model.modules()]
+    device = _device(model)
+    model.eval()
+    try:
+        with torch.random.fork_rng([device] if device is not None and device.type == "cuda" else []), torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def run(model: Any, batch: Any) -> Any:
+    """Call a model with a batch as it takes it: a dict by name, a tuple by place; tensors go where the model is."""
+    batch = _moved(batch, _device(model))
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+def _device(model: nn.Module) -> torch.device | None:
+    first = next(model.parameters(), None)
+    return None if first is None else first.device
+
+
+def _moved(batch: Any, device: torch.device | None) -> Any:
+    if torch.is_tensor(batch):
+        return batch if device is None else batch.to(device)
+    if isinstance(batch, dict) or hasattr(batch, "keys"):
+        return {key: _moved(batch[key], device) for key in batch.keys()}  # noqa: SIM118 - a BatchEncoding is no dict
+    if isinstance(batch, tuple | list):
+        return type(batch)(_moved(item, device) for item in batch)
+    return batch
+
+
+def _path(name: str) -> list[str]:
+    """A module and those around it, outermost first: "", "a", "a.b"."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _mask_in(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
+    """The (texts, positions) mask in the arguments of a module; others, which layers use inside, are not it."""
+    mask: Any = kwargs.get("attention_mask")
+    if mask is None and place is not None and place < len(args):
+        mask = args[place]
+    if mask is None and args and isinstance(args[0], dict):
+        mask = args[0].get("attention_mask")
+    if mask is None and kwargs.get("src_key_padding_mask") is not None:
+        mask = ~kwargs["src_key_padding_mask"]
+    return mask if torch.is_tensor(mask) and mask.ndim == 2 else None

@@ -1,0 +1,111 @@
+"""What a regulariser asks of a trainer while it trains: a covariance at each epoch, a place in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.training.attaching import Attachment
+
+
+def kind_of(trainer: Any) -> str:
+    """Whose trainer it is: "hugging-face" (Sentence Transformers' is one) or "lightning"."""
+    for base in type(trainer).__mro__:
+        if base.__name__ == "Trainer" and base.__module__.startswith("transformers."):
+            return "hugging-face"
+        if base.__name__ == "Trainer" and base.__module__.split(".")[0] in ("lightning", "pytorch_lightning"):
+            return "lightning"
+    raise InputError(
+        f"trainer is a {type(trainer).__name__}: need a Hugging Face, Sentence Transformers or Lightning Trainer; "
+        "in a loop of your own call attachment.refresh(loader) at each epoch"
+    )
+
+
+def follow(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+    """Add the callback to a trainer; what comes back takes it off."""
+    if kind_of(trainer) == "hugging-face":
+        return _follow_hugging_face(trainer, attachment)
+    return _follow_lightning(trainer, attachment)
+
+
+def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+    from transformers import TrainerCallback
+
+    class RegularizerCallback(TrainerCallback):
+        """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if attachment.needs_refresh:
+                attachment.refresh(kwargs["train_dataloader"], seed=_seed(args.seed, state.epoch))
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            if logs is not None and "loss" in logs and attachment.step:
+                logs[_key(attachment)] = attachment.value
+
+    callback = RegularizerCallback()
+    # Before the trainer's own, which send the log away.
+    trainer.callback_handler.callbacks.insert(0, callback)
+    return lambda: _drop(trainer.callback_handler.callbacks, callback)
+
+
+def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+    Callback = _lightning_of(trainer).Callback
+
+    class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
+        """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            if attachment.needs_refresh:
+                attachment.refresh(trainer.train_dataloader, seed=_seed(0, trainer.current_epoch))
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if attachment.step:
+                pl_module.log(_key(attachment), attachment.value, on_step=True, on_epoch=False)
+
+    callback = RegularizerCallback()
+    trainer.callbacks.append(callback)
+    return lambda: _drop(trainer.callbacks, callback)
+
+
+def _lightning_of(trainer: Any) -> Any:
+    """The package that a Lightning trainer is of: it has two names."""
+    from importlib import import_module
+
+    for base in type(trainer).__mro__:
+        root = base.__module__.split(".")[0]
+        if root == "lightning":
+            return import_module("lightning.pytorch")
+        if root == "pytorch_lightning":
+            return import_module("pytorch_lightning")
+    raise AssertionError(type(trainer))
+
+
+def _drop(callbacks: list[Any], callback: Any) -> None:
+    if callback in callbacks:
+        callbacks.remove(callback)
+
+
+def _key(attachment: Attachment) -> str:
+    return f"regularizer/{type(attachment.loss).__name__}"
+
+
+def _seed(seed: int, epoch: float | None) -> int:
+    """Another part of the training set at each epoch, the same one in each run."""
+    return seed * 10_007 + int(epoch or 0)
+
+
+@contextmanager
+def silent(module: Any) -> Iterator[None]:
+    """A Lightning module whose `self.log` says nothing: it runs for its states alone."""
+    names = ("log", "log_dict")
+    for name in names:
+        setattr(module, name, lambda *args, **kwargs: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            module.__dict__.pop(name, None)
