@@ -41,7 +41,11 @@ _ROOMS = {
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
-    "losses": ["CosReg", "IStar", "PersistentEntropy", "Regularizer", "UnbiasedIsoScore"],
+    "losses.regularizer": ["Regularizer"],
+    "losses.istar": ["IStar"],
+    "losses.unbiased_isoscore": ["UnbiasedIsoScore"],
+    "losses.cosreg": ["CosReg"],
+    "losses.persistent_entropy": ["PersistentEntropy"],
     "training.attaching": ["Attachment", "attach"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -50,7 +54,11 @@ __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
     from isoscope.errors import DataWarning, InputError, MissingExtra
-    from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
+    from isoscope.losses.cosreg import CosReg
+    from isoscope.losses.istar import IStar
+    from isoscope.losses.persistent_entropy import PersistentEntropy
+    from isoscope.losses.regularizer import Regularizer
+    from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
     from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
     from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
     from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn

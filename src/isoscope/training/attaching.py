@@ -85,6 +85,7 @@ class Attachment:
         self.step = 0
         """How often the model ran in training."""
         self._labels = labels
+        self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
         self._pending: torch.Tensor | None = None
         self._last: torch.Tensor | None = None
@@ -171,13 +172,13 @@ class Attachment:
     # while the model runs
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not (module.training and torch.is_grad_enabled()):
-            return
-        self._arguments = (args, kwargs)
-        self._capture.start()
+        self._training = module.training and torch.is_grad_enabled()
+        if self._training:
+            self._arguments = (args, kwargs)
+            self._capture.start()
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
-        return self._finish(output) if self._capture.on else None
+        return self._finish(output) if self._training else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _finish(self, output: Any) -> Any:
@@ -188,7 +189,7 @@ class Attachment:
         self._tell_of_the_last_step()
         if not seen:
             raise InputError(
-                f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name a layer that does"
+                f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name one that does"
             )
         term = self._term(seen, self._found_labels(args, kwargs)) * _share(self.model, args, kwargs)
         self._last = term.detach()
@@ -226,7 +227,7 @@ class Attachment:
         if self._pending is not None and "pending" not in self._told:
             self._told.add("pending")
             tell(
-                f"the term of step {self.step - 1} was added to no loss, because {type(self.model).__name__} gives none: "
+                f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} gives none, "
                 "add attachment.term to yours"
             )
         self._pending = None
@@ -262,7 +263,7 @@ class Attachment:
         def training_step(*args: Any, **kwargs: Any) -> Any:
             self._before(model, args, kwargs)
             output = original(*args, **kwargs)
-            finished = self._finish(output) if self._capture.on else None
+            finished = self._finish(output) if self._training else None
             return output if finished is None else finished
 
         model.training_step = training_step
@@ -339,7 +340,7 @@ def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | No
             return None
         if not fits:
             raise InputError(
-                f"labels have shape {tuple(labels.shape)}, the batch {run.shape[0]} texts: need one class for each text, "
+                f"labels have shape {tuple(labels.shape)}, the batch {run.shape[0]} texts: need a class for each text, "
                 'or for each token with pool="tokens"; without classes, PersistentEntropy(per_class=False)'
             )
         found.append(labels[place])
