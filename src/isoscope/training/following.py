@@ -40,7 +40,10 @@ def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], N
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if attachment.needs_refresh:
-                attachment.refresh(kwargs["train_dataloader"], seed=_seed(args.seed, state.epoch))
+                batches = kwargs["train_dataloader"]
+                if hasattr(trainer, "collect_features"):  # Sentence Transformers: a loss takes what this makes of them
+                    batches = map(trainer.collect_features, batches)
+                attachment.refresh(batches, seed=_seed(args.seed, state.epoch))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if logs is not None and "loss" in logs and attachment.step:
