@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -85,6 +86,8 @@ class Attachment:
         self.step = 0
         """How often the model ran in training."""
         self._labels = labels
+        called = model.training_step if _is_lightning(model) else model.forward
+        self._names = list(inspect.signature(called).parameters)
         self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
         self._pending: torch.Tensor | None = None
@@ -191,7 +194,7 @@ class Attachment:
             raise InputError(
                 f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name one that does"
             )
-        term = self._term(seen, self._found_labels(args, kwargs)) * _share(self.model, args, kwargs)
+        term = self._term(seen, self._found_labels(args, kwargs)) * _share(self.model, kwargs)
         self._last = term.detach()
         finished = _with_term(output, term)
         if finished is None:
@@ -244,7 +247,8 @@ class Attachment:
         if callable(self._labels):
             return self._labels(*args, **kwargs)
         names = _LABELS if self._labels is None else (self._labels,)
-        for arguments in (kwargs, *(item for item in args if isinstance(item, dict) or hasattr(item, "keys"))):
+        by_place = dict(zip(self._names, args, strict=False))
+        for arguments in (by_place | kwargs, *(item for item in args if isinstance(item, Mapping))):
             for name in names:
                 if name in arguments and arguments[name] is not None:
                     return arguments[name]
@@ -291,7 +295,7 @@ def _with_term(output: Any, term: torch.Tensor) -> Any:
     """The output with the term in its loss; None if there is no loss in it."""
     if _is_loss(output):
         return output + term.to(output.device)
-    if isinstance(output, dict):
+    if isinstance(output, MutableMapping):
         if not _is_loss(output.get("loss")):
             return None
         output["loss"] = output["loss"] + term.to(output["loss"].device)
@@ -306,19 +310,26 @@ def _is_loss(value: Any) -> bool:
     return torch.is_tensor(value) and bool(value.ndim == 0 and value.is_floating_point() and value.requires_grad)
 
 
-def _share(model: nn.Module, args: Any, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """The part of a step that this batch is, where the trainer leaves it to the model to know.
+def _share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
+    """The part of a step that this batch is, where the model's own loss is such a part.
 
     Hugging Face's trainer tells models over how many labels, in all the batches that it accumulates, their loss is to
-    be a mean, and then adds the losses up: without this the term would count once for each of them.
+    be a mean, and then adds the losses up. Language models heed it; classifiers take the mean of each batch all the
+    same. The term does as the loss does that it is added to, so that their balance is the same however many batches
+    are accumulated.
     """
-    total = kwargs.get("num_items_in_batch")
+    total: Any = kwargs.get("num_items_in_batch")
     labels: Any = kwargs.get("labels")
-    if total is None or not torch.is_tensor(labels):
+    inner = _inner(model)
+    language = getattr(inner, "loss_type", None) in ("ForCausalLM", "ForConditionalGeneration")
+    if (
+        total is None
+        or not torch.is_tensor(labels)
+        or not language
+        or getattr(inner.config, "is_encoder_decoder", False)
+    ):
         return 1.0
-    if labels.ndim > 1 and "CausalLM" in str(getattr(_inner(model), "loss_type", "")):
-        labels = labels[..., 1:]
-    return (labels != -100).sum() / total
+    return (labels[..., 1:] != -100).sum() / total
 
 
 def _inner(model: nn.Module) -> nn.Module:

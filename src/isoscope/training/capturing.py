@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Capture:
         def final(_: nn.Module, __: Any, output: Any) -> None:
             if not self.on:
                 return
-            states = output.get("last_hidden_state") if isinstance(output, dict) else None
+            states = output.get("last_hidden_state") if isinstance(output, Mapping) else None
             if torch.is_tensor(states):
                 for place in range(len(self.seen) - 1, -1, -1):
                     if self.seen[place].layer == stack.depth:
@@ -226,7 +226,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def run(model: Any, batch: Any) -> Any:
     """Call a model with a batch as it takes it: a dict by name, a tuple by place; tensors go where the model is."""
     batch = _moved(batch, _device(model))
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
@@ -239,8 +239,8 @@ def _device(model: nn.Module) -> torch.device | None:
 def _moved(batch: Any, device: torch.device | None) -> Any:
     if torch.is_tensor(batch):
         return batch if device is None else batch.to(device)
-    if isinstance(batch, dict) or hasattr(batch, "keys"):
-        return {key: _moved(batch[key], device) for key in batch.keys()}  # noqa: SIM118 - a BatchEncoding is no dict
+    if isinstance(batch, Mapping):
+        return {key: _moved(batch[key], device) for key in batch}
     if isinstance(batch, tuple | list):
         return type(batch)(_moved(item, device) for item in batch)
     return batch
@@ -257,7 +257,7 @@ def _mask_in(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tens
     mask: Any = kwargs.get("attention_mask")
     if mask is None and place is not None and place < len(args):
         mask = args[place]
-    if mask is None and args and isinstance(args[0], dict):
+    if mask is None and args and isinstance(args[0], Mapping):
         mask = args[0].get("attention_mask")
     if mask is None and kwargs.get("src_key_padding_mask") is not None:
         mask = ~kwargs["src_key_padding_mask"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -113,7 +114,7 @@ def tensor_in(output: Any, *, tokens: bool = True) -> torch.Tensor | None:
     """The hidden states in what a module returns: a tensor, or the one for it in a tuple, a dict or a model output."""
     if torch.is_tensor(output):
         return output
-    if isinstance(output, dict):
+    if isinstance(output, Mapping):  # a tokenizer's BatchEncoding is no dict
         keys = ["last_hidden_state", "token_embeddings", "hidden_states", "logits"]
         for key in keys if tokens else ["sentence_embedding", *keys]:
             if torch.is_tensor(output.get(key)):

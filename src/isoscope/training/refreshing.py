@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -102,5 +102,5 @@ def even_batches(batches: Iterable[Any], *, seed: int, part: int = 0, parts: int
 
 def _length(item: Any) -> int | None:
     """How many tokens an item has; None if it cannot be told."""
-    tokens: Any = item.get("input_ids") if isinstance(item, dict) else None
+    tokens: Any = item.get("input_ids") if isinstance(item, Mapping) else None
     return None if tokens is None else len(tokens)
