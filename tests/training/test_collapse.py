@@ -89,6 +89,12 @@ def test_a_layer_that_tells_classes_apart_has_not_collapsed(rng):
     assert collapsed(first, row(line, labels))
 
 
+def test_a_line_has_no_directions_to_lose(rng):
+    line = np.outer(rng.standard_normal(N), np.eye(48)[0]) + 1e-4 * noise(rng, d=48)
+    assert row(line)["isoscore_unbiased"] < 1e-4
+    assert not any(collapsed(row(line), row(line * scale)) for scale in (1, 2))
+
+
 def test_too_few_rows_are_not_judged(rng):
     states = noise(rng, FEWEST_ROWS)
     for n, judged in ((FEWEST_ROWS, True), (FEWEST_ROWS - 1, False), (3, False), (1, False)):

@@ -12,12 +12,11 @@ probe of a few rows it takes every cloud for a flat one: noise that fills 768 di
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from isoscope.report.finding import written
-from isoscope.training.history import History
 
 FEWEST_ROWS = 8
 """From so many rows on the unbiased IsoScore tells 5 effective dimensions from 2; with fewer none is judged."""
@@ -76,26 +75,38 @@ def collapsed(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         return None
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
-    if after < _LINE and now["isoscore_unbiased"] < _FALLEN * first["isoscore_unbiased"]:
+    if after < _LINE <= before and now["isoscore_unbiased"] < _FALLEN * first["isoscore_unbiased"]:
         return f"its effective dimensions fell from {written(before)} to {written(after)} of {dimensions}"
     if 1 - now["mean_cosine"] < _SPREAD * (1 - first["mean_cosine"]):
         return f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
     return None
 
 
-def collapses(history: History) -> list[Collapse]:
+class Watch:
+    """Looks at the rows of a history as they come, and finds each collapse once."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Mapping[str, Any]] = {}
+        self.found: dict[str, Collapse] = {}
+
+    def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+        """The layers that have collapsed in these rows and had not before."""
+        fresh = []
+        for row in rows:
+            layer = row["layer"]
+            reason = None if layer in self.found else collapsed(self._first.setdefault(layer, row), row)
+            if reason:
+                self.found[layer] = Collapse(layer, row["step"], reason)
+                fresh.append(self.found[layer])
+        return fresh
+
+
+def collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     """The layers of a history that have collapsed, each with the first step at which it had.
 
     Examples
     --------
-    >>> collapses(History())
+    >>> collapses([])
     []
     """
-    found: dict[str, Collapse] = {}
-    first: dict[str, Mapping[str, Any]] = {}
-    for row in history:
-        layer = row["layer"]
-        reason = collapsed(first.setdefault(layer, row), row) if layer not in found else None
-        if reason:
-            found[layer] = Collapse(layer, row["step"], reason)
-    return list(found.values())
+    return Watch().look(history)
