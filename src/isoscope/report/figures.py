@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BLUE, _ORANGE, _GREY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
-_GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
+GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
+"""Colours that can be told apart."""
+
 _MARKERS = ("o", "s", "^")
-_NAMES = len(_GROUPS) * len(_MARKERS)
+_NAMES = len(GROUPS) * len(_MARKERS)
 
 
 def spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
@@ -120,7 +122,7 @@ def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names:
         cast("Any", ax).scatter(*(a[rest] for a in along), s=8, color=_GREY, alpha=0.5, label="others")
     for slot, code in enumerate(shown.tolist()):
         name = names[code] if names is not None else f"cluster {slot + 1}"
-        look = {"color": _GROUPS[slot % len(_GROUPS)], "marker": _MARKERS[slot // len(_GROUPS)]}
+        look = {"color": GROUPS[slot % len(GROUPS)], "marker": _MARKERS[slot // len(GROUPS)]}
         mine = codes == code
         # bare, a name that begins with _ would be left out of the legend, one with $ be set as a formula
         label = " " + name.replace("$", r"\$")

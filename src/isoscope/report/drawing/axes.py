@@ -172,14 +172,10 @@ def label(text: str, across: Scale, x: float, up: Scale, y: float, *, class_: st
 
 def key(*entries: tuple[str, str]) -> Markup:
     """What the lines of a chart are: (class, words)."""
-    swatches = (
-        tag(
-            "li",
-            tag(
-                "svg", tag("path", d="M1 6H21", class_=class_), viewBox="0 0 22 12", class_="swatch", aria_hidden="true"
-            ),
-            words,
-        )
-        for class_, words in entries
-    )
-    return tag("ul", *swatches, class_="key")
+    return tag("ul", *(swatch(class_, words) for class_, words in entries), class_="key")
+
+
+def swatch(class_: str, words: str) -> Markup:
+    """One entry of a key."""
+    drawn = tag("path", d="M1 6H21", class_=class_)
+    return tag("li", tag("svg", drawn, viewBox="0 0 22 12", class_="swatch", aria_hidden="true"), words)
