@@ -47,6 +47,8 @@ _ROOMS = {
     "losses.cosreg": ["CosReg"],
     "losses.persistent_entropy": ["PersistentEntropy"],
     "training.attaching": ["Attachment", "attach"],
+    "training.history": ["History"],
+    "training.tracking": ["IsotropyTracker"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -88,6 +90,8 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
     from isoscope.training.attaching import Attachment, attach
+    from isoscope.training.history import History
+    from isoscope.training.tracking import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain

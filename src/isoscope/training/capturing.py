@@ -181,9 +181,16 @@ def refuse_nonfinite(rows: torch.Tensor, layer: Layer, when: str) -> None:
 
 
 def probe_states(
-    model: nn.Module, batches: Iterable[Any], *, layer: Any = "all", pool: Any = "cls"
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    layer: Any = "all",
+    pool: Any = "cls",
+    calling: Callable[[Any, Any], Any] | None = None,
 ) -> dict[Layer, np.ndarray]:
     """The rows of each layer over some batches, in evaluation mode and without gradients; the model stays as it was.
+
+    `calling` runs the model on a batch; by default a dict is given by name and a tuple by place.
 
     Examples
     --------
@@ -198,7 +205,7 @@ def probe_states(
         with evaluating(model):
             for batch in batches:
                 capture.start()
-                run(model, batch)
+                (calling or run)(model, batch)
                 for name, runs in capture.rows(capture.stop()).items():
                     parts[name].extend(rows.states.float().cpu().numpy() for rows in runs)
     finally:

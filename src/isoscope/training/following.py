@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from isoscope.training.attaching import Attachment
 
 
-def kind_of(trainer: Any) -> str:
-    """Whose trainer it is: "hugging-face" (Sentence Transformers' is one) or "lightning"."""
+def kind_of(trainer: Any, otherwise: str = "call attachment.refresh(loader) at each epoch") -> str:
+    """Whose trainer it is: "hugging-face" (Sentence Transformers' is one) or "lightning".
+
+    `otherwise` is what to do in a loop of one's own.
+    """
     for base in type(trainer).__mro__:
         if base.__name__ == "Trainer" and base.__module__.startswith("transformers."):
             return "hugging-face"
@@ -21,7 +24,7 @@ def kind_of(trainer: Any) -> str:
             return "lightning"
     raise InputError(
         f"trainer is a {type(trainer).__name__}: need a Hugging Face, Sentence Transformers or Lightning Trainer; "
-        "in a loop of your own call attachment.refresh(loader) at each epoch"
+        f"in a loop of your own {otherwise}"
     )
 
 
@@ -56,7 +59,7 @@ def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], N
 
 
 def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None]:
-    Callback = _lightning_of(trainer).Callback
+    Callback = lightning_of(trainer).Callback
 
     class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
         """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
@@ -74,7 +77,7 @@ def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None
     return lambda: _drop(trainer.callbacks, callback)
 
 
-def _lightning_of(trainer: Any) -> Any:
+def lightning_of(trainer: Any) -> Any:
     """The package that a Lightning trainer is of: it has two names."""
     from importlib import import_module
 

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import BertModel
+
+from isoscope.errors import InputError
+from isoscope.training.probing import Probe, shown
+from tests.training.tiny import batches, bert, texts
+
+
+class Texts(Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        batches(40),
+        iter(batches(40)),
+        DataLoader(texts(40), batch_size=7),
+        Texts(texts(40)),
+    ],
+    ids=["list", "iterator", "loader", "dataset"],
+)
+def test_the_same_examples_give_the_same_states_however_they_come(examples):
+    model = bert().eval()
+    expected = Probe(batches(40)).states(model, "all", "cls")
+    probe = Probe(examples)
+    for _ in range(2):
+        found = probe.states(model, "all", "cls")
+        assert list(found) == [0, 1, 2]
+        for layer, rows in found.items():
+            np.testing.assert_allclose(rows, expected[layer], atol=1e-6)
+    assert probe.labels(40).tolist() == [int(item["labels"]) for item in texts(40)]
+
+
+def test_states_are_those_that_hugging_face_gives():
+    model = bert().eval()
+    found = Probe(batches(40)).states(model, "all", "cls")
+    with torch.no_grad():
+        every = [model(**batch, output_hidden_states=True).hidden_states for batch in batches(40)]
+    for layer in range(3):
+        expected = torch.cat([states[layer][:, 0] for states in every]).numpy()
+        np.testing.assert_allclose(found[layer], expected, atol=1e-6)
+
+
+def test_nothing_of_training_is_disturbed():
+    model = bert().train()
+    model.bert.encoder.layer[0].eval()
+    model(**batches(8)[0]).loss.backward()
+    modes = [module.training for module in model.modules()]
+    gradients = [each.grad.clone() for each in model.parameters()]
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    probe = Probe(DataLoader(texts(40), batch_size=8, shuffle=True))
+    probe.states(model, "all", "mean")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [module.training for module in model.modules()] == modes
+    assert all(map(torch.equal, gradients, (each.grad for each in model.parameters())))
+
+
+# how models take a batch
+
+
+class Takes(nn.Module):
+    """Remembers with what it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = None
+
+
+class TakesNames(Takes):
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        self.given = (input_ids, attention_mask, labels)
+
+
+class NeedsLabels(Takes):
+    def forward(self, input_ids, labels):
+        self.given = (input_ids, labels)
+
+
+class TakesOne(Takes):
+    def forward(self, features, **more):
+        self.given = (features, more)
+
+
+class TakesAll(Takes):
+    def forward(self, *args, **more):
+        self.given = (args, more)
+
+
+BATCH = {"input_ids": "ids", "attention_mask": "mask", "labels": "classes"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "given"),
+    [
+        (TakesNames, BATCH, ("ids", "mask", None)),
+        (TakesNames, BATCH | {"idx": 1}, ("ids", "mask", None)),
+        (NeedsLabels, BATCH, ("ids", "classes")),
+        (TakesOne, BATCH, ({"input_ids": "ids", "attention_mask": "mask"}, {})),
+        (TakesAll, BATCH, ((), {"input_ids": "ids", "attention_mask": "mask"})),
+        (TakesNames, ("ids", "mask"), ("ids", "mask", None)),
+        (TakesAll, "ids", (("ids",), {})),
+    ],
+)
+def test_a_batch_is_given_as_the_model_takes_it(kind, batch, given):
+    model = kind()
+    shown(model, batch)
+    assert model.given == given
+
+
+def test_a_model_without_labels_in_its_signature_can_be_probed():
+    found = Probe(batches(20)).states(BertModel(bert().config), [-1], "mean")
+    assert {layer: rows.shape for layer, rows in found.items()} == {2: (20, 32)}
+
+
+# labels
+
+
+def test_labels_that_are_given_count_more_than_those_of_the_batches():
+    assert Probe(batches(20), labels=["a", "b"] * 10).labels(20).tolist() == ["a", "b"] * 10
+    assert Probe([batch["input_ids"] for batch in batches(20)], labels=torch.arange(20) % 3).labels(20)[4] == 1
+
+
+def test_labels_that_are_no_classes_are_left_alone():
+    numbers = [batch | {"labels": batch["labels"].float()} for batch in batches(20)]
+    tokens = [batch | {"labels": batch["input_ids"]} for batch in batches(20)]
+    some = [batches(20)[0], {"input_ids": batches(20)[1]["input_ids"]}]
+    assert [Probe(each).labels(20) for each in (numbers, tokens, some)] == [None] * 3
+
+
+def test_labels_of_texts_are_not_those_of_tokens():
+    assert Probe(batches(20)).labels(133) is None
+    with pytest.raises(InputError, match="labels has 19 entries, the probe has 20 rows"):
+        Probe(batches(20), labels=[0] * 19).labels(20)
+    with pytest.raises(InputError, match=r"labels has shape \(2, 2\)"):
+        Probe(batches(20), labels=np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("probe", "message"),
+    [
+        ([], "probe is empty"),
+        (batches(8)[0], r"probe is a dict: need a list of batches, \[batch\] for one"),
+        (torch.ones(3, 4), r"probe is a Tensor: need a list"),
+        (7, "probe is a int: need batches"),
+        (Texts([{"input_ids": torch.ones(i)} for i in (3, 4)]), r"cannot be put together .* DataLoader with your"),
+    ],
+)
+def test_what_is_no_probe_is_refused(probe, message):
+    with pytest.raises(InputError, match=message):
+        Probe(probe)
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(InputError, match=r"model is a str: need a torch.nn.Module"):
+        Probe(batches(8)).states("bert", "all", "cls")
