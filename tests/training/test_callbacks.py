@@ -1,18 +1,22 @@
 import csv
 import math
 
-import lightning as L
 import pytest
 import torch
-from lightning.pytorch.loggers import CSVLogger
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from isoscope.errors import DataWarning, InputError
 from isoscope.training.history import History
 from isoscope.training.tracking import IsotropyTracker
 from tests.training.tiny import batches, bert, texts, weights
+
+L = pytest.importorskip("lightning", reason="lightning is not installed")
+pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+from lightning.pytorch.loggers import CSVLogger  # noqa: E402
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
 LAST = "isotropy/layer_2/isoscore_unbiased"
 
@@ -151,6 +155,7 @@ def test_weights_that_are_spread_over_processes_are_refused(tmp_path):
 
 def test_sentence_transformers(tmp_path):
     datasets = pytest.importorskip("datasets")
+    pytest.importorskip("sentence_transformers")
     from sentence_transformers import (
         SentenceTransformer,
         SentenceTransformerTrainer,
