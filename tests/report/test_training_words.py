@@ -13,6 +13,7 @@ from tests.training.histories import made
         (0.2, 0.5, "rose from 0.200 to 0.500"),
         (0.5, 0.2, "fell from 0.500 to 0.200"),
         (0.5, 0.505, "stayed at 0.505"),
+        (0.020, 0.016, "stayed at 0.016"),
         (-0.2, 0.1, "rose from −0.200 to 0.100"),
         (0.0, 0.0, "stayed at 0.000"),
     ],

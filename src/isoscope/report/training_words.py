@@ -24,6 +24,7 @@ NAMES = {
 """The measurements in the words of the page, in its order."""
 
 _STILL = 0.03  # of the larger end: less is no change to speak of
+_LEAST = 0.005  # nor is this, however small the ends are
 
 
 class Change(NamedTuple):
@@ -35,7 +36,9 @@ class Change(NamedTuple):
     @property
     def verb(self) -> str:
         """Rose, fell or stayed."""
-        if not self.known or abs(self.after - self.before) <= _STILL * max(abs(self.after), abs(self.before)):
+        if not self.known or abs(self.after - self.before) <= max(
+            _STILL * max(abs(self.after), abs(self.before)), _LEAST
+        ):
             return "stayed"
         return "rose" if self.after > self.before else "fell"
 
