@@ -38,6 +38,7 @@ _ROOMS = {
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
     "transforms.saving": ["load_transform"],
     "transforms.applying": ["repair_store"],
+    "training.tasks": ["Split", "Task"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from isoscope.training.attaching import Attachment, attach
     from isoscope.training.history import History
     from isoscope.training.tracking import IsotropyTracker
+    from isoscope.training.tasks import Split, Task
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain
