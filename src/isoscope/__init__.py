@@ -39,6 +39,8 @@ _ROOMS = {
     "transforms.saving": ["load_transform"],
     "transforms.applying": ["repair_store"],
     "training.tasks": ["Split", "Task"],
+    "training.outcomes": ["FineTuning"],
+    "training.finetuning": ["finetune"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
@@ -91,9 +93,11 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
     from isoscope.training.attaching import Attachment, attach
+    from isoscope.training.finetuning import finetune
     from isoscope.training.history import History
-    from isoscope.training.tracking import IsotropyTracker
+    from isoscope.training.outcomes import FineTuning
     from isoscope.training.tasks import Split, Task
+    from isoscope.training.tracking import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain
