@@ -30,6 +30,9 @@ class Interruption(Exception):
 interrupted = Event()
 """Whether Ctrl-C or its like has come."""
 
+typed: list[str] = []
+"""The command's words, as they were typed."""
+
 app = typer.Typer(
     name="isoscope",
     no_args_is_help=True,
@@ -326,6 +329,92 @@ def advise(
     )
 
 
+class Regularizer(StrEnum):
+    """What --regularizer takes."""
+
+    none = "none"
+    persistent_entropy = "persistent-entropy"
+    istar = "istar"
+    unbiased = "unbiased"
+    cosreg = "cosreg"
+
+
+class Schedule(StrEnum):
+    """What --schedule takes."""
+
+    cosine = "cosine"
+    linear = "linear"
+    constant = "constant"
+
+
+_Column = typer.Option(metavar="COLUMN", help="Its column, of a file of your own.")
+
+
+@app.command()
+def finetune(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder, or a name on the Hugging Face hub.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder of the run; the same again goes on.")
+    ],
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK", help="cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb; or a file, as --train."
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the named TASK has its TSV files.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Your own rows: .csv, .tsv, .jsonl or .parquet.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Rows to be scored on; or a share of --train is held out.")] = None,
+    dev_share: Annotated[float, typer.Option(metavar="SHARE", help="How much.")] = 0.1,
+    text: Annotated[str | None, _Column] = None,
+    text_pair: Annotated[str | None, _Column] = None,
+    label: Annotated[str | None, _Column] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="What counts, of a file: accuracy, f1, matthews; pearson, spearman for grades.")
+    ] = None,
+    regularizer: Annotated[Regularizer, typer.Option(help="What is added to the loss.")] = Regularizer.none,
+    weight: Annotated[float | None, typer.Option(help="Its weight; 1 unless told, negative turns it round.")] = None,
+    layer: Annotated[str | None, typer.Option(help="Where it looks: a number, a module's name, all.")] = None,
+    pool: Annotated[str | None, typer.Option(help="At what: cls, mean, last or tokens.")] = None,
+    all_bars: Annotated[bool, typer.Option("--all-bars", help="persistent-entropy of all bars.")] = False,
+    zeta: Annotated[float, typer.Option(help="istar's share of the training set's covariance.")] = 0.2,
+    seeds: Annotated[str, typer.Option(help="How many, or which: 0,1,2.")] = "1",
+    epochs: Annotated[float | None, typer.Option(help="As published for the task, as the next three.")] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    learning_rate: Annotated[float | None, typer.Option()] = None,
+    weight_decay: Annotated[float | None, typer.Option()] = None,
+    accumulate: Annotated[int, typer.Option(metavar="BATCHES", help="Batches for one step.")] = 1,
+    warmup: Annotated[float, typer.Option(metavar="SHARE", help="Of the steps: the learning rate rises.")] = 0.1,
+    schedule: Annotated[Schedule, typer.Option(help="What it does then.")] = Schedule.cosine,
+    max_length: Annotated[int, typer.Option(metavar="TOKENS", help="Read of a text or pair.")] = 128,
+    limit: Annotated[int | None, typer.Option(metavar="ROWS", help="Learn from a part of the rows.")] = None,
+    probe: Annotated[int, typer.Option(metavar="ROWS", help="Of the dev set, whose space is watched.")] = 256,
+    every: Annotated[int | None, typer.Option(metavar="STEPS", help="Measure so often; 20 times unless told.")] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16 where that is safe.")] = False,
+    stop_on_collapse: Annotated[bool, typer.Option("--stop-on-collapse", help="End a seed whose space did.")] = False,
+    save_model: Annotated[bool, typer.Option("--save-model", help="Keep each seed's model in OUT.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write metrics.json here too; - for standard output.")] = None,
+) -> None:
+    """Fine-tune a model for a task, with a regulariser of its space or none, and watch the space meanwhile.
+
+    OUT gets metrics.json and the page. An interrupted run is gone on with by the same command.
+    """
+    from isoscope.cli.training import Request
+    from isoscope.cli.training import finetune as run
+
+    learnt = task if train is None else train
+    if learnt is None or (task is not None and train is not None):
+        raise InputError("give one TASK, or --train FILE")
+    refuse_overwriting([json], [str(each) for each in (train, dev) if each])
+    options = {"data": data, "dev": dev, "dev_share": dev_share, "text": text, "text_pair": text_pair, "label": label}
+    options |= {"measure": measure, "regularizer": regularizer.value, "weight": weight, "pool": pool, "zeta": zeta}
+    options |= {"select": not all_bars, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    options |= {"weight_decay": weight_decay, "accumulate": accumulate, "warmup": warmup, "schedule": schedule.value}
+    options |= {"max_length": max_length, "limit": limit, "probe": probe, "every": every, "bf16": bf16}
+    options |= {"stop_on_collapse": stop_on_collapse, "keep_model": save_model}
+    run(Request(model, learnt, output, seeds, layer, json, options))
+
+
 @app.command()
 def demo(
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),
@@ -367,6 +456,7 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
     interrupted.clear()
+    typed[:] = arguments
     for terminating in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         with suppress(ValueError):  # not in the main thread
             signal.signal(terminating, _end)

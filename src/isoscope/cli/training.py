@@ -1,0 +1,205 @@
+"""What the command finetune does."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from isoscope.cli.auditing import _need_folders, _say_written, _write_json, show
+from isoscope.cli.main import Interruption, interrupted, typed
+from isoscope.errors import DataWarning, InputError
+from isoscope.training.finetuning import finetune as train
+from isoscope.training.outcomes import FineTuning, Spread
+
+if TYPE_CHECKING:
+    from isoscope.training.running import Moment
+
+_OUT = Path("-")
+_SHAPES = {
+    "anisotropy_1": "anisotropy₁",
+    "anisotropy_1_centred": "anisotropy₁, centred",
+    "isoscore_unbiased": "IsoScore, unbiased",
+    "mean_cosine": "mean cosine",
+    "silhouette": "silhouette of the classes",
+}
+_WIDTH = 24
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of `isoscope finetune`."""
+
+    model: str
+    task: str | Path
+    output: Path
+    seeds: str
+    layer: str | None
+    json: Path | None
+    options: dict[str, Any]
+
+
+def finetune(request: Request) -> None:
+    """Fine-tune, show the table, write what was asked for."""
+    _need_folders(request.json)
+    seeds, layer = _seeds(request.seeds), _layer(request.layer)
+    try:
+        with _warnings_told(), TrainingBar() as bar:
+            found = train(
+                request.model,
+                request.task,
+                out=request.output,
+                seeds=seeds,
+                layer=layer,
+                progress=bar,
+                **request.options,
+            )
+    except KeyboardInterrupt as stop:
+        raise Interruption(_how_to_go_on(request.output)) from stop
+    if request.json is not None:
+        _write_json(found.to_dict(), request.json)
+    if request.json != _OUT:
+        show(shown(found))
+        for name in ("metrics.json", "page.html"):
+            _say_written(request.output / name)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        try:
+            yield
+        finally:
+            words = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DataWarning))
+            for each in words:
+                print(f"isoscope: {each}", file=sys.stderr)
+
+
+def shown(found: FineTuning) -> Group:
+    """The outcome for rich's console: what was done, then each number at the start, at the end and late."""
+    settings, last = found.settings, found.layers[-1]
+    name = Path(settings.model).name or settings.model
+    seeds = "seed" if len(found.seeds) == 1 else "seeds"
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (f"{name} on {settings.task}", "bold"),
+            f"  regularizer {settings.arm}; {seeds} {', '.join(str(each.seed) for each in found.seeds)}; "
+            f"{settings.steps:,} steps",
+        ),
+        Text(),
+        _table(found, last),
+        Text("± is the standard deviation over the seeds" if len(found.seeds) > 1 else "", "dim"),
+    ]
+    parts += [Text(note, "dim") for note in found.notes]
+    return Group(*parts)
+
+
+def _table(found: FineTuning, last: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for heading in ("at the start", "at the end", "mean of the last 30%"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    start, final, late = _start(found), found.final, found.late
+    for score in found.scores:
+        table.add_row(score, "", str(final[score]), str(late[score]), style="bold" if score == found.scores[0] else "")
+    table.add_row(f"{last.replace('_', ' ')}:", style="dim")
+    for measurement, words in _SHAPES.items():
+        key = f"{last}/{measurement}"
+        if final[key].mean == final[key].mean:  # a silhouette of grades is NaN
+            table.add_row(words, str(start[key]), str(final[key]), str(late[key]))
+    return table
+
+
+def _start(found: FineTuning) -> dict[str, Spread]:
+    """What the tracker measured before the first step."""
+    rows = [row for seed in found.seeds for row in seed.layers if row["step"] == 0]
+    keys = [(layer, name) for layer in found.layers for name in _SHAPES]
+    return {f"{layer}/{name}": Spread.of(row[name] for row in rows if row["layer"] == layer) for layer, name in keys}
+
+
+class TrainingBar:
+    """A progress bar on standard error: the seed, the step, the loss, the score, and the time left for all seeds."""
+
+    def __init__(self) -> None:
+        self.live: Any = None
+        self.began, self.first = time.monotonic(), -1.0
+
+    def __enter__(self) -> TrainingBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, moment: Moment, share: float) -> None:
+        """Show how far a seed is, or end."""
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        if self.first < 0:  # what an earlier run did took no time of this one
+            self.began, self.first = time.monotonic(), share
+        if not sys.stderr.isatty():
+            return
+        if self.live is None:
+            self._start()
+        self.live.update(self.task, completed=share, description=described(moment), left=self._left(share))
+
+    def _left(self, share: float) -> str:
+        done = share - self.first
+        if done <= 0 or share >= 1:
+            return ""
+        seconds = round((time.monotonic() - self.began) * (1 - share) / done)
+        minutes, hours = seconds // 60, seconds // 3600
+        return (
+            f"{hours} h {minutes % 60} min left" if hours else f"{minutes} min left" if minutes else f"{seconds} s left"
+        )
+
+    def _start(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(_WIDTH), TextColumn("{task.fields[left]}"))
+        self.live = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        self.task = self.live.add_task("", total=1.0, left="")
+        self.live.start()
+
+
+def described(moment: Moment) -> str:
+    """A moment of a training in a few words."""
+    parts = [f"seed {moment.seed}", f"step {moment.step:,}/{moment.steps:,}"]
+    if moment.loss is not None:
+        parts.append(f"loss {moment.loss:.3f}")
+    if moment.score is not None:
+        parts.append(f"score {moment.score:.3f}")
+    return "  ".join(parts)
+
+
+def _seeds(words: str) -> int | list[int]:
+    """How many seeds, or which: `3`, or `0,1,7`."""
+    try:
+        numbers = [int(word) for word in words.split(",") if word.strip()]
+    except ValueError:
+        raise InputError(f"--seeds {words}: need how many, such as 3, or which, such as 0,1,2") from None
+    return numbers[0] if "," not in words and numbers else numbers
+
+
+def _layer(word: str | None) -> int | str | None:
+    return int(word) if word is not None and word.removeprefix("-").isdecimal() else word
+
+
+def _how_to_go_on(folder: Path) -> str:
+    kept = f"what is done is kept in {folder}" if (folder / "settings.json").exists() else "nothing was begun"
+    return f"{kept}; go on with: {shlex.join(['isoscope', *typed])}"
