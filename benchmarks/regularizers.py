@@ -24,8 +24,8 @@ import isoscope
 from isoscope.files import replacing
 from isoscope.report.training_page import training_page
 from isoscope.training.capturing import probe_states
-from isoscope.training.history import FILE, History
-from isoscope.training.tasks import read_glue
+from isoscope.watching.history import FILE, History
+from isoscope.finetuning.tasks import read_glue
 from pages import put
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {

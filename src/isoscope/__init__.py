@@ -38,9 +38,9 @@ _ROOMS = {
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
     "transforms.saving": ["load_transform"],
     "transforms.applying": ["repair_store"],
-    "training.tasks": ["Split", "Task"],
-    "training.outcomes": ["FineTuning"],
-    "training.finetuning": ["finetune"],
+    "finetuning.tasks": ["Split", "Task"],
+    "finetuning.outcomes": ["FineTuning"],
+    "finetuning.finetuning": ["finetune"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
@@ -50,7 +50,7 @@ _ROOMS = {
     "losses.cosreg": ["CosReg"],
     "losses.persistent_entropy": ["PersistentEntropy"],
     "training.attaching": ["Attachment", "attach"],
-    "training.history": ["History"],
+    "watching.history": ["History"],
     "training.tracking": ["IsotropyTracker"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -59,6 +59,9 @@ __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
     from isoscope.errors import DataWarning, InputError, MissingExtra
+    from isoscope.finetuning.finetuning import finetune
+    from isoscope.finetuning.outcomes import FineTuning
+    from isoscope.finetuning.tasks import Split, Task
     from isoscope.losses.cosreg import CosReg
     from isoscope.losses.istar import IStar
     from isoscope.losses.persistent_entropy import PersistentEntropy
@@ -93,16 +96,13 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
     from isoscope.training.attaching import Attachment, attach
-    from isoscope.training.finetuning import finetune
-    from isoscope.training.history import History
-    from isoscope.training.outcomes import FineTuning
-    from isoscope.training.tasks import Split, Task
     from isoscope.training.tracking import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store
     from isoscope.transforms.chain import Chain
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
     from isoscope.transforms.saving import load_transform
+    from isoscope.watching.history import History
 
 
 def __getattr__(name: str) -> Any:

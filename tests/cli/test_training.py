@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 
 from isoscope.cli.main import main
 from isoscope.cli.training import TrainingBar, described
-from isoscope.training.running import Moment
-from tests.training import toy
+from isoscope.finetuning.running import Moment
+from tests.finetuning import toy
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "3e-3", "--probe", "24"]
 

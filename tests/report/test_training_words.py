@@ -3,7 +3,7 @@ import math
 import pytest
 
 from isoscope.report.training_words import Change, headline, paragraph
-from isoscope.training.runs import Runs
+from isoscope.watching.runs import Runs
 from tests.training.histories import made
 
 

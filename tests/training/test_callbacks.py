@@ -6,8 +6,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from isoscope.errors import DataWarning, InputError
-from isoscope.training.history import History
 from isoscope.training.tracking import IsotropyTracker
+from isoscope.watching.history import History
 from tests.training.tiny import batches, bert, texts, weights
 
 L = pytest.importorskip("lightning", reason="lightning is not installed")

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from isoscope.errors import DataWarning, InputError
-from isoscope.training.history import History
-from isoscope.training.measuring import MEASUREMENTS, measure
 from isoscope.training.tracking import IsotropyTracker, logged
+from isoscope.watching.history import History
+from isoscope.watching.measuring import MEASUREMENTS, measure
 from tests.training.tiny import batches, bert, weights
 
 

@@ -20,11 +20,11 @@ from rich.text import Text
 from isoscope.cli.auditing import _need_folders, _say_written, _write_json, show
 from isoscope.cli.main import Interruption, interrupted, typed
 from isoscope.errors import DataWarning, InputError
-from isoscope.training.finetuning import finetune as train
-from isoscope.training.outcomes import FineTuning, Spread
+from isoscope.finetuning.finetuning import finetune as train
+from isoscope.finetuning.outcomes import FineTuning, Spread
 
 if TYPE_CHECKING:
-    from isoscope.training.running import Moment
+    from isoscope.finetuning.running import Moment
 
 _OUT = Path("-")
 _SHAPES = {

@@ -12,8 +12,8 @@ from isoscope.files import replacing
 from isoscope.report.drawing.profile import called
 from isoscope.report.figures import GROUPS
 from isoscope.report.training_words import NAMES
-from isoscope.training.history import History
-from isoscope.training.runs import Runs
+from isoscope.watching.history import History
+from isoscope.watching.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.drawing.profile import Stroke, arm_key, by_arm, by_layer, called, layer_key, profile
 from isoscope.report.finding import written
 from isoscope.report.training_words import NAMES, change, headline, paragraph, the
-from isoscope.training.collapse import Collapse, collapses
-from isoscope.training.history import History
-from isoscope.training.runs import LATE, Runs
+from isoscope.watching.collapse import Collapse, collapses
+from isoscope.watching.history import History
+from isoscope.watching.runs import LATE, Runs
 
 _ANISOTROPY = [name for name in NAMES if name.startswith("anisotropy")]
 _OTHERS = [name for name in NAMES if name not in _ANISOTROPY]

@@ -9,8 +9,8 @@ import numpy as np
 
 from isoscope.report.drawing.profile import called
 from isoscope.report.finding import written
-from isoscope.training.collapse import effective_dimensions
-from isoscope.training.runs import Line, Runs
+from isoscope.watching.collapse import effective_dimensions
+from isoscope.watching.runs import Line, Runs
 
 NAMES = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},

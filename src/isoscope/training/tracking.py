@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError, MissingExtra, tell
-from isoscope.training.collapse import Collapse, Watch
-from isoscope.training.history import History
-from isoscope.training.measuring import MEASUREMENTS, measure
+from isoscope.watching.collapse import Collapse, Watch
+from isoscope.watching.history import History
+from isoscope.watching.measuring import MEASUREMENTS, measure
 
 if TYPE_CHECKING:
     from isoscope.training.probing import Probe

@@ -10,7 +10,7 @@ import numpy as np
 from isoscope.report.drawing.axes import Scale, chart, key, line, swatch
 from isoscope.report.drawing.markup import Markup, tag
 from isoscope.report.finding import written
-from isoscope.training.runs import Line, Runs
+from isoscope.watching.runs import Line, Runs
 
 DEPTHS = 16
 """Colours from the first layer to the last."""

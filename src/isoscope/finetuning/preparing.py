@@ -14,8 +14,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from transformers.utils import logging as chatter
 
 from isoscope.errors import InputError
+from isoscope.finetuning.tasks import Split, Task
 from isoscope.stores.columns import plural
-from isoscope.training.tasks import Split, Task
 
 Row = dict[str, Any]
 

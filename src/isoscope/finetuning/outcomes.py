@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from isoscope.files import replacing
-from isoscope.training.recipes import Settings
+from isoscope.finetuning.recipes import Settings
 
 SCHEMA = "isoscope.finetuning/1"
 LATE = 0.3

@@ -6,7 +6,7 @@ import pytest
 
 import isoscope
 from isoscope.errors import InputError
-from isoscope.training.measuring import MEASUREMENTS, measure
+from isoscope.watching.measuring import MEASUREMENTS, measure
 from tests.conftest import rotation
 
 

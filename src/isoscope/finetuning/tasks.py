@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from isoscope.errors import InputError
+from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES
+from isoscope.finetuning.tables import TextTable, read_table
 from isoscope.stores.columns import Wanted, choose_columns, plural
-from isoscope.training.scores import OF_CLASSES, OF_GRADES
-from isoscope.training.tables import TextTable, read_table
 
 
 @dataclass(frozen=True, eq=False)

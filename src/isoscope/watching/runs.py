@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.training.history import History
+from isoscope.watching.history import History
 
 LATE = 0.3
 """The last part of training, over which the papers average."""

@@ -17,15 +17,15 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
+from isoscope.finetuning.outcomes import SeedOutcome
+from isoscope.finetuning.preparing import Reader, Row, load_model, quiet
+from isoscope.finetuning.recipes import SCHEDULES, Settings
+from isoscope.finetuning.scores import score_logits
+from isoscope.finetuning.tasks import Task
 from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore
 from isoscope.training.attaching import attach
-from isoscope.training.history import FILE, History
-from isoscope.training.outcomes import SeedOutcome
-from isoscope.training.preparing import Reader, Row, load_model, quiet
-from isoscope.training.recipes import SCHEDULES, Settings
-from isoscope.training.scores import score_logits
-from isoscope.training.tasks import Task
 from isoscope.training.tracking import IsotropyTracker
+from isoscope.watching.history import FILE, History
 
 _LONG_EPOCH = 500
 """Steps after which a checkpoint is made though the epoch goes on."""

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoscope.report.finding import written
-
 FEWEST_ROWS = 8
 """From so many rows on the unbiased IsoScore tells 5 effective dimensions from 2; with fewer none is judged."""
 
@@ -76,7 +74,7 @@ def collapsed(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
     if after < _LINE <= before and now["isoscore_unbiased"] < _FALLEN * first["isoscore_unbiased"]:
-        return f"its effective dimensions fell from {written(before)} to {written(after)} of {dimensions}"
+        return f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
     if 1 - now["mean_cosine"] < _SPREAD * (1 - first["mean_cosine"]):
         return f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
     return None

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoscope import InputError
-from isoscope.training.tables import read_table
+from isoscope.finetuning.tables import read_table
 
 ROWS = {"text": ["a cat", "it's a dog", "naïve 猫"], "label": ["1", "0", "1"]}
 

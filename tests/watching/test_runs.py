@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from isoscope.errors import InputError
-from isoscope.training.history import History
-from isoscope.training.runs import Runs
+from isoscope.watching.history import History
+from isoscope.watching.runs import Runs
 from tests.training.histories import made
 
 

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoscope.errors import DataWarning, InputError
-from isoscope.training.history import History
-from isoscope.training.measuring import MEASUREMENTS
+from isoscope.watching.history import History
+from isoscope.watching.measuring import MEASUREMENTS
 
 
 def rows(step: int, layers: int = 2) -> list[dict]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from isoscope.errors import InputError, tell
 from isoscope.files import replacing
-from isoscope.training.measuring import MEASUREMENTS
+from isoscope.watching.measuring import MEASUREMENTS
 
 FILE = "history.parquet"
 """The name of the file in a folder."""
@@ -26,7 +26,7 @@ class History:
     """The measurements of a training, by step and layer.
 
     A row has `step`, `epoch`, `order` (the layer's place, first to last), `layer` (its name), `rows` and `dimensions`
-    of the states, and one column for each of `isoscope.training.measuring.MEASUREMENTS`.
+    of the states, and one column for each of `isoscope.watching.measuring.MEASUREMENTS`.
 
     Parameters
     ----------

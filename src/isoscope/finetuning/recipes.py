@@ -9,7 +9,7 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 from isoscope.errors import InputError
-from isoscope.training.tasks import Task
+from isoscope.finetuning.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata
 
 from isoscope import InputError
-from isoscope.training.scores import OF_CLASSES, OF_GRADES, score_classes, score_grades, score_logits
+from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES, score_classes, score_grades, score_logits
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.training.tasks import GLUE_NAMES, Split, Task, even_part, read_glue, read_own
+from isoscope.finetuning.tasks import GLUE_NAMES, Split, Task, even_part, read_glue, read_own
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -230,7 +230,7 @@ def test_reading_needs_no_torch(own):
     import subprocess
     import sys
 
-    read = f"from isoscope.training.tasks import read_own; read_own({str(own)!r})"
+    read = f"from isoscope.finetuning.tasks import read_own; read_own({str(own)!r})"
     program = f"{read}; import sys; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "False", run.stderr

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope import InputError, Split, Task, finetune
-from isoscope.training import running
-from isoscope.training.recipes import OWN, RECIPES, Settings
-from tests.training import toy
+from isoscope.finetuning.recipes import OWN, RECIPES, Settings
+from isoscope.finetuning import running
+from tests.finetuning import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
 QUICK = {"epochs": 2, "batch_size": 16, "learning_rate": 3e-3, "probe": 24, "every": 3}
@@ -369,7 +369,7 @@ def test_training_that_diverges_says_so(place, tmp_path):
 
 
 def test_a_missing_extra_is_named(monkeypatch, place, tmp_path):
-    monkeypatch.setattr("isoscope.training.finetuning.find_spec", lambda name: None if name == "accelerate" else name)
+    monkeypatch.setattr("isoscope.finetuning.finetuning.find_spec", lambda name: None if name == "accelerate" else name)
     with pytest.raises(ImportError, match=r'fine-tuning needs accelerate: pip install "isoscope\[train\]"'):
         run(place, tmp_path / "run")
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from isoscope.errors import InputError, MissingExtra
 from isoscope.files import replacing
-from isoscope.training.outcomes import FineTuning, SeedOutcome, write_json
-from isoscope.training.recipes import REGULARIZERS, Settings, settle
-from isoscope.training.tasks import GLUE_NAMES, Task, even_part, read_glue, read_own
+from isoscope.finetuning.outcomes import FineTuning, SeedOutcome, write_json
+from isoscope.finetuning.recipes import REGULARIZERS, Settings, settle
+from isoscope.finetuning.tasks import GLUE_NAMES, Task, even_part, read_glue, read_own
 
 if TYPE_CHECKING:
-    from isoscope.training.preparing import Reader
-    from isoscope.training.running import Moment, Rows
+    from isoscope.finetuning.preparing import Reader
+    from isoscope.finetuning.running import Moment, Rows
 
 Progress = Callable[["Moment", float], None]
 """Is told how far a seed is, and the share of the whole run that is done."""
@@ -98,7 +98,7 @@ def finetune(
     seeds : int or iterable of int
         Which, or how many from 0.
     epochs, batch_size, learning_rate, weight_decay : optional
-        The task's published ones unless told: see `isoscope.training.recipes.RECIPES`.
+        The task's published ones unless told: see `isoscope.finetuning.recipes.RECIPES`.
     accumulate : int
         Batches for a step of the optimiser; the regulariser sees one batch.
     warmup : float
@@ -184,8 +184,8 @@ class _Run:
         self.keep_model, self.progress = keep_model, progress
 
     def all_seeds(self, seeds: list[int], done: dict[int, SeedOutcome]) -> FineTuning:
-        from isoscope.training.preparing import load_reader
-        from isoscope.training.running import make_loss
+        from isoscope.finetuning.preparing import load_reader
+        from isoscope.finetuning.running import make_loss
 
         reader = load_reader(self.settings.model, self.settings.max_length)
         make_loss(self.settings, self.regularizer, graded=self.task.graded)  # refuses what is wrong before the work
@@ -200,7 +200,7 @@ class _Run:
         return found
 
     def _one(self, seed: int, before: float, share: float, rows: Rows, reader: Reader) -> SeedOutcome:
-        from isoscope.training.running import remove_checkpoints, run_seed
+        from isoscope.finetuning.running import remove_checkpoints, run_seed
 
         folder = self.folder / f"seed-{seed}"
         folder.mkdir(exist_ok=True)
@@ -225,8 +225,8 @@ class _Run:
         return outcome
 
     def _rows(self, reader: Reader) -> tuple[Rows, list[str]]:
-        from isoscope.training.preparing import said_of
-        from isoscope.training.running import Rows
+        from isoscope.finetuning.preparing import said_of
+        from isoscope.finetuning.running import Rows
 
         whole = self.task.train
         part = (
@@ -340,7 +340,7 @@ def _has_work(folder: Path) -> bool:
 def _write_page(found: FineTuning) -> None:
     """What the tracker saw of every seed, as one page."""
     from isoscope.report.training_page import training_page
-    from isoscope.training.history import History
+    from isoscope.watching.history import History
 
     settings = found.settings
     facts = {

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from isoscope.training.collapse import FEWEST_ROWS, collapsed, collapses, effective_dimensions
-from isoscope.training.history import History
-from isoscope.training.measuring import measure
+from isoscope.watching.collapse import FEWEST_ROWS, collapsed, collapses, effective_dimensions
+from isoscope.watching.history import History
+from isoscope.watching.measuring import measure
 
 N, D = 32, 768
 
@@ -39,7 +39,7 @@ def test_a_cloud_that_collapses_is_one_at_the_same_size(rng):
     reasons = [collapsed(first, row(shrunk(states, share))) for share in (1, 0.3, 0.01, 0.001)]
     assert reasons[:2] == [None, None]
     assert "effective dimensions fell from" in reasons[2]
-    assert reasons[3].endswith("to 1.00 of 768")
+    assert reasons[3].endswith("to 1 of 768")
 
 
 def test_the_plug_in_takes_noise_for_a_collapse_and_the_unbiased_score_does_not(rng):
