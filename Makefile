@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench advisor estimators clean
+.PHONY: demo test lint bench advisor regularizers estimators clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -18,18 +18,24 @@ lint: .venv-test/done
 	.venv-test/bin/ruff format .
 	.venv-test/bin/mypy
 
-# Every performance promise beside its peer, in one run (about 25 minutes); writes the tables in docs/performance.md.
+# Every performance promise beside its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
 bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder
 advisor: .venv-bench/done
 	.venv-bench/bin/python benchmarks/advisor_data.py $(DATA) $(MODELS) $(VECTORS)
 	.venv-bench/bin/python benchmarks/advisor.py $(VECTORS) --page docs/advisor.md
+
+# The regularisers on a real model and CoLA, seven arms of three seeds (an hour); writes the table in docs/training.md.
+# make regularizers DATA=folder MODEL=folder RUNS=folder
+regularizers: .venv-bench/done
+	.venv-bench/bin/python benchmarks/regularizers.py $(DATA) $(MODEL) $(RUNS) --page docs/training.md
 
 # Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
 estimators: .venv-bench/done

@@ -130,12 +130,13 @@ def table(options: Any, tell: Callable[[str], None]) -> str:
             f"all-MiniLM-L6-v2 on CoLA, {settings.train_rows:,} of 8,551 training sentences, "
             f"{settings.epochs:g} epochs, {len(outcomes['none']['outcome'].seeds)} seeds, "
             f"batch {settings.batch_size}, learning rate {settings.learning_rate:g} with 10% warm-up and cosine; "
-            "mean ± standard deviation over the seeds of the mean over the last 30% of training; [CLS] of the last layer "
-            "for 256 sentences of the dev set, the last column all layers' tokens at the end. "
+            "mean ± standard deviation over the seeds of the mean over the last 30% of training; [CLS] of the last "
+            "layer for 256 sentences of the dev set, the last column all layers' tokens at the end. "
             f"isoscope {version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
             f"{platform.machine()}.",
             "",
-            "| arm | Matthews | anisotropy_1 | centred | IsoScore, unbiased | mean cosine | silhouette | IsoScore, all tokens |",
+            "| arm | Matthews | anisotropy_1 | centred | IsoScore, unbiased | mean cosine | silhouette "
+            "| IsoScore, all tokens |",
             "|---|---|---|---|---|---|---|---|",
             start_row(outcomes["none"], last),
             *(row(name, found, last) for name, found in outcomes.items()),
@@ -152,8 +153,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--limit", type=int, default=2000)
     parser.add_argument("--every", type=int, default=12)
+    parser.add_argument(
+        "--arms", nargs="+", choices=ARMS, help="run these alone, without a table: for several processes"
+    )
     parser.add_argument("--page", type=Path, help="put the table into this page")
     options = parser.parse_args()
+    for name in options.arms or ():
+        run(name, options)
+    if options.arms:
+        return
     text = table(options, lambda line: print(line, flush=True))
     print(text)
     if options.page:

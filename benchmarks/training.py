@@ -1,8 +1,8 @@
 """What a regulariser adds to a step of training, beside the same with the published packages.
 
-all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; every arm takes the same batches in
-turns, and what is told is the median, over the batches, of an arm's time over the plain step's. Memory is the peak of a
-process of its own for each arm. `make bench` runs it after the repairs.
+all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; every arm takes the same batches
+in turns, and what is told is the median, over the batches, of an arm's time over the plain step's. Memory is the peak
+of a process of its own for each arm. `make bench` runs it after the repairs.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
         "|---|---|---|---|---|---|",
         *lines,
         "",
-        f"The covariance of `IStar`, once an epoch from {states:,} token states: {refresh:.2g} s, {share:.1%} of an epoch "
-        f"of {len(found)} steps (wanted: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
+        f"The covariance of `IStar`, once an epoch from {states:,} token states: {refresh:.2g} s, {share:.1%} of an "
+        f"epoch of {len(found)} steps (wanted: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
     ]
 
 
