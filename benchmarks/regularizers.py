@@ -22,10 +22,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import isoscope
 from isoscope.files import replacing
+from isoscope.finetuning.tasks import read_glue
 from isoscope.report.training_page import training_page
 from isoscope.training.capturing import probe_states
 from isoscope.watching.history import FILE, History
-from isoscope.finetuning.tasks import read_glue
 from pages import put
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -153,9 +153,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--limit", type=int, default=2000)
     parser.add_argument("--every", type=int, default=12)
-    parser.add_argument(
-        "--arms", nargs="+", choices=ARMS, help="run these alone, without a table: for several processes"
-    )
+    parser.add_argument("--arms", nargs="+", choices=ARMS, help="run these alone, without a table")
     parser.add_argument("--page", type=Path, help="put the table into this page")
     options = parser.parse_args()
     for name in options.arms or ():

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope import InputError, Split, Task, finetune
-from isoscope.finetuning.recipes import OWN, RECIPES, Settings
 from isoscope.finetuning import running
+from isoscope.finetuning.recipes import OWN, RECIPES, Settings
 from tests.finetuning import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
