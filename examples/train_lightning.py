@@ -25,7 +25,7 @@ class Classifier(lightning.LightningModule):
 
     def __init__(self, name: str, classes: int) -> None:
         super().__init__()
-        self.model = AutoModelForSequenceClassification.from_pretrained(name, num_labels=classes)
+        self.model = AutoModelForSequenceClassification.from_pretrained(name, num_labels=classes).train()
 
     def forward(self, **batch: torch.Tensor) -> Any:
         return self.model(**batch)

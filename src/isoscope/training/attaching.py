@@ -175,6 +175,8 @@ class Attachment:
     # while the model runs
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if getattr(module, "_is_replica", False):
+            raise InputError("nn.DataParallel is not supported: its threads share one regulariser; use torchrun (DDP)")
         self._training = module.training and torch.is_grad_enabled()
         if self._training:
             self._arguments = (args, kwargs)
