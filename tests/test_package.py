@@ -74,6 +74,17 @@ def test_a_star_import_gives_every_name():
     assert set(isoscope.__all__) <= set(space)
 
 
+@pytest.mark.parametrize("name", ["attach", "IStar", "CosReg", "PersistentEntropy", "UnbiasedIsoScore"])
+def test_what_needs_torch_says_how_to_get_it(name):
+    code = (
+        "import sys; sys.modules['torch'] = None; import isoscope\n"
+        f"try: isoscope.{name}\nexcept isoscope.MissingExtra as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip().endswith('pip install "isoscope[train]"')
+    assert len(said.strip().splitlines()) == 1
+
+
 def test_type_checkers_see_the_same_names_as_the_interpreter():
     """The names under TYPE_CHECKING are written twice, so that they are compared here."""
     import ast

@@ -109,7 +109,14 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import isoscope` costs little."""
     if name not in _HOME:
         raise AttributeError(f"module 'isoscope' has no attribute {name!r}")
-    value = getattr(import_module(f"isoscope.{_HOME[name]}"), name)
+    try:
+        value = getattr(import_module(f"isoscope.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from isoscope.errors import MissingExtra
+
+        raise MissingExtra(f'{name} needs torch, which is not installed: pip install "isoscope[train]"') from error
     globals()[name] = value
     return value
 
