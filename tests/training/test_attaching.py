@@ -257,13 +257,26 @@ def test_a_refreshed_covariance_is_that_of_the_states_in_evaluation_without_padd
     torch.testing.assert_close(loss.shrinkage, torch.cov(rows.T))
 
 
+def test_a_part_of_the_training_set_is_drawn_before_it_is_sorted():
+    from isoscope.training.refreshing import even_batches
+
+    found = items(2000)
+    loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
+    batches = list(even_batches(loader, lambda length: length, 3000, seed=0))
+    assert all(bool((batch["attention_mask"] == 1).all()) for batch in batches), "texts of one length: no padding"
+    drawn = [n for batch in batches for n in batch["attention_mask"].sum(1).tolist()]
+    assert sum(drawn) >= 3000 > sum(drawn) - max(drawn)
+    every = [len(item["input_ids"]) for item in found]
+    assert sum(drawn) / len(drawn) == pytest.approx(sum(every) / len(every), abs=0.5), "not the long ones alone"
+
+
 def test_a_refresh_takes_no_more_than_it_needs_and_differs_by_seed():
     model, loss, found = bert().train(), IStar(), items(2000)
     loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
     with attach(model, loss) as attachment:
         count = attachment.refresh(loader, states=5000, seed=1)
         first = loss.shrinkage
-        assert 5000 <= count < 60_000
+        assert 5000 <= count < 5000 + 4 * 11, "no more than the last text's"
         attachment.refresh(loader, states=5000, seed=1)
         assert torch.equal(loss.shrinkage, first)
         attachment.refresh(loader, states=5000, seed=2)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from isoscope.arrays import whole
+from isoscope.arrays import blocks, whole
 from isoscope.errors import InputError
 from isoscope.losses.gathering import is_parallel
 from isoscope.sketching import Sketch, sketch
@@ -19,8 +20,7 @@ from isoscope.training.capturing import Capture, evaluating, refuse_nonfinite
 STATES = 250_000
 """How many token states I-STAR's authors take."""
 
-_TOKENS = 4096  # in a batch: enough to keep the cores busy, few enough to stay in cache
-_ITEMS = 1024  # of a dataset, looked at together to find texts of one length
+_TOKENS = 2048  # in a batch: enough to keep the cores busy, few enough to stay in cache
 
 
 def shrinkage_sketch(
@@ -39,17 +39,25 @@ def shrinkage_sketch(
     processes, rank = (dist.get_world_size(), dist.get_rank()) if is_parallel() else (1, 0)
     needed = -(-needed // processes)
 
-    def chunks() -> Iterator[Any]:
+    layers = len(capture.layers)
+
+    def rows_of(length: int) -> int:
+        return layers * (length if capture.pool == "tokens" else 1)
+
+    def chunks() -> Iterator[np.ndarray]:
         found = 0
-        for batch in even_batches(batches, seed=seed, part=rank, parts=processes):
+        for batch in even_batches(batches, rows_of, needed, seed=seed, part=rank, parts=processes):
             capture.start()
             run(batch)
+            parts = []
             for layer, runs in capture.rows(capture.stop()).items():
                 for rows in runs:
-                    if len(rows.states):
-                        refuse_nonfinite(rows.states, layer, "of the training set")
-                        found += len(rows.states)
-                        yield rows.states.float().cpu().numpy()
+                    refuse_nonfinite(rows.states, layer, "of the training set")
+                    parts.append(rows.states.float().cpu().numpy())
+            states = np.concatenate(parts)
+            found += len(states)
+            if len(states):
+                yield states
             if found >= needed:
                 return
 
@@ -78,26 +86,33 @@ def _sketched(chunks: Iterator[Any]) -> Sketch:
     return sketch(all_of_them())
 
 
-def even_batches(batches: Iterable[Any], *, seed: int, part: int = 0, parts: int = 1) -> Iterator[Any]:
-    """Batches of a random part of a loader's dataset, each of texts of one length: little padding, little time.
+def even_batches(
+    batches: Iterable[Any], rows_of: Callable[[int], int], needed: int, *, seed: int, part: int = 0, parts: int = 1
+) -> Iterator[Any]:
+    """Batches of a random part of a loader's dataset, each of texts of one length: no padding, little time.
 
-    What has no dataset that can be looked into, or no `input_ids` to measure, is given as it comes.
+    So many texts are drawn as give the rows that are needed, by what `rows_of` says of a text's length, and only then
+    are they sorted: who would stop among sorted ones would have the long ones alone. What has no dataset that can be
+    looked into, or no `input_ids` to measure, is given as it comes.
     """
     dataset: Any = getattr(batches, "dataset", None)
     collate: Any = getattr(batches, "collate_fn", None)
-    if collate is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or not len(dataset):
+    known = collate is not None and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset)
+    if not known or _length(dataset[0]) is None:
         yield from islice(batches, part, None, parts)
         return
-    if _length(dataset[0]) is None:
-        yield from islice(batches, part, None, parts)
-        return
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]
-    for start in range(0, len(order), _ITEMS):
-        items = sorted((dataset[i] for i in order[start : start + _ITEMS]), key=lambda item: -(_length(item) or 0))
-        while items:
-            most = max(1, _TOKENS // max(1, _length(items[0]) or 1))
-            yield collate(items[:most])
-            items = items[most:]
+    by_length: dict[int, list[Any]] = {}
+    found = 0
+    for index in torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]:
+        item = dataset[index]
+        length = _length(item) or 0
+        by_length.setdefault(length, []).append(item)
+        found += rows_of(length)
+        if found >= needed:
+            break
+    for length in sorted(by_length, reverse=True):
+        for rows in blocks(len(by_length[length]), max(1, _TOKENS // max(1, length))):
+            yield collate(by_length[length][rows])
 
 
 def _length(item: Any) -> int | None:
