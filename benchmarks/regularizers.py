@@ -69,6 +69,8 @@ def run(name: str, options: Any) -> dict[str, Any]:
         seeds=options.seeds,
         epochs=options.epochs,
         limit=options.limit,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
         every=options.every,
         keep_model=not kept.exists(),
         **ARMS[name][1],
@@ -152,7 +154,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--limit", type=int, default=2000)
-    parser.add_argument("--every", type=int, default=12)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    parser.add_argument("--every", type=int, default=47)
     parser.add_argument("--arms", nargs="+", choices=ARMS, help="run these alone, without a table")
     parser.add_argument("--page", type=Path, help="put the table into this page")
     options = parser.parse_args()
