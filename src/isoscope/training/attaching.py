@@ -16,6 +16,7 @@ from isoscope.training.capturing import Capture, Seen, called, refuse_nonfinite
 from isoscope.training.layers import Layer
 from isoscope.training.pooling import Rows
 from isoscope.training.refreshing import STATES, shrinkage_sketch
+from isoscope.training.sharing import share_of_step
 
 _LABELS = ("labels", "label", "targets", "target")
 
@@ -196,7 +197,7 @@ class Attachment:
             raise InputError(
                 f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name one that does"
             )
-        term = self._term(seen, self._found_labels(args, kwargs)) * _share(self.model, kwargs)
+        term = self._term(seen, self._found_labels(args, kwargs)) * share_of_step(self.model, kwargs)
         self._last = term.detach()
         finished = _with_term(output, term)
         if finished is None:
@@ -310,33 +311,6 @@ def _with_term(output: Any, term: torch.Tensor) -> Any:
 
 def _is_loss(value: Any) -> bool:
     return torch.is_tensor(value) and bool(value.ndim == 0 and value.is_floating_point() and value.requires_grad)
-
-
-def _share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """The part of a step that this batch is, where the model's own loss is such a part.
-
-    Hugging Face's trainer tells models over how many labels, in all the batches that it accumulates, their loss is to
-    be a mean, and then adds the losses up. Language models heed it; classifiers take the mean of each batch all the
-    same. The term does as the loss does that it is added to, so that their balance is the same however many batches
-    are accumulated.
-    """
-    total: Any = kwargs.get("num_items_in_batch")
-    labels: Any = kwargs.get("labels")
-    inner = _inner(model)
-    language = getattr(inner, "loss_type", None) in ("ForCausalLM", "ForConditionalGeneration")
-    if (
-        total is None
-        or not torch.is_tensor(labels)
-        or not language
-        or getattr(inner.config, "is_encoder_decoder", False)
-    ):
-        return 1.0
-    return (labels[..., 1:] != -100).sum() / total
-
-
-def _inner(model: nn.Module) -> nn.Module:
-    """The transformer inside a PEFT model; any other is itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | None:
