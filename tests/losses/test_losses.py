@@ -117,6 +117,13 @@ def test_classes_are_measured_apart_and_those_marked_as_missing_are_left_out():
     assert bool((gradient(loss, X, labels)[labels < 0] == 0).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_the_kind_of_whole_numbers_does_not_matter(dtype):
+    labels = torch.tensor([156] * 4 + [3] * 4)
+    states = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    assert PersistentEntropy()(states, labels.to(dtype)) == PersistentEntropy()(states, labels)
+
+
 def test_a_batch_bent_to_read_above_one_pulls_no_further():
     X = torch.eye(24, dtype=torch.float64)  # as even as 24 points can be: reads above 1
     assert float(isoscope.isoscore(X, unbiased=True)) > 1

@@ -74,6 +74,7 @@ class PersistentEntropy(Regularizer):
                 f"labels have dtype {labels.dtype}: need whole numbers, one for each class; "
                 "where there are no classes, PersistentEntropy(per_class=False)"
             )
+        labels = labels.long()  # as bytes, 156 would be −100
         return [states[labels == label] for label in labels[labels != -100].unique().tolist()]
 
     def _entropy(self, cloud: torch.Tensor) -> torch.Tensor:
