@@ -7,7 +7,8 @@ import pytest
 
 from tests.training.models import WORDS, bert, collate, hooks, items, llama, torch, transformers
 
-from isoscope import InputError  # isort: skip
+import isoscope  # isort: skip
+from isoscope import InputError
 from isoscope.training.capturing import probe_states
 from isoscope.training.layers import find_stack
 
@@ -156,3 +157,35 @@ def test_a_model_without_hidden_states_says_so():
         probe_states(Words(), [torch.ones(2, 3)], layer="inner")
     with pytest.raises(InputError, match=r"pool is 'middle': need one of \"cls\", \"mean\", \"last\", \"tokens\""):
         probe_states(bert(), [collate(items(2))], pool="middle")
+
+
+@pytest.mark.parametrize("kind", ["T5", "Bart"])
+@pytest.mark.parametrize("given", ["labels", "mask", "ids"])
+def test_a_decoder_has_a_mask_of_its_own(kind, given):
+    torch.manual_seed(0)
+    sizes = {
+        "T5": {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},
+        "Bart": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+        | {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    }[kind]
+    config = getattr(transformers, f"{kind}Config")(vocab_size=WORDS, decoder_start_token_id=0, **sizes)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    ids = torch.randint(3, WORDS, (3, 6))
+    asked, answered = ((torch.arange(6) < torch.tensor([[n] for n in each])).long() for each in ((6, 2, 4), (3, 5, 6)))
+    batch = {"input_ids": ids, "attention_mask": asked}
+    batch |= {
+        "labels": {"labels": ids.masked_fill(answered == 0, -100)},
+        "mask": {"decoder_input_ids": ids, "decoder_attention_mask": answered},
+        "ids": {"decoder_input_ids": ids},
+    }[given]
+    stacks = ("encoder.block", "decoder.block") if kind == "T5" else ("model.encoder.layers", "model.decoder.layers")
+    found = probe_states(model, [batch], layer=[f"{stack}.1" for stack in stacks], pool="tokens")
+    expected = [int(asked.sum()), 18 if given == "ids" else int(answered.sum())]
+    assert [len(rows) for rows in found.values()] == expected
+
+
+def test_a_mask_that_does_not_tell_padding_is_said():
+    batch = collate(items(4))
+    wide = batch | {"attention_mask": (batch["attention_mask"][:, None, None, :] - 1.0) * 1e9}
+    with pytest.warns(isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), which does not say"):
+        probe_states(bert(), [wide])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from isoscope.errors import InputError
+from isoscope.errors import InputError, tell
 from isoscope.training.layers import Layer, chosen, find_stack, tensor_in
 from isoscope.training.pooling import Pool, Rows, checked_pool, pooled
 
@@ -38,6 +38,8 @@ class Capture:
         self.on = False
         self.seen: list[Seen] = []
         self._mask: torch.Tensor | None = None
+        self._decoder_mask: torch.Tensor | None = None
+        self._told = False
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []
         self._tokens = pool == "tokens"
@@ -49,7 +51,8 @@ class Capture:
         if numbers:
             around.update(dict.fromkeys(_path(find_stack(model).owner)))
         for name in sorted(around, key=len):
-            self._watch_mask(model.get_submodule(name))
+            self._watch_mask(model, name)
+        self._watch_decoders(model, sorted(around, key=len))
         if numbers:
             self._watch_stack(model, numbers)
         for name in names:
@@ -73,8 +76,9 @@ class Capture:
             handle.remove()
         self._handles = []
 
-    def _watch_mask(self, module: nn.Module) -> None:
-        parameters = list(inspect.signature(module.forward).parameters)
+    def _watch_mask(self, model: nn.Module, name: str) -> None:
+        module = model.get_submodule(name)
+        parameters = _parameters(module)
         place = parameters.index("attention_mask") if "attention_mask" in parameters else None
 
         def look(_: nn.Module, args: Any, kwargs: Any) -> None:
@@ -82,8 +86,35 @@ class Capture:
                 mask = _mask_in(args, kwargs, place)
                 if mask is not None:
                     self._mask = mask
+                elif not name and torch.is_tensor(kwargs.get("attention_mask")):
+                    self._tell_of_mask(kwargs["attention_mask"])
 
         self._handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
+
+    def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
+        """A decoder's positions are not the encoder's, whose mask is the one that the model around both is given."""
+        both = [name for name in around if "decoder_attention_mask" in _parameters(model.get_submodule(name))]
+        decoders = [name for name in around if both and name.rpartition(".")[2] == "decoder"]
+
+        def look(_: nn.Module, __: Any, kwargs: Any) -> None:
+            if self.on:
+                self._decoder_mask = _decoder_mask_in(kwargs)
+
+        def enter(_: nn.Module, __: Any, kwargs: Any) -> None:
+            if self.on and self._decoder_mask is not None and _mask_in((), kwargs, None) is None:
+                self._mask = self._decoder_mask
+
+        for name, hook in [*((name, look) for name in both[:1] if decoders), *((name, enter) for name in decoders)]:
+            self._handles.append(model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _tell_of_mask(self, mask: torch.Tensor) -> None:
+        if not self._told:
+            self._told = True
+            tell(
+                f"the attention mask has shape {tuple(mask.shape)}, which does not say which positions are padding: "
+                "every position counts; give a mask (texts, positions), or pool a function"
+            )
 
     def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
         stack = find_stack(model)
@@ -257,6 +288,20 @@ def _path(name: str) -> list[str]:
     """A module and those around it, outermost first: "", "a", "a.b"."""
     parts = name.split(".") if name else []
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _parameters(module: nn.Module) -> list[str]:
+    return list(inspect.signature(module.forward).parameters)
+
+
+def _decoder_mask_in(kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """Which positions of a decoder are no padding: as said, or those that a label is to be predicted at."""
+    mask, labels, ids = (kwargs.get(name) for name in ("decoder_attention_mask", "labels", "decoder_input_ids"))
+    if torch.is_tensor(mask) and mask.ndim == 2:
+        return mask
+    if torch.is_tensor(labels) and labels.ndim == 2:
+        return labels != -100
+    return torch.ones_like(ids) if torch.is_tensor(ids) and ids.ndim == 2 else None
 
 
 def _mask_in(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
