@@ -138,7 +138,7 @@ def test_a_loop_of_ones_own_adds_the_term_to_its_own_loss():
     with attach(model, PersistentEntropy(0.1), layer="1", labels=lambda x: y) as attachment:
         term = [(model(x), attachment.term)[1] for _ in range(3)]
         torch.testing.assert_close(term[0], expected)
-        assert float(attachment.term) == 0, "it is to be added once"
+        assert attachment.term is attachment.term, "to look at it does not use it up"
         assert attachment.value == pytest.approx(term[2].item())
 
 
@@ -239,6 +239,52 @@ def test_a_model_that_is_gone_around_is_warned_of():
         with pytest.warns(isoscope.DataWarning, match="ran without it.*attach to the module that is called"):
             model.forward(**BATCH)  # hooks do not see this
         model.forward(**BATCH)
+
+
+def test_a_run_that_breaks_off_leaves_nothing_to_grow():
+    model, broken = quiet(bert), torch.nn.Identity()
+    with attach(model, CosReg()) as attachment:
+        head, model.classifier = model.classifier, broken
+        broken.register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(**BATCH)
+        model.classifier = head
+        model.eval()
+        for _ in range(3):
+            model(**BATCH)
+        assert not attachment._capture.seen
+        plain = model(**BATCH).loss.item()
+        assert model.train()(**BATCH).loss.item() == pytest.approx(plain + attachment.value)
+
+
+def test_copies_of_data_parallel_are_refused():
+    model = quiet(bert)
+    with attach(model, CosReg()), pytest.raises(InputError, match=r"DataParallel runs copies.*torchrun"):
+        model._replicate_for_data_parallel()(**BATCH)
+
+
+class Answers(torch.nn.Module):
+    """A model whose labels are what they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 4)
+
+    def forward(self, x, labels):
+        return {"loss": self.net(x).square().mean()}
+
+
+@pytest.mark.parametrize("labels", [["a"] * 6, [{"boxes": 1}] * 6, object()])
+def test_labels_that_are_no_numbers_matter_only_where_they_are_needed(labels):
+    model, x = Answers(), torch.randn(6, 4)
+    with attach(model, CosReg(), layer="net") as attachment:
+        model(x, labels=labels)
+        assert attachment.step == 1
+    with (
+        attach(model, PersistentEntropy(), layer="net"),
+        pytest.raises(InputError, match="that is no tensor of numbers: need a class for each text"),
+    ):
+        model(x, labels=labels)
 
 
 # the covariance

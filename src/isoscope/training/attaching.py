@@ -80,6 +80,11 @@ class Attachment:
             raise InputError(f"model is a {type(model).__name__}: need a torch.nn.Module")
         if not callable(loss):
             raise InputError(f"loss is a {type(loss).__name__}: need a regulariser such as isoscope.losses.CosReg()")
+        if _is_lightning(model) and not model.automatic_optimization:
+            raise InputError(
+                f"{type(model).__name__} optimises by hand: attach to the module inside that it calls, and add "
+                "attachment.term to the loss in its training_step"
+            )
         self.model = model
         self.loss = loss
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
@@ -92,6 +97,7 @@ class Attachment:
         self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
         self._pending: torch.Tensor | None = None
+        self._taken = False
         self._last: torch.Tensor | None = None
         self._told: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
@@ -112,8 +118,8 @@ class Attachment:
     @property
     def term(self) -> torch.Tensor:
         """What is still to be added to the loss of this step: zero where the model's own loss already holds it."""
-        pending, self._pending = self._pending, None
-        return torch.zeros(()) if pending is None else pending
+        self._taken = True
+        return torch.zeros(()) if self._pending is None else self._pending
 
     @property
     def value(self) -> float:
@@ -177,14 +183,25 @@ class Attachment:
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if getattr(module, "_is_replica", False):
-            raise InputError("nn.DataParallel is not supported: its threads share one regulariser; use torchrun (DDP)")
-        self._training = module.training and torch.is_grad_enabled()
+            raise InputError(
+                "torch.nn.DataParallel runs copies of the model, which share one regulariser: train with one process "
+                "for each device (torchrun, accelerate launch), or on one (CUDA_VISIBLE_DEVICES=0)"
+            )
+        broke_off, self._training = self._training, module.training and torch.is_grad_enabled()
         if self._training:
             self._arguments = (args, kwargs)
             self._capture.start()
+        elif broke_off:  # what a run in training left would be kept, and grow
+            self._forget_run()
+
+    def _forget_run(self) -> None:
+        self._training = False
+        self._capture.stop()
+        self._arguments = ((), {})
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
-        return self._finish(output) if self._training else None
+        training, self._training = self._training, False
+        return self._finish(output) if training else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _finish(self, output: Any) -> Any:
@@ -201,7 +218,7 @@ class Attachment:
         self._last = term.detach()
         finished = _with_term(output, term)
         if finished is None:
-            self._pending = term
+            self._pending, self._taken = term, False
             return None
         return finished
 
@@ -230,7 +247,7 @@ class Attachment:
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
     def _tell_of_the_last_step(self) -> None:
-        if self._pending is not None and "pending" not in self._told:
+        if self._pending is not None and not self._taken and "pending" not in self._told:
             self._told.add("pending")
             tell(
                 f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} gives none, "
@@ -270,7 +287,11 @@ class Attachment:
         def training_step(*args: Any, **kwargs: Any) -> Any:
             self._before(model, args, kwargs)
             output = original(*args, **kwargs)
-            finished = self._finish(output) if self._training else None
+            if output is None:  # the batch is left out
+                if self._training:
+                    self._forget_run()
+                return None
+            finished = self._after(model, args, output)
             return output if finished is None else finished
 
         model.training_step = training_step
@@ -317,7 +338,15 @@ def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | No
     """A label for each row: a text's, or the token's own where each position has one; None where they do not fit."""
     if labels is None:
         return None
-    labels = torch.as_tensor(labels, device=runs[0].states.device)
+    try:
+        labels = torch.as_tensor(labels, device=runs[0].states.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if not needed:
+            return None
+        raise InputError(
+            f"labels are a {type(labels).__name__} that is no tensor of numbers: need a class for each text; "
+            "say where they are with labels=, or PersistentEntropy(per_class=False)"
+        ) from error
     found = []
     for run in runs:
         place = (run.texts,) if labels.ndim == 1 else (run.texts, run.positions)
