@@ -305,10 +305,9 @@ class Attachment:
 
             run(self.model, batch)
             return
-        from isoscope.training.following import silent
+        from isoscope.training.following import stepped
 
-        with silent(self.model):
-            self._training_step(batch, 0)
+        stepped(self.model, self._training_step, batch)
 
 
 def _is_lightning(model: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -251,6 +252,7 @@ def probe_states(
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients, each module's own mode put back at the end, and no random number used up."""
     modes = [(module, module.training) for module in model.modules()]
+    others = random.getstate(), np.random.get_state()  # noqa: NPY002 - datasets and collators may draw from these
     device = _device(model)
     model.eval()
     try:
@@ -259,6 +261,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+        random.setstate(others[0])
+        np.random.set_state(others[1])  # noqa: NPY002
 
 
 def run(model: Any, batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], N
             if attachment.needs_refresh:
                 batches = kwargs["train_dataloader"]
                 if hasattr(trainer, "collect_features"):  # Sentence Transformers: a loss takes what this makes of them
-                    batches = map(trainer.collect_features, batches)
+                    batches = _Collected(batches, trainer.collect_features)
                 attachment.refresh(batches, seed=_seed(args.seed, state.epoch))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -66,7 +67,7 @@ def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             if attachment.needs_refresh:
-                attachment.refresh(trainer.train_dataloader, seed=_seed(0, trainer.current_epoch))
+                attachment.refresh(_lightning_batches(trainer, pl_module), seed=_seed(0, trainer.current_epoch))
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             if attachment.step:
@@ -75,6 +76,37 @@ def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None
     callback = RegularizerCallback()
     trainer.callbacks.append(callback)
     return lambda: _drop(trainer.callbacks, callback)
+
+
+class _Collected:
+    """A loader whose batches go through a function; its dataset can be looked into as before."""
+
+    def __init__(self, loader: Any, made: Callable[[Any], Any]) -> None:
+        self.loader, self.made = loader, made
+        self.dataset, self.batch_size = getattr(loader, "dataset", None), getattr(loader, "batch_size", None)
+        self.batch_sampler = getattr(loader, "batch_sampler", None)
+        collate = getattr(loader, "collate_fn", None)
+        self.collate_fn = None if collate is None else lambda items: made(collate(items))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.made, self.loader)
+
+
+def _lightning_batches(trainer: Any, module: Any) -> Any:
+    """The batches as the training step gets them: moved, and through the module's own hooks for that."""
+
+    def transferred(batch: Any) -> Any:
+        return trainer.strategy.batch_to_device(module._on_before_batch_transfer(batch))
+
+    loaders = trainer.train_dataloader
+    if hasattr(loaders, "dataset"):
+        return _Collected(loaders, transferred)
+    # Several: put together as Lightning does, but by another than the one that it is walking along.
+    from importlib import import_module
+
+    kind = import_module(f"{lightning_of(trainer).__name__}.utilities.combined_loader").CombinedLoader
+    mode = getattr(trainer.fit_loop._combined_loader, "_mode", "max_size_cycle")
+    return (transferred(batch) for batch, _, _ in kind(loaders, mode))
 
 
 def lightning_of(trainer: Any) -> Any:
@@ -115,3 +147,11 @@ def silent(module: Any) -> Iterator[None]:
     finally:
         for name in names:
             module.__dict__.pop(name, None)
+
+
+def stepped(module: Any, step: Callable[..., Any], batch: Any) -> Any:
+    """What a Lightning module's training step gives for a batch, unlogged; the batch's number is for those who ask."""
+    parameters = inspect.signature(step).parameters.values()
+    numbered = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    with silent(module):
+        return step(batch, 0) if numbered else step(batch)

@@ -11,7 +11,7 @@ from torch import nn
 
 from isoscope.errors import InputError
 from isoscope.training.capturing import probe_states, run
-from isoscope.training.following import silent
+from isoscope.training.following import stepped
 from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")
@@ -72,8 +72,12 @@ _STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _stepped(module: Any, batch: Any) -> Any:
-    with silent(module):
-        return run(_TrainingStep(module), (batch, 0))
+    if not module.automatic_optimization:
+        raise InputError(
+            f"{type(module).__name__} optimises by hand: its training_step cannot be run to look at it alone; give it "
+            "a forward and the probe as dicts for that, or call tracker.measure with the module inside"
+        )
+    return run(_TrainingStep(module), (batch,))
 
 
 class _TrainingStep:
@@ -85,8 +89,8 @@ class _TrainingStep:
     def parameters(self) -> Any:
         return self.module.parameters()
 
-    def __call__(self, batch: Any, index: int) -> Any:
-        return self.module.training_step(batch, index)
+    def __call__(self, batch: Any) -> Any:
+        return stepped(self.module, self.module.training_step, batch)
 
 
 def _is_lightning(model: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import ConcatDataset, IterableDataset
 
 from isoscope.arrays import blocks, whole
 from isoscope.errors import InputError
@@ -21,6 +22,7 @@ STATES = 250_000
 """How many token states I-STAR's authors take."""
 
 _TOKENS = 2048  # in a batch: enough to keep the cores busy, few enough to stay in cache
+_BATCH = 32  # examples, where the loader does not say how many
 
 
 def shrinkage_sketch(
@@ -61,8 +63,11 @@ def shrinkage_sketch(
             if found >= needed:
                 return
 
-    with evaluating(model):
-        own = _sketched(chunks())
+    try:
+        with evaluating(model):
+            own = _sketched(chunks())
+    finally:
+        capture.stop()
     if processes > 1:
         parts: list[Any] = [None] * processes
         dist.all_gather_object(parts, own)
@@ -92,18 +97,23 @@ def even_batches(
     """Batches of a random part of a loader's dataset, each of texts of one length: no padding, little time.
 
     So many texts are drawn as give the rows that are needed, by what `rows_of` says of a text's length, and only then
-    are they sorted: who would stop among sorted ones would have the long ones alone. What has no dataset that can be
-    looked into, or no `input_ids` to measure, is given as it comes.
+    are they sorted: who would stop among sorted ones would have the long ones alone. Items without `input_ids` to
+    measure are put in batches of the loader's size. What has no dataset that can be looked into is given as it comes.
     """
     dataset: Any = getattr(batches, "dataset", None)
     collate: Any = getattr(batches, "collate_fn", None)
-    known = collate is not None and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset)
-    if not known or _length(dataset[0]) is None:
+    if collate is None or not _has_places(dataset):
         yield from islice(batches, part, None, parts)
+        return
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]
+    if _length(dataset[0]) is None:
+        # Not from the loader itself: its sampler may have random numbers of its own, which training would then lack.
+        for rows in blocks(len(order), _batch_size(batches)):
+            yield collate([dataset[index] for index in order[rows]])
         return
     by_length: dict[int, list[Any]] = {}
     found = 0
-    for index in torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]:
+    for index in order:
         item = dataset[index]
         length = _length(item) or 0
         by_length.setdefault(length, []).append(item)
@@ -113,6 +123,19 @@ def even_batches(
     for length in sorted(by_length, reverse=True):
         for rows in blocks(len(by_length[length]), max(1, _TOKENS // max(1, length))):
             yield collate(by_length[length][rows])
+
+
+def _has_places(dataset: Any) -> bool:
+    """Whether any item of a dataset can be had; one that is put together of several may allow no mixed batches."""
+    if isinstance(dataset, IterableDataset | ConcatDataset):  # the first has a __getitem__ that only raises
+        return False
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset) > 0
+
+
+def _batch_size(loader: Any) -> int:
+    sampler = getattr(loader, "batch_sampler", None)
+    found = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+    return found if isinstance(found, int) else _BATCH
 
 
 def _length(item: Any) -> int | None:
