@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as chatter
 
@@ -37,6 +38,12 @@ class Reader:
         """Rows as a model takes them, unpadded, and how many texts had to be cut."""
         pairs = () if split.pairs is None else (split.pairs,)
         read = self.tokenizer(split.texts, *pairs, truncation=True, max_length=self.max_length)
+        special = set(self.tokenizer.all_special_ids)
+        if all(special.issuperset(ids) for ids in read["input_ids"]):  # what one without its files is made of
+            raise InputError(
+                f"the tokenizer of {self.tokenizer.name_or_path} knows no word of the texts: it may lack its files, "
+                "such as tokenizer.json; name a folder that holds them"
+            )
         cut = sum(bool(each.overflowing) for each in read.encodings or ())
         labels = split.labels.tolist()
         rows = [{name: read[name][i] for name in read} | {"labels": labels[i]} for i in range(len(labels))]
@@ -84,7 +91,7 @@ def load_model(model: str, task: Task, reader: Reader) -> Any:
                 dtype=torch.float32,  # as it was stored, AdamW's small steps would be lost in 16 bits
                 trust_remote_code=False,
             )
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             raise InputError(_unreachable(model, error)) from error
     if found.config.pad_token_id is None:
         found.config.pad_token_id = reader.tokenizer.pad_token_id

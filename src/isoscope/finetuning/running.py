@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import time
+import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
@@ -135,10 +137,22 @@ def last_checkpoint(folder: Path) -> Path | None:
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
-            whole.append((json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"], path))
-        except (OSError, ValueError, KeyError, TypeError):
+            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+            _refuse_torn(path)
+            whole.append((step, path))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
             shutil.rmtree(path, ignore_errors=True)
     return max(whole)[1] if whole else None
+
+
+def _refuse_torn(checkpoint: Path) -> None:
+    """A full disk or a power cut may leave files that are shorter than they say."""
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, "pt"):
+            pass
+    torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
+    if torn:
+        raise ValueError(torn)
 
 
 def remove_checkpoints(folder: Path) -> None:

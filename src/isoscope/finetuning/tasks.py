@@ -279,7 +279,7 @@ def _own_rows(
 
 
 def _texts(table: TextTable, name: str) -> list[str]:
-    found = ["" if value is None else str(value) for value in table.column(name, "text")]
+    found = ["" if value is None or value != value else str(value) for value in table.column(name, "text")]
     empty = [i for i, text in enumerate(found) if not text.strip()]
     if empty:
         raise InputError(
