@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ pytest.importorskip("transformers")
 from isoscope import InputError, Split, Task, finetune
 from isoscope.finetuning import running
 from isoscope.finetuning.recipes import OWN, RECIPES, Settings
+from isoscope.losses import CosReg
 from tests.finetuning import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
@@ -302,6 +304,7 @@ def test_steps_are_those_of_the_trainer(place, tmp_path):
 
 # what is wrong
 
+GLAD, SHORT, BEYOND = (Split(["good", "bad"], None, np.array(labels)) for labels in ([0, 1], [0], [0, 2]))
 WRONG = {
     "no regularizer is named sparse: need one of none, persistent": {"regularizer": "sparse"},
     "regularizer is a int: need one of none": {"regularizer": 3},
@@ -314,13 +317,22 @@ WRONG = {
     "batch_size is 1.5: need a whole number at least 1": {"batch_size": 1.5},
     "learning_rate is -1: need a finite number above 0": {"learning_rate": -1},
     "warmup is 1: need a finite number at least 0 and below 1": {"warmup": 1},
-    "zeta is 2: need a finite number at least 0 and at most 1": {"zeta": 2},
+    "zeta is 2: need a finite number at least 0 and at most 1": {"regularizer": "istar", "zeta": 2},
     "schedule is step: need cosine, linear, constant": {"schedule": "step"},
     "limit is 1: need a whole number at least 2": {"limit": 1},
     "every is 0: need a whole number at least 1": {"every": 0},
     "no task is named kola: need one of cola": {"task": "kola"},
     "nothing.csv is not there": {"task": "nothing.csv"},
     "label is for a file of your own": {"label": "mood"},
+    "seeds is 20241116: that many runs would never end; for that one seed write [20241116]": {"seeds": 20241116},
+    "are for a regularizer by its name: give them to the module itself": {"regularizer": CosReg(), "weight": 2},
+    "select=False (--all-bars) is for persistent-entropy": {"regularizer": "cosreg", "select": False},
+    "zeta is 0.9 and is for istar": {"regularizer": "cosreg", "zeta": 0.9},
+    "layer is 1 and there is no regularizer to put there": {"layer": 1},
+    "train of mood has 2 texts and 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
+    "dev of mood has labels that are no class numbers: need whole numbers from 0 to 1": {
+        "task": Task("mood", GLAD, BEYOND, ("sad", "glad"), "accuracy")
+    },
     "layer is 9": {"regularizer": "cosreg", "layer": 9},
 }
 
@@ -352,6 +364,35 @@ def test_a_model_that_cannot_be_had_is_one_line(place, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):
         finetune(tmp_path / "empty", "cola", out=tmp_path / "run", data=place / "data")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_lacks_a_part_is_one_line(place, tmp_path):
+    torn, mute = (shutil.copytree(place / "encoder", tmp_path / name) for name in ("torn", "mute"))
+    weights = torn / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    for path in mute.glob("token*"):
+        path.unlink()
+    for model, words in ((torn, "torn cannot be fine-tuned"), (mute, "mute knows no word of the texts")):
+        with pytest.raises(InputError, match=words) as error:
+            run(place, tmp_path / "run", model=model)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_checkpoint_that_is_torn_is_not_gone_on_from(name, place, tmp_path):
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 9))
+    (checkpoint,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*")
+    (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:1000])
+    assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
+
+
+@pytest.mark.parametrize(("name", "words"), [("settings.json", "holds a list"), ("seed-0/result.json", "no result")])
+def test_files_of_another_kind_are_named(name, words, place, tmp_path):
+    run(place, tmp_path / "run")
+    (tmp_path / "run" / name).write_text("[]" if "settings" in name else "{}", encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        run(place, tmp_path / "run")
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(place, tmp_path):

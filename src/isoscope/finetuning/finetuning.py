@@ -26,6 +26,9 @@ Progress = Callable[["Moment", float], None]
 """Is told how far a seed is, and the share of the whole run that is done."""
 
 _SETTINGS = "isoscope.finetuning-settings/1"
+_ZETA = 0.2
+_MANY = 1000
+"""More seeds than this are one seed by its number."""
 _DRAWN = 0
 """The seed of what is drawn once for all seeds: the part of the training set, and the probe."""
 
@@ -47,7 +50,7 @@ def finetune(
     layer: Any = None,
     pool: str | None = None,
     select: bool = True,
-    zeta: float = 0.2,
+    zeta: float = _ZETA,
     seeds: int | Iterable[int] = 1,
     epochs: float | None = None,
     batch_size: int | None = None,
@@ -137,6 +140,7 @@ def finetune(
     """
     found = _task(task, data, dev, text, text_pair, label, dev_share, measure)
     numbers = _seeds(seeds)
+    _refuse_idle(regularizer, weight=weight, layer=layer, select=select, zeta=zeta)
     _need_extra()
     settings = settle(
         os.fspath(model),
@@ -257,7 +261,7 @@ def _task(
             if value is not None:
                 raise InputError(f"{name} is for a file of your own: leave it out for a task that is known by name")
     if isinstance(task, Task):
-        return task
+        return _fitting(task)
     if task in GLUE_NAMES:
         if data is None:
             raise InputError(f"{task} needs the folder of its TSV files: data=, on the command line --data")
@@ -269,10 +273,29 @@ def _task(
     return read_own(task, dev, text=text, text_pair=text_pair, label=label, dev_share=dev_share, measure=measure)
 
 
+def _fitting(task: Task) -> Task:
+    for word, split in (("train", task.train), ("dev", task.dev)):
+        rows, labels = len(split), np.asarray(split.labels)
+        if len(labels) != rows or (split.pairs is not None and len(split.pairs) != rows):
+            raise InputError(f"{word} of {task.name} has {rows} texts and {len(labels)} labels: need one for each")
+        numbered = labels.dtype.kind in "iu" and rows > 0
+        if task.labels and not (numbered and 0 <= labels.min() <= labels.max() < len(task.labels)):
+            raise InputError(
+                f"{word} of {task.name} has labels that are no class numbers: need whole numbers from 0 to "
+                f"{len(task.labels) - 1}"
+            )
+    return task
+
+
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
     words = f"seeds is {seeds!r}: need how many, or different whole numbers from 0"
     if isinstance(seeds, bool) or not isinstance(seeds, int | Iterable):
         raise InputError(words)
+    if isinstance(seeds, int) and seeds > _MANY:
+        raise InputError(
+            f"seeds is {seeds}: that many runs would never end; for that one seed write [{seeds}], on the command "
+            f"line {seeds}, with a comma"
+        )
     found = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     wrong = [each for each in found if not isinstance(each, int | np.integer) or not 0 <= each < 2**32]
     if not found or wrong or len(set(found)) < len(found):
@@ -294,6 +317,18 @@ def _named(regularizer: Any) -> str:
             f"regularizer is a {kind}: need one of {', '.join(REGULARIZERS)}, or a module of isoscope.losses"
         )
     return " ".join(repr(regularizer).split())
+
+
+def _refuse_idle(regularizer: Any, *, weight: Any, layer: Any, select: bool, zeta: float) -> None:
+    """What is asked for and would do nothing."""
+    if not isinstance(regularizer, str) and (weight is not None or not select or zeta != _ZETA):
+        raise InputError("weight, select and zeta are for a regularizer by its name: give them to the module itself")
+    if not select and regularizer != "persistent-entropy":
+        raise InputError("select=False (--all-bars) is for persistent-entropy: the regularizer is another")
+    if zeta != _ZETA and regularizer != "istar":
+        raise InputError(f"zeta is {zeta} and is for istar: the regularizer is another")
+    if layer is not None and regularizer == "none":
+        raise InputError(f"layer is {layer} and there is no regularizer to put there: name one, or leave layer out")
 
 
 def _need_extra() -> None:
@@ -324,10 +359,17 @@ def _kept(folder: Path, settings: Settings, seeds: list[int], *, keep_model: boo
     for seed in seeds:
         result = folder / f"seed-{seed}" / "result.json"
         if result.exists():
-            done[seed] = SeedOutcome.from_dict(_read(result))
+            done[seed] = _outcome(result)
             if keep_model and not (result.parent / "model").is_dir():
                 raise InputError(f"{result.parent} is done and its model was not kept: name another folder to have it")
     return done
+
+
+def _outcome(path: Path) -> SeedOutcome:
+    try:
+        return SeedOutcome.from_dict(_read(path))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is no result of a seed ({error} is missing): remove it to train it anew") from error
 
 
 def _has_work(folder: Path) -> bool:
@@ -364,6 +406,8 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}; name another folder") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} cannot be read: it holds a {type(found).__name__}; name another folder")
     return found
 
 
