@@ -46,4 +46,6 @@ def test_what_could_not_be_measured_is_not_said():
     nothing = dict.fromkeys(("silhouette", "isoscore_unbiased", "anisotropy_1_centred"), math.nan)
     said = paragraph(Runs(made(layers=1, steps=(0,), **nothing)))
     assert said == "Its mean cosine stayed at 0.600."
-    assert "are all equal" in headline(Runs(made(layers=1, steps=(0,), anisotropy_1=math.nan)))
+    assert "could not be measured" in headline(Runs(made(layers=1, steps=(0,), anisotropy_1=math.nan)))
+    apart = [made(layers=1, steps=steps) for steps in ((0, 5), (3, 7))]
+    assert headline(Runs(apart)) == "The runs were measured at no step in common."

@@ -81,7 +81,7 @@ def _size(runs: Runs) -> str:
     steps = sorted({step for history in runs.all for step in history.steps})
     parts = [
         f"{_many(len(runs.layers), 'layer')}",
-        f"steps {steps[0]:,} to {steps[-1]:,}, measured {len(steps):,} times",
+        f"steps {steps[0]:,} to {steps[-1]:,}, measured {_many(len(steps), 'time')}",
     ]
     if runs.alone is None:
         parts.insert(0, f"{_many(len(runs.arms), 'arm')}, {_many(len(runs.all), 'run')}")

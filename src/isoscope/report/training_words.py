@@ -65,13 +65,15 @@ def headline(runs: Runs) -> str:
     if len(runs.arms) == 1:
         arm = next(iter(runs.arms))
         moved = change(runs.mean(arm, layer, "anisotropy_1"))
+        if not moved.known and not len(runs.mean(arm, layer, "anisotropy_1").steps):
+            return "The runs were measured at no step in common."
         if not moved.known:
-            return f"The states of {the(layer)} are all equal."
+            return f"anisotropy_1 of {the(layer)} could not be measured: its states are zero, or too few."
         return f"anisotropy_1 of {the(layer)} {moved}."
     ends = {arm: float(np.mean(runs.late(arm, layer, "anisotropy_1"))) for arm in runs.arms}
     ends = {arm: value for arm, value in ends.items() if math.isfinite(value)}
     if len(ends) < 2:
-        return f"The states of {the(layer)} are all equal in most arms."
+        return f"anisotropy_1 of {the(layer)} could not be measured in most arms."
     low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
     return f"anisotropy_1 of {the(layer)} ends between {written(ends[low])} ({low}) and {written(ends[high])} ({high})."
 
