@@ -290,3 +290,13 @@ def test_other_trainers_are_told_what_is_taken():
         pytest.raises(InputError, match=r"trainer is a dict: need a Hugging Face.*attachment.refresh\(loader\)"),
     ):
         attachment.follow({})
+
+
+def test_a_loss_outside_of_the_model_is_refused(tmp_path):
+    model = bert()
+    settings = transformers.TrainingArguments(
+        tmp_path, label_smoothing_factor=0.1, report_to="none", use_cpu=True, save_strategy="no"
+    )
+    trainer = transformers.Trainer(model, settings, train_dataset=items(8), data_collator=collate)
+    with attach(model, CosReg()) as attachment, pytest.raises(InputError, match="label_smoothing_factor has the"):
+        attachment.follow(trainer)

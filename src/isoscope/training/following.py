@@ -39,6 +39,13 @@ def follow(trainer: Any, attachment: Attachment) -> Callable[[], None]:
 def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], None]:
     from transformers import TrainerCallback
 
+    smoothed = getattr(trainer, "label_smoother", None) is not None and not hasattr(trainer, "collect_features")
+    if smoothed:
+        raise InputError(
+            "label_smoothing_factor has the trainer compute the loss outside of the model, where the regulariser "
+            "cannot be added: set it to 0"
+        )
+
     class RegularizerCallback(TrainerCallback):
         """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
 
