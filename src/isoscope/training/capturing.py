@@ -300,7 +300,9 @@ def _parameters(module: nn.Module) -> list[str]:
 
 def _decoder_mask_in(kwargs: dict[str, Any]) -> torch.Tensor | None:
     """Which positions of a decoder are no padding: as said, or those that a label is to be predicted at."""
-    mask, labels, ids = (kwargs.get(name) for name in ("decoder_attention_mask", "labels", "decoder_input_ids"))
+    names = ("decoder_attention_mask", "labels", "decoder_input_ids")
+    given: list[Any] = [kwargs.get(name) for name in names]
+    mask, labels, ids = given
     if torch.is_tensor(mask) and mask.ndim == 2:
         return mask
     if torch.is_tensor(labels) and labels.ndim == 2:
