@@ -74,6 +74,12 @@ def test_a_run_that_breaks_off_is_over():
         assert not attachment._capture.on
 
 
+def test_layers_of_different_widths_have_no_covariance_in_common():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 4))
+    with attach(model, IStar()) as attachment, pytest.raises(InputError, match=r"the layers have \[3, 4\] dimensions"):
+        attachment.refresh([torch.randn(5, 4)])
+
+
 # Lightning
 
 lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
@@ -157,6 +163,16 @@ def test_the_covariance_is_of_what_the_training_step_gets():
         fitted(module, loader(), attachment)
         found.append(attachment.loss.shrinkage)
     torch.testing.assert_close(found[1], 4 * found[0])
+
+
+def test_batches_that_the_training_step_leaves_out_have_no_states():
+    class Choosing(Net):
+        def training_step(self, batch, batch_idx):
+            return None if batch[1][0] else super().training_step(batch, batch_idx)
+
+    x = torch.randn(5, 4)
+    with attach(Choosing(), IStar(), layer="net.1") as attachment:
+        assert attachment.refresh([(x, torch.ones(5)), (x, torch.zeros(5).long())]) == 5
 
 
 @pytest.mark.filterwarnings("ignore")

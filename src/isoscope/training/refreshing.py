@@ -56,6 +56,11 @@ def shrinkage_sketch(
                 for rows in runs:
                     refuse_nonfinite(rows.states, layer, "of the training set")
                     parts.append(rows.states.float().cpu().numpy())
+            widths = {part.shape[1] for part in parts}
+            if not widths:  # a training step that leaves the batch out
+                continue
+            if len(widths) > 1:
+                raise InputError(f"the layers have {sorted(widths)} dimensions: one covariance needs one width")
             states = np.concatenate(parts)
             found += len(states)
             if len(states):
