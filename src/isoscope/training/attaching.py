@@ -12,7 +12,7 @@ from torch import nn
 
 from isoscope.errors import InputError, tell
 from isoscope.losses import IStar
-from isoscope.training.capturing import Capture, Seen, called, refuse_nonfinite
+from isoscope.training.capturing import Capture, Hook, Seen, called, refuse_nonfinite
 from isoscope.training.layers import Layer
 from isoscope.training.pooling import Rows
 from isoscope.training.refreshing import STATES, shrinkage_sketch
@@ -106,8 +106,8 @@ class Attachment:
         if _is_lightning(model):
             self._wrap_training_step()
         else:
-            before = model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
-            after = model.register_forward_hook(self._after)
+            before = model.register_forward_pre_hook(Hook(self._before), with_kwargs=True, prepend=True)
+            after = model.register_forward_hook(Hook(self._after))
             self._undo += [before.remove, after.remove]
 
     @property

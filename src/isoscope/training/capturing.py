@@ -25,6 +25,23 @@ class Seen(NamedTuple):
     mask: torch.Tensor | None
 
 
+class Hook:
+    """A hook that stays where it was put: copies of the model, and what is saved of it, have one that does nothing."""
+
+    def __init__(self, called: Callable[..., Any] | None = None) -> None:
+        self.called = called
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the hook does."""
+        return None if self.called is None else self.called(*arguments)
+
+    def __deepcopy__(self, memo: Any) -> Hook:
+        return Hook()
+
+    def __reduce__(self) -> Any:
+        return Hook, ()
+
+
 class Capture:
     """Hooks on a model that keep the states of its layers while `on`; `remove()` takes them off.
 
@@ -90,7 +107,7 @@ class Capture:
                 elif not name and torch.is_tensor(kwargs.get("attention_mask")):
                     self._tell_of_mask(kwargs["attention_mask"])
 
-        self._handles.append(module.register_forward_pre_hook(look, with_kwargs=True))
+        self._handles.append(module.register_forward_pre_hook(Hook(look), with_kwargs=True))
 
     def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
         """A decoder's positions are not the encoder's, whose mask is the one that the model around both is given."""
@@ -106,7 +123,7 @@ class Capture:
                 self._mask = self._decoder_mask
 
         for name, hook in [*((name, look) for name in both[:1] if decoders), *((name, enter) for name in decoders)]:
-            self._handles.append(model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True))
+            self._handles.append(model.get_submodule(name).register_forward_pre_hook(Hook(hook), with_kwargs=True))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _tell_of_mask(self, mask: torch.Tensor) -> None:
@@ -126,8 +143,7 @@ class Capture:
                 self._calls = {}
 
         def into(_: nn.Module, args: Any, kwargs: Any) -> None:
-            first = not (again and self._calls)
-            if self.on and first:
+            if self.on and not (again and self._calls):
                 states = args[0] if args else kwargs.get("hidden_states")
                 if torch.is_tensor(states):
                     self.seen.append(Seen(0, states, self._mask))
@@ -158,15 +174,17 @@ class Capture:
                         break
 
         if again:
-            self._handles.append(model.get_submodule(stack.owner).register_forward_pre_hook(begin))
+            self._handles.append(model.get_submodule(stack.owner).register_forward_pre_hook(Hook(begin)))
         if 0 in numbers:
-            self._handles.append(model.get_submodule(stack.names[0]).register_forward_pre_hook(into, with_kwargs=True))
+            self._handles.append(
+                model.get_submodule(stack.names[0]).register_forward_pre_hook(Hook(into), with_kwargs=True)
+            )
         for place, name in enumerate(stack.names):
             if again or place + 1 in numbers:
-                self._handles.append(model.get_submodule(name).register_forward_hook(out_of(place, name)))
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(out_of(place, name))))
         if stack.depth in numbers:
             for name in reversed(_path(stack.owner)):
-                self._handles.append(model.get_submodule(name).register_forward_hook(final))
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(final)))
 
     def _watch_name(self, model: nn.Module, name: str) -> None:
         def keep(_: nn.Module, __: Any, output: Any) -> None:
@@ -178,7 +196,7 @@ class Capture:
                 raise InputError(f"{name} gives a {type(output).__name__} without hidden states: name another layer")
             self.seen.append(Seen(name, states, self._mask))
 
-        self._handles.append(model.get_submodule(name).register_forward_hook(keep))
+        self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _ran_outside(self) -> None:
