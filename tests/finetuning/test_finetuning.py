@@ -308,6 +308,7 @@ GLAD, SHORT, BEYOND = (Split(["good", "bad"], None, np.array(labels)) for labels
 WRONG = {
     "no regularizer is named sparse: need one of none, persistent": {"regularizer": "sparse"},
     "regularizer is a int: need one of none": {"regularizer": 3},
+    "dev_share is for a file of your own": {"dev_share": 0.2},
     "weight is 2 and there is no regularizer": {"weight": 2},
     "weight is nan: need a finite number": {"regularizer": "istar", "weight": math.nan},
     "seeds is 0: need how many": {"seeds": 0},

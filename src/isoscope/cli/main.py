@@ -365,7 +365,7 @@ def finetune(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the named TASK has its TSV files.")] = None,
     train: Annotated[Path | None, typer.Option(help="Your own rows: .csv, .tsv, .jsonl or .parquet.")] = None,
     dev: Annotated[Path | None, typer.Option(help="Rows to be scored on; or a share of --train is held out.")] = None,
-    dev_share: Annotated[float, typer.Option(metavar="SHARE", help="How much.")] = 0.1,
+    dev_share: Annotated[float | None, typer.Option(metavar="SHARE", help="How much.", show_default="0.1")] = None,
     text: Annotated[str | None, _Column] = None,
     text_pair: Annotated[str | None, _Column] = None,
     label: Annotated[str | None, _Column] = None,

@@ -43,7 +43,7 @@ def finetune(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
-    dev_share: float = 0.1,
+    dev_share: float | None = None,
     measure: str | None = None,
     regularizer: Any = "none",
     weight: float | None = None,
@@ -253,9 +253,16 @@ class _Run:
 
 
 def _task(
-    task: Any, data: Any, dev: Any, text: Any, text_pair: Any, label: Any, dev_share: float, measure: Any
+    task: Any, data: Any, dev: Any, text: Any, text_pair: Any, label: Any, dev_share: float | None, measure: Any
 ) -> Task:
-    of_file = {"dev": dev, "text": text, "text_pair": text_pair, "label": label, "measure": measure}
+    of_file = {
+        "dev": dev,
+        "text": text,
+        "text_pair": text_pair,
+        "label": label,
+        "dev_share": dev_share,
+        "measure": measure,
+    }
     if isinstance(task, Task) or task in GLUE_NAMES:
         for name, value in of_file.items():
             if value is not None:
@@ -270,7 +277,10 @@ def _task(
         raise InputError(f"no task is named {task}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels")
     if data is not None:
         raise InputError(f"data is for a task that is known by name: {os.fspath(task)} is a file of its own")
-    return read_own(task, dev, text=text, text_pair=text_pair, label=label, dev_share=dev_share, measure=measure)
+    if dev is not None and dev_share is not None:
+        raise InputError("dev_share is for a file without dev rows of its own: give dev or dev_share")
+    share = 0.1 if dev_share is None else dev_share
+    return read_own(task, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
 
 
 def _fitting(task: Task) -> Task:
