@@ -22,6 +22,7 @@ from isoscope.cli.main import Interruption, interrupted, typed
 from isoscope.errors import DataWarning, InputError
 from isoscope.finetuning.finetuning import finetune as train
 from isoscope.finetuning.outcomes import FineTuning, Spread
+from isoscope.stores.columns import plural
 
 if TYPE_CHECKING:
     from isoscope.finetuning.running import Moment
@@ -97,7 +98,7 @@ def shown(found: FineTuning) -> Group:
         Text.assemble(
             (f"{name} on {settings.task}", "bold"),
             f"  regularizer {settings.arm}; {seeds} {', '.join(str(each.seed) for each in found.seeds)}; "
-            f"{settings.steps:,} steps",
+            f"{plural(settings.steps, 'step')}",
         ),
         Text(),
         _table(found, last),

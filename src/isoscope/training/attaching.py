@@ -12,7 +12,8 @@ from torch import nn
 
 from isoscope.errors import InputError, tell
 from isoscope.losses import IStar
-from isoscope.training.capturing import Capture, Hook, Seen, called, refuse_nonfinite
+from isoscope.training.capturing import Capture, Hook, Seen, called, refuse_nonfinite, run
+from isoscope.training.following import follow, is_lightning, stepped
 from isoscope.training.layers import Layer
 from isoscope.training.pooling import Rows
 from isoscope.training.refreshing import STATES, shrinkage_sketch
@@ -80,7 +81,7 @@ class Attachment:
             raise InputError(f"model is a {type(model).__name__}: need a torch.nn.Module")
         if not callable(loss):
             raise InputError(f"loss is a {type(loss).__name__}: need a regulariser such as isoscope.losses.CosReg()")
-        if _is_lightning(model) and not model.automatic_optimization:
+        if is_lightning(model) and not model.automatic_optimization:
             raise InputError(
                 f"{type(model).__name__} optimises by hand: attach to the module inside that it calls, and add "
                 "attachment.term to the loss in its training_step"
@@ -92,7 +93,7 @@ class Attachment:
         self.step = 0
         """How often the model ran in training."""
         self._labels = labels
-        called = model.training_step if _is_lightning(model) else model.forward
+        called = model.training_step if is_lightning(model) else model.forward
         self._names = list(inspect.signature(called).parameters)
         self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
@@ -103,7 +104,7 @@ class Attachment:
         self._undo: list[Callable[[], Any]] = []
         self._capture = Capture(model, self.layer, self.pool, self._tell_of_runs_outside)
         self._undo.append(self._capture.remove)
-        if _is_lightning(model):
+        if is_lightning(model):
             self._wrap_training_step()
         else:
             before = model.register_forward_pre_hook(Hook(self._before), with_kwargs=True, prepend=True)
@@ -156,8 +157,6 @@ class Attachment:
 
     def follow(self, trainer: Any) -> Attachment:
         """Have a Hugging Face or Lightning trainer log the term, and refresh `IStar`'s covariance at each epoch."""
-        from isoscope.training.following import follow
-
         self._undo.append(follow(trainer, self))
         return self
 
@@ -227,7 +226,7 @@ class Attachment:
         needed = getattr(self.loss, "needs_labels", False)
         for layer, runs in self._capture.rows(seen).items():
             if runs:
-                rows = torch.cat([run.states for run in runs]) if len(runs) > 1 else runs[0].states
+                rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
                 refuse_nonfinite(rows, layer, f"at step {self.step}")
                 clouds.append((rows, _labels_of(runs, labels, needed)))
         if not any(rows.requires_grad for rows, _ in clouds):
@@ -300,18 +299,10 @@ class Attachment:
 
     def _run(self, batch: Any) -> None:
         """The model on a batch of its trainer's, for its states alone."""
-        if not _is_lightning(self.model):
-            from isoscope.training.capturing import run
-
+        if not is_lightning(self.model):
             run(self.model, batch)
             return
-        from isoscope.training.following import stepped
-
         stepped(self.model, self._training_step, batch)
-
-
-def _is_lightning(model: nn.Module) -> bool:
-    return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
 
 
 def _with_term(output: Any, term: torch.Tensor) -> Any:
@@ -347,16 +338,16 @@ def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | No
             "say where they are with labels=, or PersistentEntropy(per_class=False)"
         ) from error
     found = []
-    for run in runs:
-        place = (run.texts,) if labels.ndim == 1 else (run.texts, run.positions)
+    for rows in runs:
+        place = (rows.texts,) if labels.ndim == 1 else (rows.texts, rows.positions)
         known = all(index is not None for index in place)
-        fits = known and labels.ndim <= len(place) and tuple(labels.shape) == run.shape[: labels.ndim]
+        fits = known and labels.ndim <= len(place) and tuple(labels.shape) == rows.shape[: labels.ndim]
         if not fits and not needed:
             return None
         if not fits:
             raise InputError(
-                f"labels have shape {tuple(labels.shape)}, the batch {run.shape[0]} texts: need a class for each text, "
-                'or for each token with pool="tokens"; without classes, PersistentEntropy(per_class=False)'
+                f"labels have shape {tuple(labels.shape)}, the batch {rows.shape[0]} texts: need a class for each "
+                'text, or for each token with pool="tokens"; without classes, PersistentEntropy(per_class=False)'
             )
         found.append(labels[place])
     return torch.cat(found)

@@ -29,6 +29,11 @@ def kind_of(trainer: Any, otherwise: str = "call attachment.refresh(loader) at e
     )
 
 
+def is_lightning(model: Any) -> bool:
+    """Whether a model is a Lightning module, without importing Lightning."""
+    return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
+
+
 def follow(trainer: Any, attachment: Attachment) -> Callable[[], None]:
     """Add the callback to a trainer; what comes back takes it off."""
     if kind_of(trainer) == "hugging-face":

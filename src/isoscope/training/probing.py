@@ -11,7 +11,7 @@ from torch import nn
 
 from isoscope.errors import InputError
 from isoscope.training.capturing import probe_states, run
-from isoscope.training.following import stepped
+from isoscope.training.following import is_lightning, stepped
 from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")
@@ -54,9 +54,9 @@ class Probe:
 def shown(model: Any, batch: Any) -> Any:
     """Run a model on a batch for its states alone: without labels where it can do without."""
     if not hasattr(batch, "keys"):
-        return _stepped(model, batch) if _is_lightning(model) else run(model, batch)
+        return _stepped(model, batch) if is_lightning(model) else run(model, batch)
     batch = {key: batch[key] for key in batch.keys()}  # noqa: SIM118 - a BatchEncoding is no dict
-    if _is_lightning(model) and not _has_forward(model):
+    if is_lightning(model) and not _has_forward(model):
         return _stepped(model, batch)
     parameters = inspect.signature(model.forward).parameters
     required = {name for name, each in parameters.items() if each.default is each.empty and each.kind not in _STARS}
@@ -91,10 +91,6 @@ class _TrainingStep:
 
     def __call__(self, batch: Any) -> Any:
         return stepped(self.module, self.module.training_step, batch)
-
-
-def _is_lightning(model: Any) -> bool:
-    return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
 
 
 def _has_forward(model: Any) -> bool:

@@ -217,8 +217,9 @@ def _distributed() -> Any:
     """torch.distributed, where several processes train together."""
     import torch.distributed as dist
 
-    running = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    return dist if running else None
+    from isoscope.losses.gathering import is_parallel
+
+    return dist if is_parallel() else None
 
 
 def _probe(probe: Any, labels: Any) -> Probe:
