@@ -20,12 +20,13 @@ from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, Trai
 from transformers.trainer_callback import PrinterCallback
 
 from isoscope.finetuning.outcomes import SeedOutcome
-from isoscope.finetuning.preparing import Reader, Row, load_model, quiet
+from isoscope.finetuning.preparing import Reader, Row, load_model
 from isoscope.finetuning.recipes import SCHEDULES, Settings
 from isoscope.finetuning.scores import score_logits
 from isoscope.finetuning.tasks import Task
 from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore
 from isoscope.training.attaching import attach
+from isoscope.training.loading import quiet
 from isoscope.training.tracking import IsotropyTracker
 from isoscope.watching.history import FILE, History
 
