@@ -44,6 +44,7 @@ _ROOMS = {
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
     "report.advice": ["Advice", "advise"],
+    "embedding.embedding": ["embed"],
     "losses.regularizer": ["Regularizer"],
     "losses.istar": ["IStar"],
     "losses.unbiased_isoscore": ["UnbiasedIsoScore"],
@@ -58,6 +59,7 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
+    from isoscope.embedding.embedding import embed
     from isoscope.errors import DataWarning, InputError, MissingExtra
     from isoscope.finetuning.finetuning import finetune
     from isoscope.finetuning.outcomes import FineTuning

@@ -6,8 +6,9 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
@@ -44,3 +45,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def hold(lock: IO[bytes] | int) -> None:
+    """Lock an open file or folder until it is closed, however the process ends; an `OSError` if another one has it."""
+    with suppress(ImportError):  # where there is no such lock, two processes are the user's to keep apart
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -135,9 +135,14 @@ def _cell(finding: Finding | None) -> Text:
 
 
 class Bar:
-    """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second."""
+    """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second.
 
-    def __init__(self) -> None:
+    `unit` names what is counted. What a stage begins with was done before, and took no time of this run.
+    """
+
+    def __init__(self, unit: str = "rows") -> None:
+        self.unit = unit
+        self.before = 0, 0.0  # rows and share
         self.began = time.monotonic()
         self.live: Any = None
         self.stage = ""
@@ -157,13 +162,15 @@ class Bar:
         now = time.monotonic()
         if stage != self.stage:
             self.stage, self.stage_began = stage, now
+            self.before = (rows, share) if rows and share else (0, 0.0)
         if not sys.stderr.isatty() or now - self.began < _PATIENCE:
             return
         if self.live is None:
             self._start()
         spent = now - self.stage_began
-        speed = f"{rows / spent:,.0f} rows/s" if rows and spent > 0.2 else ""
-        left = f"{spent * (1 - share) / share:,.0f} s left" if 0.02 < share < 1 and spent > 0.5 else ""
+        rows, done = rows - self.before[0], share - self.before[1]
+        speed = f"{rows / spent:,.0f} {self.unit}/s" if rows and spent > 0.2 else ""
+        left = _time_left(spent * (1 - share) / done) if done > 0.002 and share < 1 and spent > 2 else ""
         total = 1.0 if share else None
         self.live.update(self.task, description=stage, completed=share, total=total, speed=speed, left=left)
 
@@ -176,3 +183,11 @@ class Bar:
         )
         self.task = self.live.add_task("", total=None, speed="", left="")
         self.live.start()
+
+
+def _time_left(seconds: float) -> str:
+    """Seconds as one says them."""
+    minutes, hours = round(seconds / 60), int(seconds // 3600)
+    if hours:
+        return f"{hours} h {minutes % 60} min left"
+    return f"{minutes} min left" if seconds >= 120 else f"{seconds:,.0f} s left"

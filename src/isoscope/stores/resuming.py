@@ -6,13 +6,12 @@ import errno
 import json
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from isoscope.errors import InputError
-from isoscope.files import replacing, sync
+from isoscope.files import hold, replacing, sync
 from isoscope.stores.targets import Mark
 
 _PROGRESS = "progress.json"
@@ -54,7 +53,7 @@ class Unfinished:
         except FileNotFoundError:
             return None
         try:
-            _hold(lock)
+            hold(lock)
             if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 return lock
         except FileNotFoundError:
@@ -127,10 +126,3 @@ class Unfinished:
 
     def _footer(self, number: int) -> Path:
         return self.folder / f"footer-{number}"
-
-
-def _hold(lock: IO[bytes]) -> None:
-    with suppress(ImportError):  # where there is no such lock, two processes are the user's to keep apart
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,1 @@
+"""Texts through a model: its hidden states as a store."""

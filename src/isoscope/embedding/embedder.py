@@ -1,0 +1,62 @@
+"""What a model has to do to embed windows of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from isoscope.embedding.spool import Reader
+
+
+class Given(NamedTuple):
+    """Some windows of like length."""
+
+    ids: np.ndarray
+    """(windows, positions) tokens, on the right anything where a window is shorter."""
+    lengths: np.ndarray
+    documents: np.ndarray
+    """The number of the text that each is of."""
+    text: Callable[[int], str]
+    """A text by its number."""
+
+
+class Embedder(Protocol):
+    """A model with what makes tokens of texts for it."""
+
+    name: str
+    dim: int
+    layers: list[int]
+    longest: int | None
+    """Tokens that it can read at once, special ones among them; None if any number."""
+
+    @property
+    def reader(self) -> Reader: ...  # noqa: D102
+
+    @property
+    def digest(self) -> str:
+        """A checksum that another model does not have."""
+
+    @property
+    def batch_tokens(self) -> int:
+        """How many tokens in a batch suit the device."""
+
+    def causal(self) -> bool:
+        """Whether a token's state knows nothing of the tokens behind it."""
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """A context in which `states` may be asked for."""
+
+    def prepare(self, ids: np.ndarray) -> None:
+        """Get ready for these tokens, which are different and sorted: no others will come."""
+
+    def states(self, given: Given) -> Iterator[tuple[int, Any]]:
+        """Each layer's (windows, positions, d) states."""
+
+    def picked(self, states: Any, flat: np.ndarray) -> np.ndarray:
+        """Rows of such states, by their place if windows and positions are counted through."""
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary writes them."""

@@ -1,0 +1,212 @@
+"""The folder that is made: a Parquet file for each layer and block, put there whole, and a note of what is done."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import isoscope
+from isoscope.embedding.manifest import FILE, SCHEMA, read_manifest
+from isoscope.errors import InputError
+from isoscope.files import hold, replacing, sync
+
+VECTORS = "embedding"
+_GROUP_BYTES = 16 * 2**20  # of vectors in a row group
+_SPOOL = "_texts"
+
+
+class Shards:
+    """A store in the making; one process at a time has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done = 0
+        self._noted: dict[str, Any] = {}
+
+    @contextmanager
+    def opened(self, *, restart: bool) -> Iterator[Path]:
+        """The folder for what is needed meanwhile; it is removed at the end, however that comes."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder} is a file: need the name of a folder")
+        if not self.folder.absolute().parent.is_dir():
+            raise InputError(f"{self.folder.parent} is not a folder: make it first, or write elsewhere")
+        fresh = not self.folder.exists()
+        self.folder.mkdir(exist_ok=True)
+        others = [path.name for path in self.folder.iterdir() if not path.name.startswith("_")]
+        if others and not (self.folder / FILE).exists():
+            raise InputError(f"{self.folder} holds other files, such as {sorted(others)[0]}: name a folder of its own")
+        spool = self.folder / _SPOOL
+        with _locked(self.folder):
+            try:
+                if restart:
+                    self._clear()
+                shutil.rmtree(spool, ignore_errors=True)
+                spool.mkdir()
+                yield spool
+            finally:
+                shutil.rmtree(spool, ignore_errors=True)
+                if fresh and not any(self.folder.iterdir()):  # bad input leaves nothing
+                    self.folder.rmdir()
+
+    def _clear(self) -> None:
+        for path in self.folder.glob("layer-*.parquet"):
+            path.unlink()
+        (self.folder / FILE).unlink(missing_ok=True)
+
+    def begin(self, about: Mapping[str, Any], facts: Mapping[str, Any], blocks: int) -> str:
+        """Go on from where an earlier run was interrupted, if it did the same; gives a word on what was found."""
+        kept = read_manifest(self.folder)
+        self._noted = {
+            "schema": SCHEMA,
+            "isoscope": isoscope.__version__,
+            **facts,
+            "settings": dict(about),
+            "blocks": blocks,
+            "sizes": [],
+        }
+        if kept is None:
+            self._note()
+            return ""
+        _refuse_other(self.folder, kept["settings"], about)
+        sizes = kept["sizes"][:blocks]
+        whole = [self._is_whole(block, files) for block, files in enumerate(sizes)]
+        self.done = whole.index(False) if False in whole else len(whole)
+        self._noted["sizes"] = sizes[: self.done]
+        self._note()
+        if self.done == blocks:
+            return "done"
+        lost = (
+            f"; from there on {len(sizes) - self.done} were damaged, and are made anew"
+            if self.done < len(sizes)
+            else ""
+        )
+        return f"going on from part {self.done + 1} of {blocks}, where an earlier run was interrupted{lost}"
+
+    def _is_whole(self, block: int, files: Mapping[str, int]) -> bool:
+        return all(_readable(self.folder / name, size) for name, size in files.items())
+
+    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
+        """Put the files of a block there, and note it: what is not noted does not count."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sizes = {}
+        for layer, rows in vectors.items():
+            table = layer_table(columns, layer, rows)
+            path = self.folder / f"layer-{layer:02d}-{block:05d}.parquet"
+            names = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+            plain = {field.name: "snappy" for field in table.schema if field.name != VECTORS}
+            with replacing(path) as temporary:
+                pq.write_table(
+                    table,
+                    temporary,
+                    row_group_size=max(1, _GROUP_BYTES // (rows.itemsize * rows.shape[1])),
+                    use_dictionary=[*names, "layer"],
+                    compression={**plain, f"{VECTORS}.list.element": "none"},
+                    write_statistics=[name for name in table.schema.names if name not in (VECTORS, "text")],
+                    write_page_checksum=True,
+                    store_schema=True,
+                )
+            sizes[path.name] = path.stat().st_size
+        self._noted["sizes"].append(sizes)
+        self._note()
+
+    def _note(self) -> None:
+        noted = {**self._noted, "done": len(self._noted["sizes"])}
+        noted["finished"] = noted["done"] == noted["blocks"]
+        with replacing(self.folder / FILE) as temporary:
+            temporary.write_text(json.dumps(noted, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        sync(self.folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have a folder for oneself, for as long as the process lives."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # where a folder cannot be opened, two processes are the user's to keep apart
+        yield
+        return
+    try:
+        hold(handle)
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:
+            raise
+        raise InputError(f"{folder} is being written by another process: wait until it is done, or end it") from None
+    finally:
+        os.close(handle)
+
+
+class Held:
+    """The same in memory."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, list[Any]] = {}
+
+    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
+        """Keep a block."""
+        for layer, rows in vectors.items():
+            self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows))
+
+    def table(self) -> Any:
+        """All rows, layer after layer."""
+        import pyarrow as pa
+
+        return pa.concat_tables(
+            [part for layer in sorted(self._tables) for part in self._tables[layer]]
+        ).unify_dictionaries()
+
+
+def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
+    """A layer's vectors, and beside them what is the same in every layer."""
+    import pyarrow as pa
+
+    kind = pa.list_(pa.from_numpy_dtype(rows.dtype), rows.shape[1])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind)
+    layers = pa.array(np.full(len(rows), layer, np.int32))
+    return pa.table([vectors, layers, *columns.columns], names=[VECTORS, "layer", *columns.column_names])
+
+
+def _readable(path: Path, size: int) -> bool:
+    """Whether a file is as it was written: its size, and the checksum of each page."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.stat().st_size != size:
+            return False
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def _refuse_other(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    other = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
+    if not other:
+        return
+    words = []
+    for name in other:
+        if name in ("texts", "weights"):
+            words.append(f"the {name} are others")
+        else:
+            words.append(f"{name.replace('_', ' ')} was {_said(kept.get(name))}, is {_said(wanted.get(name))}")
+    raise InputError(
+        f"{folder} holds a run with other settings: {'; '.join(words)}. Give another folder, or throw that run away: "
+        "restart=True, on the command line --restart"
+    )
+
+
+def _said(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else "not set" if value is None else str(value)

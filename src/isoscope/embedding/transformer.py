@@ -1,0 +1,252 @@
+"""A transformer of Hugging Face as it embeds texts: its tokenizer, its windows, the hidden states of its layers."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from isoscope.embedding.embedder import Given
+from isoscope.embedding.spool import Tokens
+from isoscope.errors import InputError
+from isoscope.training.capturing import Capture, evaluating
+from isoscope.training.layers import Layer
+from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
+
+_TASK = "used for embedding"
+_CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # in a batch
+
+
+class HubReader:
+    """A tokenizer of Hugging Face."""
+
+    missed = 0
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._tokenizer, self._name = tokenizer, name
+        self.unknown = tokenizer.unk_token_id
+        self._offsets = bool(getattr(tokenizer, "is_fast", False))
+        self.before, self.after = _special(tokenizer)
+        self._known = False
+
+    def read(self, texts: list[str]) -> list[Tokens]:
+        """See `Reader`."""
+        read = self._tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_offsets_mapping=self._offsets,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        found = []
+        for i, ids in enumerate(read["input_ids"]):
+            if self._offsets:
+                places = np.asarray(read["offset_mapping"][i], np.int64).reshape(-1, 2)
+            else:
+                places = np.zeros((len(ids), 2), np.int64)
+            found.append(Tokens(np.asarray(ids, np.int64), places[:, 0], places[:, 1]))
+        self._refuse_deaf(found)
+        return found
+
+    def _refuse_deaf(self, found: Sequence[Tokens]) -> None:
+        """A tokenizer without its files makes the unknown token of every word, or nothing at all."""
+        if self._known:
+            return
+        ids = np.concatenate([tokens.ids for tokens in found]) if found else np.zeros(0)
+        self._known = bool(np.setdiff1d(ids, self._tokenizer.all_special_ids).size)
+        if not self._known and ids.size > 50:
+            raise InputError(
+                f"the tokenizer of {self._name} knows no word of the texts: it may lack its files, such as "
+                "tokenizer.json; name a folder that holds them"
+            )
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """The tokens as the vocabulary writes them."""
+        return [str(token) for token in self._tokenizer.convert_ids_to_tokens([int(each) for each in ids])]
+
+
+def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens that a tokenizer puts before and behind a text."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    full = tokenizer("a")["input_ids"]
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return full[:start], full[start + len(bare) :]
+    return [], []
+
+
+class Transformer:
+    """A model that gives its layers' states of a batch of windows."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        tokenizer: Any = None,
+        layers: Any = "all",
+        device: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        if isinstance(model, str):
+            self.name = model
+            self._model, tokenizer, config = _load(model, trust_remote_code)
+        else:
+            if tokenizer is None:
+                raise InputError(f"model is a {type(model).__name__}: give its tokenizer as well, tokenizer=…")
+            self.name, self._model = type(model).__name__, model
+            config = getattr(model, "config", None)
+        if getattr(config, "is_encoder_decoder", False):
+            self._model = self._model.get_encoder()
+        self.reader = HubReader(tokenizer, self.name)
+        self.longest = longest_input(config, tokenizer)
+        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+        self._capture = Capture(self._model, layers, "tokens")
+        self.layers = sorted(each for each in self._capture.layers if isinstance(each, int))
+        self.device = device_of(device, self._model, moved=isinstance(model, str))
+        if isinstance(model, str):
+            self._model.to(self.device)
+        takes = inspect.signature(self._model.forward).parameters
+        self._more = {"use_cache": False} if "use_cache" in takes else {}
+        self.dim = self._width()
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the weights: of the ends of each of them, as there may be billions."""
+        found = hashlib.blake2b(digest_size=16)
+        for name, weight in self._model.state_dict().items():
+            flat = weight.detach().reshape(-1)
+            some = torch.cat([flat[:512], flat[-512:]]).float().cpu().numpy()
+            found.update(f"{name}{tuple(weight.shape)}".encode() + some.tobytes())
+        return found.hexdigest()
+
+    @property
+    def batch_tokens(self) -> int:
+        """See `Embedder`."""
+        return _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
+
+    def causal(self) -> bool:
+        """See `Embedder`; it is seen by changing the last of four tokens."""
+        words = self.reader.read(["the of and in to a"])[0].ids.tolist() or [self._pad]
+        ids = np.full((2, 4), words[0])
+        ids[1, 3] = words[-1]
+        with self.evaluating():
+            *_, (_, states) = self.states(_plain(ids))
+        return bool(torch.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """See `Embedder`."""
+        return evaluating(self._model)
+
+    def prepare(self, ids: np.ndarray) -> None:
+        """See `Embedder`; a model is ready for all tokens."""
+
+    def states(self, given: Given) -> Iterator[tuple[int, torch.Tensor]]:
+        """See `Embedder`; padding is on the right."""
+        held = np.arange(given.ids.shape[1]) < given.lengths[:, None]
+        batch = {
+            "input_ids": torch.from_numpy(np.where(held, given.ids, self._pad)).to(self.device),
+            "attention_mask": torch.from_numpy(held.astype(np.int64)).to(self.device),
+        }
+        self._capture.start()
+        try:
+            self._model(**batch, **self._more)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{self.name} cannot read {held.shape[0]} windows of {held.shape[1]} tokens: {why}; try a smaller "
+                "window, or fewer tokens in a batch"
+            ) from error
+        finally:
+            seen = self._capture.stop()
+        found: dict[Layer, torch.Tensor] = {each.layer: each.states for each in seen}
+        for layer in self.layers:
+            if layer not in found:
+                raise InputError(f"layer {layer} of {self.name} did not run: choose other layers")
+            yield layer, found[layer]
+
+    def picked(self, states: torch.Tensor, flat: np.ndarray) -> np.ndarray:
+        """See `Embedder`."""
+        rows = states.reshape(-1, states.shape[-1]).index_select(0, torch.from_numpy(flat).to(states.device))
+        return np.asarray(rows.float().cpu().numpy())
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """See `Embedder`."""
+        return self.reader.strings(ids)
+
+    def _width(self) -> int:
+        with self.evaluating():
+            widths = {layer: states.shape[-1] for layer, states in self.states(_plain(np.full((1, 2), self._pad)))}
+        if len(set(widths.values())) > 1:
+            raise InputError(
+                f"the layers of {self.name} have {sorted(set(widths.values()))} dimensions: choose layers of one width"
+            )
+        return int(next(iter(widths.values())))
+
+
+def _plain(ids: np.ndarray) -> Given:
+    """Windows of equal length, of no text."""
+    return Given(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
+
+
+def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
+    place = inner_place(place_of(name))
+    with quiet():
+        try:
+            config = AutoConfig.from_pretrained(place, trust_remote_code=trust)
+            model = AutoModel.from_pretrained(place, dtype=torch.float32, trust_remote_code=trust)
+        except LOADING as error:
+            raise InputError(_asked_to_trust(name, error) or unreachable(name, error, _TASK)) from error
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust)
+        except LOADING as error:
+            why = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{name} has no tokenizer that can be loaded: {why}; need its files, such as tokenizer.json, beside it"
+            ) from error
+    return model, tokenizer, config
+
+
+def inner_place(place: str) -> str:
+    """The folder of the transformer in a Sentence Transformers folder that keeps it apart."""
+    folder = Path(place)
+    if folder.is_dir() and not (folder / "config.json").exists() and (folder / "modules.json").exists():
+        inner = sorted(path.parent for path in folder.glob("*/config.json") if path.parent.name.endswith("Transformer"))
+        return str(inner[0]) if inner else place
+    return place
+
+
+def _asked_to_trust(name: str, error: Exception) -> str:
+    if "trust_remote_code" not in str(error):
+        return ""
+    return (
+        f"{name} brings code of its own, which is not run unless you ask for it: read that code, then give "
+        "trust_remote_code=True, on the command line --trust-remote-code"
+    )
+
+
+def device_of(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
+    """Where to compute: as wanted, or where a loaded model is, or on a GPU if there is one."""
+    own = next((each.device for each in model.parameters()), torch.device("cpu"))
+    if wanted is None:
+        if not moved:
+            return own
+        accelerator = getattr(torch, "accelerator", None)
+        found = accelerator.current_accelerator() if accelerator is not None and accelerator.is_available() else None
+        return torch.device("cpu") if found is None else torch.device(found)
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0][:150]
+        raise InputError(f"device is {wanted!r}, which is not here: {why}; try cpu") from error
+    if not moved and device.type != own.type:
+        raise InputError(f"device is {wanted!r} and the model is on {own}: move it yourself, or name it by its folder")
+    return device
