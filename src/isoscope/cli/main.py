@@ -415,6 +415,101 @@ def finetune(
     run(Request(model, learnt, output, seeds, layer, json, options))
 
 
+class Pool(StrEnum):
+    """What --pool takes."""
+
+    tokens = "tokens"
+    mean = "mean"
+    cls = "cls"
+    last = "last"
+    sentence_transformers = "sentence-transformers"
+
+
+class Special(StrEnum):
+    """What --special-tokens takes."""
+
+    keep = "keep"
+    drop = "drop"
+
+
+class Precision(StrEnum):
+    """What --dtype takes."""
+
+    float32 = "float32"
+    float16 = "float16"
+
+
+class Unit(StrEnum):
+    """What --split takes."""
+
+    line = "line"
+    paragraph = "paragraph"
+    file = "file"
+
+
+@app.command()
+def embed(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A folder or a name on the Hugging Face hub; or a file of word vectors."),
+    ],
+    texts: Annotated[
+        str,
+        typer.Argument(metavar="TEXTS", help="A text, CSV, TSV, JSON lines or Parquet file, or the name of a dataset."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="STORE", help="The folder to write.")],
+    layers: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBERS", help="all, -1 for the last, or 0,6,12; 0 goes into the first. [all]"),
+    ] = None,
+    pool: Annotated[
+        Pool, typer.Option(help="What a row is: each token, or a text in one of these ways.")
+    ] = Pool.tokens,
+    window: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Read at once, special ones among them. [512, or what fits]")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="From one window of a long text to the next. [no overlap]")
+    ] = None,
+    special_tokens: Annotated[
+        Special | None, typer.Option(help="Whether [CLS] and its like are rows, or count. [drop as tokens, else keep]")
+    ] = None,
+    dtype: Annotated[Precision, typer.Option(help="Of the rows.")] = Precision.float32,
+    max_tokens: Annotated[int | None, typer.Option(metavar="TOKENS", help="Take a random choice of so many.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="ROLE=NAME", help="Which column of a table is what: text= and labels=."),
+    ] = None,
+    split: Annotated[Unit, typer.Option(help="What one text of a plain text file is.")] = Unit.line,
+    config: Annotated[str | None, typer.Option(metavar="NAME", help="Of a dataset: which configuration.")] = None,
+    part: Annotated[str | None, typer.Option(metavar="NAME", help="Of a dataset: which split, train or test.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, … [a GPU if there is one]")] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="In a batch, padding among them. [2048, 16384 on a GPU]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the choice that --max-tokens makes.")] = 0,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw away what is in STORE.")] = False,
+) -> None:
+    """Give texts to a model and keep its hidden states, layer by layer: a store to audit, --by layer.
+
+    An interrupted run is gone on with by the same command.
+    """
+    from isoscope.cli.embedding import Request
+    from isoscope.cli.embedding import embed as run
+
+    roles = _roles(columns)
+    if set(roles) - {"text", "labels"}:
+        raise InputError("--columns takes text= and labels= here")
+    options: dict[str, Any] = {"pool": pool.value, "window": window, "stride": stride, "dtype": dtype.value}
+    options |= {"special_tokens": None if special_tokens is None else special_tokens.value, "max_tokens": max_tokens}
+    options |= {"text": roles.get("text"), "labels": roles.get("labels"), "split": split.value, "config": config}
+    options |= {"part": part, "device": device, "batch_tokens": batch_tokens, "seed": seed, "restart": restart}
+    run(Request(model, texts, output, layers, options | {"trust_remote_code": trust_remote_code}))
+
+
 @app.command()
 def demo(
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),

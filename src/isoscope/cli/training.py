@@ -56,7 +56,7 @@ def finetune(request: Request) -> None:
     _need_folders(request.json)
     seeds, layer = _seeds(request.seeds), _layer(request.layer)
     try:
-        with _warnings_told(), TrainingBar() as bar:
+        with warnings_told(), TrainingBar() as bar:
             found = train(
                 request.model,
                 request.task,
@@ -77,7 +77,7 @@ def finetune(request: Request) -> None:
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def warnings_told() -> Iterator[None]:
     """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

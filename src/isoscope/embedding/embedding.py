@@ -162,16 +162,12 @@ def embed(
         assert callable(shown)
         work = _Work(embedder, settings, Spool(folder), batch_tokens)
         work.spool.fill(source, embedder.reader, work.windows, shown)
-        held = _run(work, shards, shown, say or _silence)
+        held = _run(work, shards, shown, say)
     return open_store(held.table() if held is not None else shards.folder if shards is not None else None)
 
 
 def _silent(stage: str, rows: int, share: float) -> None:
     """Show nothing."""
-
-
-def _silence(words: str) -> None:
-    """Nobody listens."""
 
 
 def _checked(
@@ -255,7 +251,7 @@ class _Work:
 
     def about(self) -> dict[str, Any]:
         """What decides the rows: a run with other settings cannot be gone on with."""
-        own = asdict(self.settings) | {"window": self.windows.length, "stride": self.windows.step}
+        own = asdict(self.settings) | {"window": self.windows.length}
         return {
             "weights": self.embedder.digest,
             "texts": self.spool.digest,
@@ -308,7 +304,7 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
-def _run(work: _Work, shards: Shards | None, progress: Progress, say: Callable[[str], None]) -> Held | None:
+def _run(work: _Work, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None) -> Held | None:
     """Embed what is not done yet, and write it while the next block is computed."""
     spool, settings = work.spool, work.settings
     if settings.max_tokens is not None:
@@ -316,17 +312,15 @@ def _run(work: _Work, shards: Shards | None, progress: Progress, say: Callable[[
     cuts = work.blocks()
     held = Held()
     write, done = held.write, 0
-    for note in _notes(spool.counts, work):
-        say(note)
+    _tell_counts(spool.counts, work, say)
     if shards is not None:
         facts = {"model": work.embedder.name, "rows": spool.rows, "counts": asdict(spool.counts)}
         said = shards.begin(work.about(), facts, len(cuts))
         write, done = shards.write, shards.done
-        if done == len(cuts):
-            say(f"{shards.folder} is complete already")
-            return None
-        if said:
+        if said and say is not None:
             say(said)
+        if done == len(cuts):
+            return None
     tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
     read, total = sum(tokens[:done]), max(1, sum(tokens))
     work.embedder.prepare(np.flatnonzero(spool.frequency))
@@ -361,27 +355,23 @@ def _run(work: _Work, shards: Shards | None, progress: Progress, say: Callable[[
     return None if shards is not None else held
 
 
-def _notes(counts: Counts, work: _Work) -> list[str]:
-    """What is worth knowing of the texts; what was not read is a warning too."""
+def _tell_counts(counts: Counts, work: _Work, say: Callable[[str], None] | None) -> None:
+    """Say what was found in the texts; where nobody listens, warn of what was not read."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
+    warnings = []
     if counts.empty:
         notes.append(f"{counts.empty:,} texts have no token and no row")
     if counts.longer:
-        room = f"longer than a window of {work.windows.length} tokens"
+        room = f"{counts.longer:,} texts are longer than a window of {work.windows.length} tokens"
         if counts.unread:
-            words = f"{counts.longer:,} texts are {room} and were cut: {counts.unread:,} tokens were not read"
-            tell(words)
-            notes.append(words)
+            warnings.append(f"{room} and are cut: {counts.unread:,} tokens are not read")
         else:
-            notes.append(f"{counts.longer:,} texts are {room} and were read in several")
-    if counts.unknown:
-        share = counts.unknown / max(1, counts.tokens)
-        words = f"{counts.unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
-        if share > _MUCH:
-            tell(words)
-        notes.append(words)
+            notes.append(f"{room} and are read in several")
+    if unknown := counts.unknown + counts.missed:
+        share = unknown / (counts.tokens + counts.missed)
+        words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
+        (warnings if share > _MUCH else notes).append(words)
     if counts.left_out:
-        notes.append(
-            f"{counts.left_out:,} tokens were left out, as at most {work.settings.max_tokens:,} were asked for"
-        )
-    return notes
+        notes.append(f"{counts.left_out:,} tokens are left out: at most {work.settings.max_tokens:,} were asked for")
+    for words in warnings if say is None else [*notes, *warnings]:
+        (say or tell)(words)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import isoscope
-from isoscope.embedding.manifest import FILE, SCHEMA, read_manifest
 from isoscope.errors import InputError
 from isoscope.files import hold, replacing, sync
+from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 
 VECTORS = "embedding"
 _GROUP_BYTES = 16 * 2**20  # of vectors in a row group
@@ -82,7 +82,7 @@ class Shards:
         self._noted["sizes"] = sizes[: self.done]
         self._note()
         if self.done == blocks:
-            return "done"
+            return f"{self.folder} is complete already"
         lost = (
             f"; from there on {len(sizes) - self.done} were damaged, and are made anew"
             if self.done < len(sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -94,6 +94,9 @@ class Counts:
     tokens: int = 0
     """Of all texts, special ones left out."""
     unknown: int = 0
+    """Tokens that stand for what the vocabulary lacks."""
+    missed: int = 0
+    """Words that were passed over because it lacks them."""
     longer: int = 0
     """Texts that do not fit into one window."""
     unread: int = 0
@@ -137,7 +140,8 @@ class Spool:
             at = 0
             reading = texts.read()
             while group := list(islice(reading, _AT_ONCE)):
-                for each, tokens in zip(group, _read(reader, group), strict=True):
+                spoken = [each.text.strip() and each.text for each in group]  # some tokenizers have a token for spaces
+                for each, tokens in zip(group, reader.read(spoken), strict=True):
                     for kind, value in (("text", each.text.encode("utf-8", "surrogatepass")), ("label", _kept(each))):
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
@@ -162,7 +166,7 @@ class Spool:
             raise InputError(f"{texts.name} has no text: there is nothing to embed")
         if not at:
             raise InputError(f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed")
-        self.counts.unknown += reader.missed
+        self.counts.missed = reader.missed
         self.label_kind = _one_kind(kinds, texts.name)
         self.digest = digest.hexdigest()
         self._chosen = np.arange(len(self._windows()))
@@ -270,10 +274,6 @@ class Spool:
         if not path.stat().st_size:
             return np.zeros(0, dtype)
         return np.memmap(path, dtype, "r")
-
-
-def _read(reader: Reader, group: Sequence[Text]) -> Iterable[Tokens]:
-    return reader.read([each.text for each in group])
 
 
 def _kept(each: Text) -> bytes:

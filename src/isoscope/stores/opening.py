@@ -13,6 +13,7 @@ from typing import Any
 from isoscope.errors import InputError
 from isoscope.stores import arrow, hdf5, json_lines, numpy_files, records, tables, tensors, words
 from isoscope.stores.columns import ROLES, Wanted
+from isoscope.stores.manifest import tell_unfinished
 from isoscope.stores.memory import open_memory
 from isoscope.stores.shards import Shards, natural_order
 from isoscope.stores.store import Store
@@ -118,6 +119,7 @@ def _open_path(name: str, wanted: Wanted) -> Store:
     path = Path(name).expanduser()
     try:
         if path.is_dir():
+            tell_unfinished(path)
             return _open_shards(path.name or str(path), _shards_in(path), wanted)
         if path.exists():
             return _open_file(path, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,13 +32,21 @@ def place_of(model: str) -> str:
 
 def unreachable(model: str, error: Exception, task: str) -> str:
     """Why a model cannot do a task, in a line: what is wrong with its folder, or how to do without the hub."""
-    why = " ".join(str(error).split())
+    why = _short(error)
     if Path(model).expanduser().is_dir():
-        return f"{model} cannot be {task}: {why[:300]}"
+        return f"{model} cannot be {task}: {why}"
     return (
-        f"{model} is no folder here and could not be had from the Hugging Face hub: {why[:200]}; check the name and "
+        f"{model} is no folder here and could not be had from the Hugging Face hub: {why}; check the name and "
         "the network, or name a folder that holds the model"
     )
+
+
+def _short(error: Exception) -> str:
+    """The first sentences of an error, up to 200 characters or so; none is cut in the middle."""
+    words, sentences = " ".join(str(error).split()), 0
+    while sentences >= 0 and (end := words.find(". ", sentences)) >= 0 and end < 200:
+        sentences = end + 1
+    return (words[:sentences] if sentences else words[:200]).rstrip(".")
 
 
 def longest_input(config: Any, tokenizer: Any) -> int | None:
@@ -55,9 +64,13 @@ def quiet() -> Iterator[None]:
     level, bars = chatter.get_verbosity(), chatter.is_progress_bar_enabled()
     chatter.set_verbosity_error()  # type: ignore[no-untyped-call]
     chatter.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(logging.CRITICAL)  # it tells of each of its attempts to reach the hub
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         chatter.set_verbosity(level)
         if bars:
             chatter.enable_progress_bar()  # type: ignore[no-untyped-call]

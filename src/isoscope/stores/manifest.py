@@ -1,4 +1,4 @@
-"""The note in a folder of hidden states: what they are of, and how far they are written."""
+"""The note in a folder of shards that an extraction writes: what they are of, and how far they are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isoscope.errors import InputError
+from isoscope.errors import InputError, tell
 
 FILE = "_embedding.json"
 SCHEMA = "isoscope.embedding/1"
@@ -26,3 +26,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             f"{path} is damaged ({error}): throw the run away, restart=True, on the command line --restart"
         ) from error
     return dict(held)
+
+
+def tell_unfinished(folder: Path) -> None:
+    """Warn if a folder's rows are not all written yet."""
+    try:
+        held = read_manifest(folder)
+    except InputError as error:
+        tell(str(error))
+        return
+    if held is not None and not held.get("finished"):
+        tell(f"{folder} is unfinished: {len(held['sizes'])} of {held['blocks']} parts are there; embed goes on with it")
