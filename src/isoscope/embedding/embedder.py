@@ -60,3 +60,6 @@ class Embedder(Protocol):
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Tokens as the vocabulary writes them."""
+
+    def close(self) -> None:
+        """Leave a model that was given as it was."""

@@ -149,6 +149,7 @@ def embed(
         raise InputError(f"batch_tokens is {batch_tokens}: need 1 at least")
     embedder = _open_model(model, settings, layers, tokenizer, device, trust_remote_code)
     with ExitStack() as stack:
+        stack.callback(embedder.close)
         shards = None if output is None else Shards(Path(output).expanduser())
         if shards is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -89,6 +89,9 @@ class Sentences:
         """See `Embedder`; rows are no tokens."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """See `Embedder`."""
+
     def _encoded(self, texts: list[str]) -> np.ndarray:
         made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)

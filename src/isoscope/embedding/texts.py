@@ -120,16 +120,13 @@ def _with_labels(texts: Texts, labels: Any) -> Texts:
         raise InputError(f"labels has a {type(given[0]).__name__} for each text: need one value")
 
     def read() -> Iterator[Text]:
-        number = -1
-        for number, each in enumerate(texts.read()):
-            if number >= len(given):
-                break
-            yield each._replace(label=given[number])
-        else:
-            number += 1
-        if number != len(given):
-            many = "more" if number >= len(given) else str(number)
-            raise InputError(f"labels has {len(given)} entries, and there are {many} texts: need one for each")
+        count = 0
+        for count, each in enumerate(texts.read(), 1):
+            if count > len(given):
+                raise InputError(f"labels has {len(given)} entries, and there are more texts: need one for each")
+            yield each._replace(label=given[count - 1])
+        if count < len(given):
+            raise InputError(f"labels has {len(given)} entries, and there are {count} texts: need one for each")
 
     return Texts(texts.name, read, True)
 

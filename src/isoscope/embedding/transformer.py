@@ -181,6 +181,10 @@ class Transformer:
         """See `Embedder`."""
         return self.reader.strings(ids)
 
+    def close(self) -> None:
+        """See `Embedder`."""
+        self._capture.remove()
+
     def _width(self) -> int:
         with self.evaluating():
             widths = {layer: states.shape[-1] for layer, states in self.states(_plain(np.full((1, 2), self._pad)))}

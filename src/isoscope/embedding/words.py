@@ -111,6 +111,9 @@ class Words:
         """See `Embedder`."""
         return self.reader.strings(ids)
 
+    def close(self) -> None:
+        """See `Embedder`."""
+
 
 def open_words(model: str) -> Words | None:
     """Word vectors if that is what is named: a file of vectors, or a folder with `vectors.npy` and `words.txt`."""

@@ -1,0 +1,68 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from isoscope import InputError, embed
+
+VECTORS = {"the": [1, 0], "river": [0, 1], "bank": [2, 2], "Bank": [9, 9], ",": [5, 5], "well-known": [7, 7]}
+
+
+@pytest.fixture
+def glove(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("".join(f"{word} {x} {y}\n" for word, (x, y) in VECTORS.items()))
+    return path
+
+
+def words(store):
+    return store.types.tolist()
+
+
+def test_each_word_has_its_vector_whatever_its_context(glove):
+    found = embed(glove, ["the river bank, the Bank", "well-known river"])
+    assert words(found) == ["the", "river", "bank", ",", "the", "Bank", "well-known", "river"]
+    expected = [VECTORS[word] for word in words(found)]
+    np.testing.assert_array_equal(found.take(range(8)), np.array(expected, np.float32))
+
+
+def test_words_are_sought_as_they_stand_then_in_small_letters_then_in_pieces(glove):
+    notes = []
+    found = embed(glove, ["The RIVER (bank) zzz"], say=notes.append)
+    assert words(found) == ["the", "river", "bank"]
+    assert "3 tokens (50%) are not in the vocabulary of" in notes[-1]
+
+
+def test_a_mean_is_a_baseline_for_sentences(glove):
+    np.testing.assert_allclose(embed(glove, ["the river", "bank"], pool="mean").take([0, 1]), [[0.5, 0.5], [2, 2]])
+
+
+def test_texts_without_a_known_word_are_refused_if_they_are_all(glove):
+    with pytest.raises(InputError, match=r"all 2 texts .* are empty"):
+        embed(glove, ["zzz", "qqq"])
+
+
+def test_other_files_of_vectors_serve_as_well(glove, tmp_path):
+    with gzip.open(tmp_path / "glove.txt.gz", "wb") as file:
+        file.write(glove.read_bytes())
+    (tmp_path / "folder").mkdir()
+    np.save(tmp_path / "folder" / "vectors.npy", np.array(list(VECTORS.values()), np.float16))
+    (tmp_path / "folder" / "words.txt").write_text("\n".join(VECTORS) + "\n")
+    own = embed(glove, ["the river bank"]).take(range(3))
+    for other in (tmp_path / "glove.txt.gz", tmp_path / "folder"):
+        np.testing.assert_array_equal(embed(other, ["the river bank"]).take(range(3)), own)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"pool": "cls"}, "need tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
+)
+def test_what_word_vectors_do_not_have_is_refused(glove, options, said):
+    with pytest.raises(InputError, match=said):
+        embed(glove, ["the"], **options)
+
+
+def test_vectors_without_words_are_refused(tmp_path):
+    np.save(tmp_path / "bare.npy", np.eye(3))
+    with pytest.raises(InputError, match="holds vectors without words"):
+        embed(tmp_path / "bare.npy", ["the"])
