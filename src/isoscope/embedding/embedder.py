@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -52,11 +52,8 @@ class Embedder(Protocol):
     def prepare(self, ids: np.ndarray) -> None:
         """Get ready for these tokens, which are different and sorted: no others will come."""
 
-    def states(self, given: Given) -> Iterator[tuple[int, Any]]:
+    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
         """Each layer's (windows, positions, d) states."""
-
-    def picked(self, states: Any, flat: np.ndarray) -> np.ndarray:
-        """Rows of such states, by their place if windows and positions are counted through."""
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Tokens as the vocabulary writes them."""

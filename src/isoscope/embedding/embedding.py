@@ -28,8 +28,8 @@ POOLS = ("tokens", "mean", "cls", "last", "sentence-transformers")
 WINDOW = 512
 """Tokens that a model reads at once, unless it can read fewer."""
 
-_BLOCK_BYTES = 256 * 2**20  # of vectors that are held until they are written
-_BLOCK_TOKENS = 4_096, 65_536  # at least and at most in a block
+_BLOCK_BYTES = 512 * 2**20  # of vectors that are held until they are written
+_BLOCK_TOKENS = 8_192, 49_152  # at least and at most in a block: the more, the less padding
 _MUCH = 0.02  # of the tokens that are unknown
 
 
@@ -273,9 +273,14 @@ class _Work:
             return text_columns(np.unique(block.documents), self.spool)
         return token_columns(block, self.spool, self.embedder.strings)
 
-    def vectors(self, block: Block, tick: Callable[[int], None]) -> dict[int, np.ndarray]:
+    def room(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+        """Arrays that hold the tokens' rows of any block."""
+        most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
+        return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
+
+    def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
         """The rows of a block, for each layer; `tick` is told how many tokens were read."""
-        rows = gathering(self.settings.pool, block, self.embedder, self.dtype)
+        rows = gathering(self.settings.pool, block, self.embedder, room)
         starts = np.cumsum(block.lengths) - block.lengths
         with self.embedder.evaluating():
             for chosen in batches(block.lengths, self.batch_tokens):
@@ -339,9 +344,10 @@ def _run(work: _Work, shards: Shards | None, progress: Progress, say: Callable[[
     try:
         with ThreadPoolExecutor(1) as writer:
             pending: Future[None] | None = None
+            rooms = [work.room(cuts) for _ in range(min(2, len(cuts) - done))]  # one is filled, one is written
             for number in range(done, len(cuts)):
                 block = spool.block(*cuts[number])
-                vectors = work.vectors(block, tick)
+                vectors = work.vectors(block, rooms[(number - done) % 2], tick)
                 if pending is not None:
                     pending.result()
                 pending = writer.submit(put, number, block, vectors)

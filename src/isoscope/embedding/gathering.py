@@ -22,27 +22,43 @@ class Gathering(Protocol):
 
 
 class Tokens:
-    """A row for each token that is kept, in the order of the texts."""
+    """A row for each token that is kept, in the order of the texts.
 
-    def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype) -> None:
+    `room` holds arrays to be written to, from earlier blocks: fresh ones cost as much time as the copying.
+    """
+
+    def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
         self._embedder = embedder
-        kept = block.tokens["kept"].astype(bool)
-        self._row = np.where(kept, np.cumsum(kept) - 1, -1)
-        shape = int(kept.sum()), embedder.dim
-        self._rows = {layer: np.empty(shape, dtype) for layer in embedder.layers}
+        self._spans, count = _spans(block)
+        self._rows = {layer: room[layer][:count] for layer in embedder.layers}
 
     def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
         """See `Gathering`."""
-        held = np.arange(places.shape[1]) < given.lengths[:, None]
-        rows = np.where(held, self._row[places], -1).reshape(-1)
-        kept = np.flatnonzero(rows >= 0)
+        spans = [(i, *span) for i, window in enumerate(chosen.tolist()) for span in self._spans[window]]
         for layer, states in self._embedder.states(given):
+            rows = self._rows[layer]
             with np.errstate(over="ignore"):
-                self._rows[layer][rows[kept]] = self._embedder.picked(states, kept)
+                for i, start, stop, to in spans:
+                    rows[to : to + stop - start] = states[i, start:stop]
 
     def found(self) -> dict[int, np.ndarray]:
         """See `Gathering`."""
         return self._rows
+
+
+def _spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
+    """For each window the stretches of tokens that are kept: from, to, and the row of the first; and all rows."""
+    kept = block.tokens["kept"].astype(bool)
+    windows = np.repeat(np.arange(len(block.lengths)), block.lengths)
+    begins = np.flatnonzero(kept & ~np.append(False, kept[:-1] & (windows[1:] == windows[:-1])))
+    ends = np.flatnonzero(kept & ~np.append(kept[1:] & (windows[1:] == windows[:-1]), False)) + 1
+    starts = np.cumsum(block.lengths) - block.lengths
+    rows = np.cumsum(kept) - 1
+    found: list[list[tuple[int, int, int]]] = [[] for _ in block.lengths]
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        window = int(windows[begin])
+        found[window].append((begin - int(starts[window]), end - int(starts[window]), int(rows[begin])))
+    return found, int(kept.sum())
 
 
 class Means:
@@ -62,7 +78,7 @@ class Means:
         some = kept.any(axis=1)
         flat, counts = np.flatnonzero(kept), kept.sum(axis=1)[some]
         for layer, states in self._embedder.states(given):
-            rows = self._embedder.picked(states, flat).astype(np.float64)
+            rows = states.reshape(-1, states.shape[-1])[flat].astype(np.float64)
             sums = np.add.reduceat(rows, np.cumsum(counts) - counts, axis=0)
             np.add.at(self._sums[layer], self._text[chosen][some], sums)
 
@@ -89,19 +105,19 @@ class Singles:
             if self._last:
                 kept = (np.arange(width) < given.lengths[:, None]) & self._kept[places]
                 at = width - 1 - kept[:, ::-1].argmax(axis=1)
-            found = self._embedder.picked(states, np.arange(len(chosen)) * width + at)
             with np.errstate(over="ignore"):
-                self._rows[layer][self._text[chosen]] = found
+                self._rows[layer][self._text[chosen]] = states[np.arange(len(chosen)), at]
 
     def found(self) -> dict[int, np.ndarray]:
         """See `Gathering`."""
         return self._rows
 
 
-def gathering(pool: str, block: Block, embedder: Embedder, dtype: np.dtype) -> Gathering:
-    """What makes the rows of a block."""
+def gathering(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Gathering:
+    """What makes the rows of a block, of the precision of the arrays in `room`."""
+    dtype = next(iter(room.values())).dtype
     if pool == "tokens":
-        return Tokens(block, embedder, dtype)
+        return Tokens(block, embedder, room)
     if pool == "mean":
         return Means(block, embedder, dtype)
     return Singles(block, embedder, dtype, last=pool == "last")

@@ -81,10 +81,6 @@ class Sentences:
         texts = [given.text(document) for document in given.documents.tolist()]
         yield self.layers[0], self._encoded(texts)[:, None, :]
 
-    def picked(self, states: np.ndarray, flat: np.ndarray) -> np.ndarray:
-        """See `Embedder`."""
-        return np.asarray(states.reshape(-1, self.dim)[flat])
-
     def strings(self, ids: Sequence[int]) -> list[str]:
         """See `Embedder`; rows are no tokens."""
         raise NotImplementedError

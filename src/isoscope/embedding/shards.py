@@ -155,7 +155,7 @@ class Held:
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
         """Keep a block."""
         for layer, rows in vectors.items():
-            self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows))
+            self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows.copy()))
 
     def table(self) -> Any:
         """All rows, layer after layer."""
@@ -170,10 +170,12 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
     """A layer's vectors, and beside them what is the same in every layer."""
     import pyarrow as pa
 
-    kind = pa.list_(pa.from_numpy_dtype(rows.dtype), rows.shape[1])
+    # Parquet notes of each number whether it is missing, unless none can be: that takes half of the time
+    kind = pa.list_(pa.field("element", pa.from_numpy_dtype(rows.dtype), nullable=False), rows.shape[1])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind)
     layers = pa.array(np.full(len(rows), layer, np.int32))
-    return pa.table([vectors, layers, *columns.columns], names=[VECTORS, "layer", *columns.column_names])
+    own = [pa.field(VECTORS, kind, nullable=False), pa.field("layer", layers.type, nullable=False)]
+    return pa.table([vectors, layers, *columns.columns], schema=pa.schema([*own, *columns.schema]))
 
 
 def _readable(path: Path, size: int) -> bool:

