@@ -25,6 +25,7 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder

@@ -138,10 +138,9 @@ def embed(
     >>> import isoscope
     >>> with open("tiny.vec", "w") as file:
     ...     _ = file.write("river 1 0.5\\nbank -1 0.25\\nmoney 0 2\\n")
-    >>> found = isoscope.embed("tiny.vec", ["a river bank", "money in the bank"], pool="mean")
-    >>> found.take([0, 1]), found.text.tolist()
-    (array([[0.   , 0.375],
-           [-0.5  , 1.125]], dtype=float32), ['a river bank', 'money in the bank'])
+    >>> found = isoscope.embed("tiny.vec", ["river bank", "money bank"], pool="mean")
+    >>> found.take([0, 1]).tolist(), found.text.tolist()
+    ([[0.0, 0.375], [-0.5, 1.125]], ['river bank', 'money bank'])
     """
     source = open_texts(texts, text=text, labels=labels, split=split, config=config, part=part)
     settings = _checked(pool, window, stride, special_tokens, dtype, max_tokens, seed)
