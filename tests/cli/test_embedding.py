@@ -52,7 +52,9 @@ def test_what_it_writes_can_be_audited(here, capsys):
     options = ["--pool", "mean", "--columns", "text=prompt,labels=mood", "--dtype", "float16", "--layers", "-1"]
     assert main(["embed", "encoder", "texts.csv", "-o", "states", *options]) == 0
     assert main(["audit", "states", "--json", "-"]) == 0
-    found = json.loads(capsys.readouterr().out.partition("\n")[2])
+    said, _, rest = capsys.readouterr().out.partition("\n")
+    assert said == "states: 20 vectors, 32 dimensions"
+    found = json.loads(rest)
     assert found["columns"] == {"labels": "label", "text": "text"}
     assert found["source"]["dtype"] == "float16"
 
@@ -79,8 +81,8 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(here, capsys, words, said)
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here):
     slow = (
-        "import sys, time; from isoscope.embedding import embedding, shards; from isoscope.cli.main import main\n"
-        "embedding._BLOCK_TOKENS, embedding._BLOCK_BYTES = (20, 30), 1\n"
+        "import sys, time; from isoscope.embedding import running, shards; from isoscope.cli.main import main\n"
+        "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
         "write = shards.Shards.write\n"
         "def slowly(self, *rest): write(self, *rest); print('done', flush=True); time.sleep(0.3)\n"
         "shards.Shards.write = slowly\n"

@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import isoscope
 from isoscope import DataWarning, InputError, embed, open_store
-from isoscope.embedding import embedding
+from isoscope.embedding import running
 from tests.finetuning import toy
 
 
@@ -300,8 +300,8 @@ def test_code_that_comes_with_a_model_is_not_run_unless_asked(encoder, tmp_path)
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(embedding, "_BLOCK_TOKENS", (20, 40))
-    monkeypatch.setattr(embedding, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(running, "_BLOCK_TOKENS", (20, 40))
+    monkeypatch.setattr(running, "_BLOCK_BYTES", 1)
 
 
 def contents(folder):
@@ -419,8 +419,8 @@ def test_a_full_disk_keeps_what_is_done_and_says_how_to_go_on(encoder, tmp_path,
         embed(encoder, TEXTS, tmp_path / "store")
     assert "run the same command again to go on" in error.value.__notes__[0]
     monkeypatch.undo()
-    monkeypatch.setattr(embedding, "_BLOCK_TOKENS", (20, 40))
-    monkeypatch.setattr(embedding, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(running, "_BLOCK_TOKENS", (20, 40))
+    monkeypatch.setattr(running, "_BLOCK_BYTES", 1)
     embed(encoder, TEXTS, tmp_path / "store")
     embed(encoder, TEXTS, tmp_path / "whole")
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
@@ -429,8 +429,8 @@ def test_a_full_disk_keeps_what_is_done_and_says_how_to_go_on(encoder, tmp_path,
 SCRIPT = """
 import sys, time
 import torch; torch.set_num_threads(1)
-from isoscope.embedding import embedding, shards
-embedding._BLOCK_TOKENS, embedding._BLOCK_BYTES = (20, 40), 1
+from isoscope.embedding import embedding, running, shards
+running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 40), 1
 write = shards.Shards.write
 def slowly(self, block, columns, vectors):
     write(self, block, columns, vectors)

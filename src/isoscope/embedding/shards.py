@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import isoscope
+from isoscope.embedding.spool import Progress
 from isoscope.errors import InputError
 from isoscope.files import hold, replacing, sync
 from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
@@ -28,8 +29,12 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.done = 0
-        self._noted: dict[str, Any] = {}
+        self._noted: dict[str, Any] = {"sizes": []}
+
+    @property
+    def done(self) -> int:
+        """How many blocks are there."""
+        return len(self._noted["sizes"])
 
     @contextmanager
     def opened(self, *, restart: bool) -> Iterator[Path]:
@@ -61,7 +66,7 @@ class Shards:
             path.unlink()
         (self.folder / FILE).unlink(missing_ok=True)
 
-    def begin(self, about: Mapping[str, Any], facts: Mapping[str, Any], blocks: int) -> str:
+    def begin(self, about: Mapping[str, Any], facts: Mapping[str, Any], blocks: int, progress: Progress) -> str:
         """Go on from where an earlier run was interrupted, if it did the same; gives a word on what was found."""
         kept = read_manifest(self.folder)
         self._noted = {
@@ -77,9 +82,11 @@ class Shards:
             return ""
         _refuse_other(self.folder, kept["settings"], about)
         sizes = kept["sizes"][:blocks]
-        whole = [self._is_whole(block, files) for block, files in enumerate(sizes)]
-        self.done = whole.index(False) if False in whole else len(whole)
-        self._noted["sizes"] = sizes[: self.done]
+        for block, files in enumerate(sizes, 1):
+            if not all(_readable(self.folder / name, size) for name, size in files.items()):
+                break
+            self._noted["sizes"].append(files)
+            progress("checking what is there", block, block / len(sizes))
         self._note()
         if self.done == blocks:
             return f"{self.folder} is complete already"
@@ -89,9 +96,6 @@ class Shards:
             else ""
         )
         return f"going on from part {self.done + 1} of {blocks}, where an earlier run was interrupted{lost}"
-
-    def _is_whole(self, block: int, files: Mapping[str, int]) -> bool:
-        return all(_readable(self.folder / name, size) for name, size in files.items())
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
         """Put the files of a block there, and note it: what is not noted does not count."""
@@ -120,8 +124,7 @@ class Shards:
         self._note()
 
     def _note(self) -> None:
-        noted = {**self._noted, "done": len(self._noted["sizes"])}
-        noted["finished"] = noted["done"] == noted["blocks"]
+        noted = {**self._noted, "finished": self.done == self._noted["blocks"]}
         with replacing(self.folder / FILE) as temporary:
             temporary.write_text(json.dumps(noted, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         sync(self.folder)

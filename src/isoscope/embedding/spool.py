@@ -210,6 +210,11 @@ class Spool:
         self.counts.left_out = int(windows["rows"].sum()) - self.rows
 
     @property
+    def documents(self) -> int:
+        """How many texts are read."""
+        return len(np.unique(self._windows()["document"][self._chosen]))
+
+    @property
     def rows(self) -> int:
         """How many tokens become rows."""
         rows = int(self._windows()["rows"][self._chosen].sum())

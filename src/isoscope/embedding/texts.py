@@ -29,7 +29,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that can be read one by one, and again."""
+    """Texts that are read one by one; again too, unless they came from an iterator."""
 
     name: str
     read: Callable[[], Iterator[Text]]
@@ -96,10 +96,9 @@ def _open_path(name: str, columns: Wanted, split: str, config: str | None, part:
 def _strings(source: Any) -> Texts:
     if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise InputError(f"texts is a {type(source).__name__}: need a path, a dataset, or strings")
-    held: Iterable[Any] = source if isinstance(source, Sequence) else list(source)
 
     def read() -> Iterator[Text]:
-        for number, each in enumerate(held):
+        for number, each in enumerate(source):
             yield Text(_string(each, f"text {number}"))
 
     return Texts("list of texts", read, False)

@@ -1,0 +1,186 @@
+"""What is computed, block by block, and written meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from isoscope.embedding.embedder import Embedder, Given
+from isoscope.embedding.gathering import gathering, refuse_nonfinite
+from isoscope.embedding.rows import text_columns, token_columns
+from isoscope.embedding.shards import Held, Shards
+from isoscope.embedding.spool import Block, Counts, Progress, Spool, Windows, batches
+from isoscope.embedding.texts import Texts
+from isoscope.errors import InputError, tell
+
+_BLOCK_BYTES = 512 * 2**20  # of vectors that are held until they are written
+_BLOCK_TOKENS = 8_192, 49_152  # at least and at most in a block: the more, the less padding
+_MUCH = 0.02  # of the tokens that are unknown
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for, and decides what the rows are."""
+
+    pool: str
+    window: int
+    stride: int | None
+    special_tokens: str
+    dtype: str
+    max_tokens: int | None
+    seed: int
+
+
+class Work:
+    """A model and texts, and what is computed of them block by block."""
+
+    def __init__(self, embedder: Embedder, settings: Settings, spool: Spool, batch_tokens: int | None) -> None:
+        self.embedder, self.settings, self.spool = embedder, settings, spool
+        self.pooled = settings.pool != "tokens"
+        self.batch_tokens = batch_tokens or embedder.batch_tokens
+        self.dtype = np.dtype(settings.dtype)
+        self.windows = _windows(embedder, settings)
+
+    def about(self) -> dict[str, Any]:
+        """What decides the rows: a run with other settings cannot be gone on with."""
+        own = asdict(self.settings) | {"window": self.windows.length}
+        return {
+            "weights": self.embedder.digest,
+            "texts": self.spool.digest,
+            "layers": self.embedder.layers,
+            "dimensions": self.embedder.dim,
+        } | own
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Where the windows are cut; depends on the settings alone."""
+        each = len(self.embedder.layers) * self.embedder.dim * self.dtype.itemsize
+        least, most = _BLOCK_TOKENS
+        tokens = most if self.pooled else min(max(_BLOCK_BYTES // each, least), most)
+        return self.spool.cuts(tokens, whole=self.pooled)
+
+    def columns(self, block: Block) -> Any:
+        """What stands beside the vectors of a block."""
+        if self.pooled:
+            return text_columns(np.unique(block.documents), self.spool)
+        return token_columns(block, self.spool, self.embedder.strings)
+
+    def room(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+        """Arrays that hold the tokens' rows of any block."""
+        most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
+        return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
+
+    def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
+        """The rows of a block, for each layer; `tick` is told how many tokens were read."""
+        rows = gathering(self.settings.pool, block, self.embedder, room)
+        starts = np.cumsum(block.lengths) - block.lengths
+        with self.embedder.evaluating():
+            for chosen in batches(block.lengths, self.batch_tokens):
+                lengths = block.lengths[chosen]
+                places = starts[chosen][:, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
+                ids = block.tokens["ids"][places].astype(np.int64)
+                rows.take(Given(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
+                tick(int(lengths.sum()))
+        return rows.found()
+
+
+def _windows(embedder: Embedder, settings: Settings) -> Windows:
+    """How texts are cut for a model."""
+    reader, longest = embedder.reader, embedder.longest
+    length = min(settings.window, longest or settings.window)
+    only = {"cls": "first", "last": "last"}.get(settings.pool)
+    if settings.pool == "sentence-transformers":
+        length, only = longest or 2**31, "first"
+    room = length - len(reader.before) - len(reader.after)
+    if room < 1:
+        raise InputError(f"window is {length}: {length - room} of it are special tokens; need 1 more at least")
+    step = settings.stride if settings.stride is not None else room
+    if step > room:
+        raise InputError(f"stride is {step}: it would skip tokens between windows of {room}; need {room} at most")
+    if settings.pool == "cls" and not reader.before:
+        raise InputError(f"{embedder.name} puts no token such as [CLS] before a text: pool by mean or last")
+    return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
+
+
+def run(
+    work: Work, source: Texts, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None
+) -> Held | None:
+    """Read the texts, embed what is not done yet, and write it while the next block is computed.
+
+    Without shards everything is held.
+    """
+    spool, settings = work.spool, work.settings
+    spool.fill(source, work.embedder.reader, work.windows, progress)
+    if settings.max_tokens is not None:
+        spool.choose(settings.max_tokens, settings.seed, whole=work.pooled)
+    cuts = work.blocks()
+    held = Held()
+    write, done = held.write, 0
+    _tell_counts(spool.counts, work, say)
+    if shards is not None:
+        rows = spool.documents if work.pooled else spool.rows
+        facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
+        said = shards.begin(work.about(), facts, len(cuts), progress)
+        write, done = shards.write, shards.done
+        if said and say is not None:
+            say(said)
+        if done == len(cuts):
+            return None
+    tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
+    read, total = sum(tokens[:done]), max(1, sum(tokens))
+    work.embedder.prepare(np.flatnonzero(spool.frequency))
+
+    def tick(more: int) -> None:
+        nonlocal read
+        read += more
+        progress("embedding", read, read / total)
+
+    def put(number: int, block: Block, vectors: dict[int, np.ndarray]) -> None:
+        refuse_nonfinite(vectors, work.embedder.name)
+        write(number, work.columns(block), vectors)
+
+    progress("embedding", read, read / total)
+    try:
+        with ThreadPoolExecutor(1) as writer:
+            pending: Future[None] | None = None
+            rooms = [work.room(cuts) for _ in range(min(2, len(cuts) - done))]  # one is filled, one is written
+            for number in range(done, len(cuts)):
+                block = spool.block(*cuts[number])
+                vectors = work.vectors(block, rooms[(number - done) % 2], tick)
+                if pending is not None:
+                    pending.result()
+                pending = writer.submit(put, number, block, vectors)
+            if pending is not None:
+                pending.result()
+    except InputError:
+        raise
+    except BaseException as error:
+        if shards is not None:
+            error.add_note(f"run the same command again to go on from part {shards.done + 1} of {len(cuts)}")
+        raise
+    return None if shards is not None else held
+
+
+def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) -> None:
+    """Say what was found in the texts; where nobody listens, warn of what was not read."""
+    notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
+    warnings = []
+    if counts.empty:
+        notes.append(f"{counts.empty:,} texts have no token and no row")
+    if counts.longer:
+        room = f"{counts.longer:,} texts are longer than a window of {work.windows.length} tokens"
+        if counts.unread:
+            warnings.append(f"{room} and are cut: {counts.unread:,} tokens are not read")
+        else:
+            notes.append(f"{room} and are read in several")
+    if unknown := counts.unknown + counts.missed:
+        share = unknown / (counts.tokens + counts.missed)
+        words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
+        (warnings if share > _MUCH else notes).append(words)
+    if counts.left_out:
+        notes.append(f"{counts.left_out:,} tokens are left out: at most {work.settings.max_tokens:,} were asked for")
+    for words in warnings if say is None else [*notes, *warnings]:
+        (say or tell)(words)
