@@ -90,7 +90,7 @@ def assert_same_but_for_the_vectors(found, table, vectors):
 def test_every_other_column_of_a_table_is_kept(saved, kind, tmp_path):
     table = wide_table(kind)
     store, target = open_store(saved(table, tmp_path)), tmp_path / "out.parquet"
-    assert dict(store.columns) == {"labels": "label", "ids": "doc_id"}
+    assert dict(store.columns) == {"labels": "label", "ids": "doc_id", "frequency": "count"}
     write_store(target, store)
     vectors = np.arange(N * D, dtype=np.float32).reshape(N, D)
     assert_same_but_for_the_vectors(pq.read_table(target), table, vectors)

@@ -1,6 +1,7 @@
 """Whatever the format, a store gives the same cloud."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import isoscope
@@ -144,7 +145,8 @@ def test_what_cannot_be_asked_of_a_store(truth):
     with pytest.raises(InputError, match="array has no text: it has labels; say where they are"):
         store.batches(["text"])
     with pytest.raises(
-        InputError, match='\'words\' is not a column of a store: need "labels", "types", "text" or "ids"'
+        InputError,
+        match='\'words\' is not a column of a store: need "labels", "types", "text"',
     ):
         store.column("words")
     for rows in (0, -1, 2.5):
@@ -159,3 +161,76 @@ def test_a_batch_is_16_megabytes_unless_it_is_said():
     assert default_rows(64) == 65_536
     assert default_rows(768) == 2**24 // 4 // 768
     assert default_rows(10**8) == 1
+
+
+# what rows are parted by
+
+
+@each_format
+def test_any_column_serves_as_groups_and_only_if_asked_for(form, written, truth):
+    if "labels" not in form.columns:
+        pytest.skip("the format has no labels")
+    path = written(form)
+    plain = open_store(path)
+    assert "groups" not in plain.columns
+    by_role, by_name = open_store(path, groups="labels"), open_store(path, groups=plain.columns["labels"])
+    for store in (by_role, by_name, plain.grouped_by("labels"), plain.grouped_by(plain.columns["labels"])):
+        assert store.columns["groups"] == plain.columns["labels"]
+        np.testing.assert_array_equal(store.column("groups"), truth.labels)
+        for batch in store.batches(["groups", "labels"], rows=64):
+            np.testing.assert_array_equal(batch.columns["groups"], batch.columns["labels"])
+
+
+def test_groups_may_be_given_as_values(truth):
+    kinds = np.arange(N) % 4
+    store = open_store(truth.vectors, groups=kinds)
+    np.testing.assert_array_equal(store.column("groups"), kinds)
+    labelled = open_store(truth.vectors, labels=kinds, groups="labels")
+    np.testing.assert_array_equal(labelled.column("groups", [5, 2]), kinds[[5, 2]])
+    assert "groups" not in labelled.without("groups").columns
+
+
+def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(tmp_path, truth):
+    table = pa.table({"embedding": list(truth.vectors), "layer": np.arange(N) % 3, "note": truth.words})
+    assert open_store(table, groups="layer").columns == {"groups": "layer"}
+    with pytest.raises(InputError, match="has no column depth for groups: the columns are layer, note"):
+        open_store(table, groups="depth")
+    with pytest.raises(InputError, match="has no depth to group by: it has groups; another column is named when"):
+        open_store(open_store(table, groups="layer"), groups="depth")
+    with pytest.raises(InputError, match="has no column layer for groups: it has vectors alone"):
+        open_store(truth.vectors, groups="layer")
+    holes = table.set_column(1, "layer", pa.array([None, 1] * (N // 2) + [2] * (N % 2)))
+    with pytest.raises(InputError, match=f"layer has no value in {N // 2} of {N} rows"):
+        open_store(holes, groups="layer").column("groups")
+
+
+# frequencies
+
+
+@each_format
+def test_words_are_as_frequent_as_their_place_says(form, written):
+    if "frequency" not in form.columns:
+        pytest.skip("no word vectors")
+    store = open_store(written(form), groups="rank")
+    np.testing.assert_array_equal(store.frequency, 1 / np.arange(1, N + 1))
+    np.testing.assert_array_equal(store.column("groups"), np.arange(1, N + 1))
+    np.testing.assert_array_equal(store.column("frequency", [3, 1]), [1 / 4, 1 / 2])
+    assert "frequency" in store.guessed
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ([1, 2, -3, 4, -5, 6], "holds -3 in row 2, one of 2: a frequency is 0 or more"),
+        ([1, np.inf, 3, 4, 5, 6], "holds inf in row 1, one of 1"),
+        (["1", "2", "many", "4", "5", "6"], "holds 'many': a frequency is a number"),
+        ([1.0, np.nan, 3, 4, 5, np.nan], "has no value in 2 of 6 rows"),
+    ],
+)
+def test_what_cannot_be_a_frequency_is_refused(values, complaint):
+    with pytest.raises(InputError, match=complaint):
+        open_store(np.eye(6), frequency=values)
+
+
+def test_numbers_in_text_are_frequencies():
+    np.testing.assert_array_equal(open_store(np.eye(3), frequency=["10", "2.5", "0"]).frequency, [10, 2.5, 0])

@@ -89,12 +89,14 @@ def _isoscope(
     """The shape of an embedding space: what it is, what it means for your task, what to try."""
 
 
+_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency")
 _Columns = Annotated[
     list[str] | None,
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Which column of the source is what: vectors=, labels=, types=, text= or ids=; several with commas.",
+        help="Which column of the source is what: vectors=, labels=, types=, text=, ids= or frequency=; several with "
+        "commas.",
     ),
 ]
 _Sample = Annotated[
@@ -525,8 +527,9 @@ def _roles(pairs: list[str] | None) -> dict[str, str]:
     roles: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:
         role, equals, name = pair.partition("=")
-        if role not in ("vectors", "labels", "types", "text", "ids") or not equals or not name:
-            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role vectors, labels, types, text or ids")
+        if role not in _ROLES or not equals or not name:
+            listed = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
+            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role {listed}")
         roles[role] = name
     return roles
 

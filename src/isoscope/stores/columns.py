@@ -1,4 +1,4 @@
-"""Which column holds the vectors, the labels, the types, the text and the ids, and how their values are handed out."""
+"""Which column holds the vectors, and which the labels, types, text, …; how their values are handed out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import numpy as np
 
 from isoscope.errors import InputError
 
-ROLES = ("labels", "types", "text", "ids")
+ROLES = ("labels", "types", "text", "ids", "frequency", "groups")
+"""What a column may be to the vectors; `groups`, what rows are parted by, is there only if it is asked for."""
+ALL_ROLES = '"labels", "types", "text", "ids", "frequency" or "groups"'
+
+RANK = "1/rank"
+"""The frequency of words in a file that is sorted by it, as Zipf's law has it."""
 
 _USUAL_VECTORS = (
     *("embedding", "embeddings", "vector", "vectors", "emb", "embs", "sentence_embedding", "dense_vector"),
@@ -26,12 +31,13 @@ _USUAL = {
         *("id", "_id", "ids", "doc_id", "docid", "doc-id", "document_id", "uuid", "guid", "key", "row_id", "rowid"),
         *("query_id", "query-id", "queryid", "qid", "corpus_id", "corpus-id", "passage_id", "passage-id", "pid"),
     ),
+    "frequency": ("frequency", "freq", "count", "counts"),
 }
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
 
 class ColumnError(InputError):
-    """A column's values cannot serve as the labels, types, text or ids that they were taken for."""
+    """A column's values cannot serve as what they were taken for."""
 
     def __init__(self, message: str, role: str):
         super().__init__(message)
@@ -47,7 +53,7 @@ class Wanted:
 
     @property
     def names(self) -> set[str]:
-        """The columns that were named as labels, types, text or ids."""
+        """The columns that were named as something."""
         return {value for value in self.roles.values() if isinstance(value, str)}
 
 
@@ -83,10 +89,13 @@ def choose_vectors(candidates: Sequence[str], wanted: Wanted, where: str, *, oth
 
 def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict[str, str]:
     """The column of each role: as said, or one with a usual name; what is given as values needs none."""
-    found = {}
+    found: dict[str, str] = {}
     for role in ROLES:
         said = wanted.roles.get(role)
-        if isinstance(said, str):
+        if role == "groups" and isinstance(said, str) and said in ROLES and said not in available:
+            if said in found:
+                found[role] = found[said]
+        elif isinstance(said, str):
             if said not in available:
                 has = f"the columns are {_listed(available)}" if available else "it has vectors alone"
                 raise InputError(f"{where} has no column {said} for {role}: {has}")
@@ -105,7 +114,7 @@ def dimensions(numeric: Sequence[str], wanted: Wanted) -> list[str]:
 
 def _usual_name(available: Sequence[str], role: str) -> str | None:
     lower = {name.lower().rsplit("/")[-1]: name for name in reversed(available)}
-    return next((lower[usual] for usual in _USUAL[role] if usual in lower), None)
+    return next((lower[usual] for usual in _USUAL.get(role, ()) if usual in lower), None)
 
 
 def _these(candidates: Sequence[str]) -> str:
@@ -135,6 +144,8 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
         return _as_text(found, missing), None
     if missing is not None:
         return found, missing
+    if role == "frequency":
+        return _frequencies(found, where), None
     if found.dtype.kind == "O":
         found = _of_one_kind(found, where)
     if found.dtype.kind in "bi" or (found.dtype.kind == "u" and (not found.size or found.max() < 2**63)):
@@ -151,6 +162,31 @@ def refuse_missing(missing: np.ndarray | None, role: str, where: str) -> None:
             f"{where} has no value in {int(missing.sum())} of {plural(len(missing), 'row')}, the first is row "
             f"{int(np.argmax(missing))}: give those rows a value, or other {role}"
         )
+
+
+def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
+    """How often each row's word or text occurs: numbers, none of them negative."""
+    try:
+        found = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{where} holds {_first_word(values)!r}: a frequency is a number") from None
+    wrong = ~(np.isfinite(found) & (found >= 0))
+    if wrong.any():
+        raise InputError(
+            f"{where} holds {found[wrong][0]:g} in row {int(np.argmax(wrong))}, one of {int(wrong.sum())}: a frequency "
+            "is 0 or more, and finite"
+        )
+    return found
+
+
+def _first_word(values: np.ndarray) -> Any:
+    """The first value that is no number."""
+    for value in values:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return values[0]
 
 
 def _whole(values: np.ndarray, where: str) -> np.ndarray:
@@ -174,7 +210,7 @@ def _as_objects(values: Any) -> np.ndarray:
     try:
         found = np.asarray(values)
     except ValueError:
-        raise InputError("labels, types, text and ids need one value for each row: these are lists") from None
+        raise InputError("labels, types, text, ids, … need one value for each row: these are lists") from None
     return found.astype(object) if found.dtype.kind in "UTS" else found
 
 

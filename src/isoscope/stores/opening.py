@@ -45,6 +45,8 @@ def open_store(
     types: Any = None,
     text: Any = None,
     ids: Any = None,
+    frequency: Any = None,
+    groups: Any = None,
 ) -> Store:
     """Open whatever holds vectors: a file, a folder of shards, a table or an array. Nothing is read but its beginning.
 
@@ -57,10 +59,13 @@ def open_store(
         list of lists, a DataFrame of pandas or polars, a pyarrow Table, a `datasets.Dataset`; or a store.
     vectors : str, optional
         The name of the column, dataset or array that holds the vectors, if there are several.
-    labels, types, text, ids : str, or sequence with an entry for each row, optional
+    labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
         The name of the column with each row's class, with what it is an instance of, with what it is a vector of, with
-        what identifies it; or the values. Columns with usual names (``label``, ``token``, ``text``, ``id``, …) are
-        found unless others are given.
+        what identifies it, with how often it occurs; or the values. Columns with usual names (``label``, ``token``,
+        ``text``, ``id``, ``frequency``, …) are found unless others are given. Word vectors, which stand in files by
+        falling frequency, have 1/rank for it.
+    groups : str, or sequence with an entry for each row, optional
+        What the rows are to be parted by: any column, one of the above ("labels"), or values. None unless it is given.
 
     Returns
     -------
@@ -90,7 +95,8 @@ def open_store(
            [ 0.,  1.],
            [10., 11.]], dtype=float32)
     """
-    wanted = Wanted(vectors, {"labels": labels, "types": types, "text": text, "ids": ids})
+    roles = {"labels": labels, "types": types, "text": text, "ids": ids, "frequency": frequency, "groups": groups}
+    wanted = Wanted(vectors, roles)
     if isinstance(source, Store):
         store = _again(source, wanted)
     elif isinstance(source, str | os.PathLike):
@@ -104,11 +110,11 @@ def open_store(
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):
             store = store.with_column(role, values)
-    return store
+    return store.grouped_by(groups) if isinstance(groups, str) else store
 
 
 def _again(store: Store, wanted: Wanted) -> Store:
-    if wanted.names or wanted.vectors:
+    if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "groups"):
         raise InputError(f"{store.name} is open already: name its columns when you open it")
     return store
 

@@ -11,7 +11,10 @@ import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.stores.beside import Layout, joined
+from isoscope.stores.columns import RANK
 from isoscope.stores.store import Piece, Store
+
+_GUESSES = ("ids", "frequency")  # done without where shards differ
 
 
 class Shards(Store):
@@ -20,15 +23,18 @@ class Shards(Store):
     def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
         first = stores[0]
         columns = dict(first.columns)
-        if any(store.columns.get("ids") != columns.get("ids") for store in stores):
-            columns.pop("ids", None)  # they were guessed: what is named is in all shards
+        for role in _GUESSES:
+            if role in columns and (
+                columns[role] == RANK or any(store.columns.get(role) != columns[role] for store in stores)
+            ):
+                columns.pop(role)  # it was guessed: what is named is in all shards; ranks begin anew in each
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
                 raise InputError(
                     f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
                 )
-            if {**store.columns, "ids": ""} != {**first.columns, "ids": ""}:
-                roles = [role for role in (*first.columns, *store.columns) if role != "ids"]
+            if _said(store) != _said(first):
+                roles = [*_said(first), *_said(store)]
                 role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
                 raise InputError(
                     f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
@@ -82,6 +88,11 @@ class Shards(Store):
                 yield store, indices[low:high] - starts[i]
 
 
-def natural_order(path: Path) -> list[Any]:
+def _said(store: Store) -> dict[str, str]:
+    """The columns that must be the same in all shards."""
+    return {role: name for role, name in store.columns.items() if role not in _GUESSES}
+
+
+def natural_order(path: Path | str) -> list[Any]:
     """A key that puts shard-2 before shard-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", str(path)) if part]

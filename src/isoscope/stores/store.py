@@ -13,7 +13,7 @@ import numpy as np
 from isoscope.arrays import whole
 from isoscope.errors import InputError
 from isoscope.stores.beside import Layout
-from isoscope.stores.columns import ROLES, ColumnError, plain_values, plural, refuse_missing
+from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, plain_values, plural, refuse_missing
 
 _BATCH_BYTES = 16 * 2**20  # of float32
 _MOST_ROWS = 65_536
@@ -93,7 +93,7 @@ class Store(ABC):
 
         Parameters
         ----------
-        columns : sequence of {"labels", "types", "text", "ids"}
+        columns : sequence of {"labels", "types", "text", "ids", "frequency", "groups"}
             What to read beside the vectors.
         rows : int, optional
             The most rows in a batch; 16 MB of float32 unless given.
@@ -155,7 +155,7 @@ class Store(ABC):
         return found if back is None else found[back]
 
     def column(self, role: str, indices: Any = None) -> np.ndarray | None:
-        """The labels, types, text or ids of all rows, or of these in the order asked; None if the store has none.
+        """The labels, types, text, … of all rows, or of these in the order asked; None if the store has none.
 
         Numbers come as int64 or float64, text as strings. Only the rows asked for are kept in memory.
         """
@@ -188,6 +188,11 @@ class Store(ABC):
         """What identifies each row, whole numbers or strings, or None."""
         return self.column("ids")
 
+    @property
+    def frequency(self) -> np.ndarray | None:
+        """How often what each row stands for occurs, or None."""
+        return self.column("frequency")
+
     def mapped(
         self, function: Callable[[np.ndarray], Any], dim: int, dtype: Any = None, name: str | None = None
     ) -> Store:
@@ -218,7 +223,7 @@ class Store(ABC):
         return MappedStore(self, function, dim, dtype, name)
 
     def with_column(self, role: str, values: Any) -> Store:
-        """The same store with these values, one for each row, as its labels, types, text or ids."""
+        """The same store with these values, one for each row, as its labels, types, text, …"""
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
             raise InputError(f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}")
@@ -228,8 +233,25 @@ class Store(ABC):
         other._given = {**self._given, role: plain}
         return other
 
+    def grouped_by(self, name: str) -> Store:
+        """The same store with one of its roles, or the column of one, as what its rows are parted by."""
+        if self.columns.get("groups") == name:
+            return self
+        roles = [role for role, column in self.columns.items() if name in (role, column)]
+        if not roles:
+            has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
+            raise InputError(
+                f"{self.name} has no {name} to group by: {has}; another column is named when the store is opened, "
+                f'open_store(…, groups="{name}")'
+            )
+        other = copy.copy(self)
+        other.columns = {**self.columns, "groups": self.columns[roles[0]]}
+        given = {"groups": self._given[roles[0]]} if roles[0] in self._given else {}
+        other._given = {role: held for role, held in self._given.items() if role != "groups"} | given
+        return other
+
     def without(self, role: str) -> Store:
-        """The same store without its labels, types, text or ids."""
+        """The same store without its labels, types, text, …"""
         other = copy.copy(self)
         if role not in self._given:
             kept = {name for each, name in self.columns.items() if each != role}
@@ -244,7 +266,7 @@ class Store(ABC):
 
     def _own_name(self, role: str) -> str | None:
         if role not in ROLES:
-            raise InputError(f'{role!r} is not a column of a store: need "labels", "types", "text" or "ids"')
+            raise InputError(f"{role!r} is not a column of a store: need {ALL_ROLES}")
         return self.columns.get(role)
 
     def _checked(self, role: str, values: Any) -> np.ndarray:

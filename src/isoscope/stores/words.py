@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.columns import Wanted, choose_columns
+from isoscope.stores.columns import RANK, Wanted, choose_columns
 from isoscope.stores.indexed import IndexedStore, check_rows
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 from isoscope.stores.store import Store
@@ -39,7 +39,9 @@ class _WordLines:
         found = parse_numbers(tidy, self.dim + 1, range(1, self.dim + 1), " ", self.dtype)
         return self._slowly(tidy) if found is None else found
 
-    def values(self, lines: Lines, name: str) -> list[str]:
+    def values(self, lines: Lines, name: str) -> Any:
+        if name != "word":
+            return _ranked(np.asarray(lines.numbers) - self.skip, name)
         spaces = self.dim  # a word without one is what stands before the first
         words = (
             line.partition(b" ")[0]
@@ -92,7 +94,17 @@ def open_words(path: Path, wanted: Wanted) -> Store:
             raise InputError(
                 f"{path} has numbers and no words: np.save(…, np.loadtxt({path.name!r})) makes an .npy of it"
             )
-    return LineStore(path, form, choose_columns(["word"], wanted, str(path)), length)
+    return LineStore(path, form, _columns(wanted, str(path)), length)
+
+
+def _columns(wanted: Wanted, where: str) -> dict[str, str]:
+    """The word of a row, and how frequent it is: such files begin with the most frequent."""
+    found = choose_columns(["word", "rank", RANK], wanted, where)
+    return found if wanted.roles.get("frequency") is not None else {**found, "frequency": RANK}
+
+
+def _ranked(ranks: np.ndarray, name: str) -> np.ndarray:
+    return ranks if name == "rank" else 1 / ranks
 
 
 def _is_fraction(cell: bytes) -> bool:
@@ -169,6 +181,16 @@ class _Words:
         return self._rows.words(rows)
 
 
+class _Ranks:
+    """The places of words in a binary file as a column, from 1 on."""
+
+    def __init__(self, n: int, name: str) -> None:
+        self._n, self._name = n, name
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return _ranked(np.arange(self._n)[rows] + 1, self._name)
+
+
 def open_word_binary(path: Path, wanted: Wanted) -> Store:
     """The binary form of word2vec: a line "n d", then each word, a space and d float32 numbers."""
     with path.open("rb") as file:
@@ -184,4 +206,5 @@ def open_word_binary(path: Path, wanted: Wanted) -> Store:
     if size < len(head) + n * (4 * dim + 2):
         raise InputError(f"{path} is cut: {n} words of {dim} dimensions do not fit in {size} bytes; copy it again")
     rows = _WordBinary(path, n, dim, len(head))
-    return IndexedStore(path.name, rows, choose_columns(["word"], wanted, str(path)), {"word": _Words(rows)})
+    table = {"word": _Words(rows), "rank": _Ranks(n, "rank"), RANK: _Ranks(n, RANK)}
+    return IndexedStore(path.name, rows, _columns(wanted, str(path)), table)

@@ -13,7 +13,7 @@ import numpy as np
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores.beside import VECTORS, Layout
-from isoscope.stores.columns import ColumnError
+from isoscope.stores.columns import RANK, ColumnError
 from isoscope.stores.opening import open_store
 from isoscope.stores.store import Batch, Store
 from isoscope.stores.targets import Flat, Mark, Parquet, Target, npy_header, role_layout, safetensors_header
@@ -66,7 +66,7 @@ def write_store(
     except ColumnError as error:
         if not forgivable(error, store):
             raise
-        return write_store(path, store.without("ids"), columns=columns, progress=progress)
+        return write_store(path, store.without(error.role), columns=columns, progress=progress)
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
@@ -87,7 +87,7 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
         return store.batches(start=start)
     if store.layout() is not None:
         return store.batches(start=start, beside=True)
-    own = {role: name if name != VECTORS else role for role, name in store.columns.items()}
+    own = {role: role if name in (VECTORS, RANK) else name for role, name in store.columns.items()}
     return (
         batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
         for batch in store.batches([*own], start=start)
@@ -95,8 +95,8 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
 
 
 def forgivable(error: ColumnError, store: Store) -> bool:
-    """Whether a column can be done without: ids that nobody asked for, and that some rows lack."""
-    return error.role == "ids" and "ids" in store.guessed
+    """Whether a column can be done without: ids or frequencies that nobody asked for, and that some rows lack."""
+    return error.role in ("ids", "frequency") and error.role in store.guessed
 
 
 def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, mark: Mark) -> Target:

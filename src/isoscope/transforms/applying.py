@@ -91,7 +91,7 @@ def repair_store(
     except ColumnError as error:
         if not forgivable(error, store):
             raise
-        work = _Work(repair, store.without("ids"))
+        work = _Work(repair, store.without(error.role))
         return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
 
 
