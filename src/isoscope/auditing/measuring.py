@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isoscope.arrays import nonzero_rows, unit_rows
-from isoscope.auditing.passes import Axes, Placed, Progress, axes_of, first_pass, neighbors, partition, rows_of
+from isoscope.arrays import groups, nonzero_rows, unit_rows
+from isoscope.auditing.passes import (
+    Axes,
+    FirstPass,
+    Placed,
+    Progress,
+    axes_of,
+    first_pass,
+    neighbors,
+    partition,
+    rows_of,
+)
 from isoscope.auditing.settings import Settings
+from isoscope.auditing.structure import cluster_rows, label_scores
+from isoscope.auditing.type_cosines import TypeCosines
 from isoscope.errors import InputError
-from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
+from isoscope.metrics.clusters import ClusterChoice
 from isoscope.metrics.topology import h0_barcode
 from isoscope.pairs import CosineCounts, NearestSoFar, nearest
 from isoscope.sketching import Sketch
 from isoscope.stores import Store
 from isoscope.stores.sampling import Sample
+from isoscope.type_sums import TypeSums
 
 NEIGHBORS = 100
 """Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""
 LIST = 10
 """Results in a list, for hubness and for how far two spaces agree."""
 COSINE_BINS = 2**14
-CLUSTERS = range(2, 16)
 
 _CLUSTER_ROWS = 4_000
-_NULL_ROWS = 2_000
 _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
 _FEW_ROWS = 30
-_MOST_LABELS = 500  # the silhouette holds a number for each row and label
 _LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 
 
@@ -90,6 +99,8 @@ class Measured:
     shuffled_scores: np.ndarray | None
     """The same under shuffled labels."""
     queries: Queries | None
+    types: TypeCosines | None
+    """How alike rows of one type and of different types are."""
     columns: dict[str, str] = field(default_factory=dict)
     types_given_up: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
@@ -114,79 +125,135 @@ class Measured:
 def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
     """Measure everything that applies."""
     store = store.without("ids")  # they say nothing of the space
-    skipped: dict[str, str] = {}
     if queries is not None and queries.dim != store.dim:
         raise InputError(
             f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
         )
     first = first_pass(store, settings, progress, "summing up", columns=store.columns)
-    sketch, sample = first.sketch, first.sample
+    one = Measuring(store.name, store, settings, first)
+    sketch, sample = one.sketch, one.sample
+    progress("partition function", 0, 0.0)
+    one.logs = partition(sketch, one.raw, rows_of(store, sample, sketch.n, progress, "partition function"))
+    rows = rows_of(store, sample, sketch.n, progress, "neighbours")
+    seek = None if queries is None else _Seeking(queries, one.placed, sketch, sample, settings, progress)
+    searches = [*one.searches, *([] if seek is None else [seek.search])]
+    if searches:
+        neighbors(searches, one.placed, rows)
+    return one.measured(progress, None if seek is None else seek.found())
+
+
+class Measuring:
+    """A cloud between the passes: what the first gave, what the second and third are to find, and the rest from both.
+
+    Parameters
+    ----------
+    name : str
+        What the cloud is called.
+    store : Store
+        Where its rows come from.
+    settings : Settings
+        What is asked for.
+    first : FirstPass
+        What the first pass gave; an `InputError` if it cannot be measured.
+    """
+
+    def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
+        _refuse(name, first.sketch, first.sample)
+        self.name, self.store, self.settings = name, store, settings
+        self.sample, self.types_given_up = first.sample, first.types_given_up
+        self.types = _type_cosines(first)
+        self.sketch = replace(first.sketch, types=None)
+        self.skipped: dict[str, str] = {}
+        self.placed = Placed(settings.metric, self.sketch)
+        self.raw = axes_of(self.sketch, self.sample, centred=False)
+        self.usable = np.flatnonzero(self.placed.usable(self.sample.vectors))
+        self.ask = _Asking(self.placed, self.sketch, self.sample, self.usable, self.skipped)
+        self.logs = np.empty(0)
+        """Of the partition function, from the second pass."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the sample holds all rows, so that they need not be read again."""
+        return len(self.sample) == self.sketch.n
+
+    @property
+    def searches(self) -> list[NearestSoFar]:
+        """What is to be offered all rows in the third pass."""
+        return [] if self.ask.search is None else [self.ask.search]
+
+    def measured(self, progress: Progress, queries: Queries | None = None) -> Measured:
+        """After all passes: what they found, and what is measured on the sample."""
+        sketch, sample, settings, skipped = self.sketch, self.sample, self.settings, self.skipped
+        around, lists = self.ask.found()
+        if self.ask.cosines is None:
+            progress("pairs of the sample", 0, 0.0)
+        cosines = self.ask.cosines if self.ask.cosines is not None else _cosines(sample)
+        if sketch.n < _FEW_ROWS:
+            skipped["few_rows"] = (
+                f"{sketch.n} rows say little of the space they come from: read every number as a guess"
+            )
+        progress("clusters", 0, 0.0)
+        at = sample.first(_CLUSTER_ROWS)
+        centred = axes_of(sketch, sample, centred=True)
+        clusters = cluster_rows(sample.vectors[at], centred, settings.seed, skipped)
+        progress("barcode", 0, 0.0)
+        bar_rows = self.placed(sample.vectors[sample.first(_BARCODE_ROWS)])
+        scores, shuffled = label_scores(sample, self.usable, settings, skipped)
+        return Measured(
+            name=self.name,
+            dtype=str(self.store.dtype),
+            settings=settings,
+            sketch=sketch,
+            sample=sample,
+            raw=self.raw,
+            centred=centred,
+            partition=self.logs,
+            cosines=cosines,
+            around=around,
+            lists=lists,
+            clusters=clusters,
+            cluster_at=at,
+            bars=np.asarray(h0_barcode(bar_rows), np.float64),
+            bar_rows=len(bar_rows),
+            label_scores=scores,
+            shuffled_scores=shuffled,
+            queries=queries,
+            types=self.types,
+            columns=dict(self.store.columns),
+            types_given_up=self.types_given_up,
+            skipped=skipped,
+        )
+
+
+def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
+    """Refuse a cloud without a shape."""
     if sketch.n < 4 or sketch.d < 2:
         raise InputError(
-            f"{store.name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs 4 vectors of 2 at least"
+            f"{name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs 4 vectors of 2 at least"
         )
     if sketch.n - sketch.zeros < 2:
         raise InputError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {store.name} are zero: an audit needs two that are not"
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero: an audit needs two that are not"
         )
     if not _LENGTHS[0] < sketch.greatest_norm < _LENGTHS[1]:
         raise InputError(
-            f"vectors of {store.name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTHS[0]:g} to "
+            f"vectors of {name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTHS[0]:g} to "
             f"{_LENGTHS[1]:g}, scale them"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
         raise InputError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {store.name} are zero, and nearly all sampled: drop "
-            "them first"
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero, and nearly all sampled: drop them first"
         )
-    placed = Placed(settings.metric, sketch)
-    progress("partition function", 0, 0.0)
-    raw = axes_of(sketch, sample, centred=False)
-    logs = partition(sketch, raw, rows_of(store, sample, sketch.n, progress, "partition function"))
-    usable = np.flatnonzero(placed.usable(sample.vectors))
-    rows = rows_of(store, sample, sketch.n, progress, "neighbours")
-    ask = _Asking(placed, sketch, sample, usable, skipped)
-    seek = None if queries is None else _Seeking(queries, placed, sketch, sample, settings, progress)
-    searches = [each.search for each in (ask, seek) if each is not None and each.search is not None]
-    if searches:
-        neighbors(searches, placed, rows)
-    around, lists = ask.found()
-    asked = None if seek is None else seek.found()
-    if ask.cosines is None:
-        progress("pairs of the sample", 0, 0.0)
-    cosines = ask.cosines if ask.cosines is not None else _cosines(sample)
-    if sketch.n < _FEW_ROWS:
-        skipped["few_rows"] = f"{sketch.n} rows say little of the space they come from: read every number as a guess"
-    progress("clusters", 0, 0.0)
-    at = sample.first(_CLUSTER_ROWS)
-    centred = axes_of(sketch, sample, centred=True)
-    clusters = _clusters(sample.vectors[at], centred, settings.seed, skipped)
-    progress("barcode", 0, 0.0)
-    bar_rows = placed(sample.vectors[sample.first(_BARCODE_ROWS)])
-    scores, shuffled = _label_scores(sample, usable, settings, skipped)
-    return Measured(
-        name=store.name,
-        dtype=str(store.dtype),
-        settings=settings,
-        sketch=sketch,
-        sample=sample,
-        raw=raw,
-        centred=centred,
-        partition=logs,
-        cosines=cosines,
-        around=around,
-        lists=lists,
-        clusters=clusters,
-        cluster_at=at,
-        bars=np.asarray(h0_barcode(bar_rows), np.float64),
-        bar_rows=len(bar_rows),
-        label_scores=scores,
-        shuffled_scores=shuffled,
-        queries=asked,
-        columns=dict(store.columns),
-        types_given_up=first.types_given_up,
-        skipped=skipped,
-    )
+
+
+def _type_cosines(first: FirstPass) -> TypeCosines | None:
+    """From the sums of all rows; from the sample if there were too many types."""
+    if first.sketch.types is not None:
+        return TypeCosines.of(first.sketch.types)
+    if not first.types_given_up:
+        return None
+    sample = first.sample
+    return TypeCosines.of(TypeSums.of(sample.vectors, groups(sample.columns["types"], len(sample))))
 
 
 def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> tuple[np.ndarray, Neighborhood | None]:
@@ -278,51 +345,6 @@ class _Seeking:
         if self.rows is not None:  # rows were numbered as they are held
             indices = self.rows[indices]
         return Queries(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
-
-
-def _clusters(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
-    numbers = [k for k in CLUSTERS if k < len(vectors)]
-    if len({row.tobytes() for row in vectors}) <= numbers[-1]:
-        skipped["clusters"] = "too few different rows for clusters"
-        return None
-    found = choose_clusters(vectors, numbers, seed=seed, restarts=2)
-    if found.n_clusters > 1:
-        null = _elongated(found.n_clusters, axes, min(len(vectors), _NULL_ROWS), seed)
-        if found.silhouettes[found.n_clusters] < null.silhouettes[found.n_clusters] + 4 * null.errors[found.n_clusters]:
-            return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
-    return found
-
-
-def _elongated(k: int, axes: Axes, rows: int, seed: int) -> ClusterChoice:
-    """What k clusters of a Gaussian cloud with this spectrum score: any long cloud can be cut into halves."""
-    noise = np.random.default_rng(seed).standard_normal((rows, int((axes.values > 0).sum())))
-    cloud = noise * np.sqrt(axes.values[: noise.shape[1]] / max(axes.values[0], 1e-300))
-    return choose_clusters(cloud.astype(np.float32), [k], least=-1.0, seed=seed, restarts=2)
-
-
-def _label_scores(
-    sample: Sample, usable: np.ndarray, settings: Settings, skipped: dict[str, str]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Each row's silhouette under its label, and under labels dealt out at random."""
-    if "labels" not in sample.columns:
-        return None, None
-    labels: Any = sample.columns["labels"][usable]
-    different = len(np.unique(labels))
-    if different < 2:
-        skipped["labels"] = "all rows have one label: need two different ones"
-        return None, None
-    if different > max(len(labels) // 2, 2):
-        skipped["labels"] = f"{different:,} different labels for {len(labels):,} rows: these name rows, not groups"
-        return None, None
-    if different > _MOST_LABELS:
-        skipped["labels"] = f"{different:,} different labels: silhouettes are measured for up to {_MOST_LABELS}"
-        return None, None
-    dealt = np.random.default_rng(settings.seed).permutation(labels)
-    points = sample.vectors[usable]
-    return (
-        np.asarray(silhouette(points, labels, metric=settings.metric, per_point=True)),
-        np.asarray(silhouette(points, dealt, metric=settings.metric, per_point=True)),
-    )
 
 
 def percentile(counts: np.ndarray, cosine: float) -> float:

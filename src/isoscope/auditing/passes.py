@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -40,34 +40,61 @@ class FirstPass:
     """How many types had been met when their sums became too many to keep; 0 if they were kept."""
 
 
+class FirstLook:
+    """The first pass over one cloud, a batch at a time: its sums and a sample; `others` are looked at along with it."""
+
+    def __init__(self, settings: Settings, size: int = 0, others: Sequence[FirstLook] = ()):
+        self.settings, self.others = settings, others
+        self.sampler = Sampler(size or settings.sample, settings.seed)
+        self.total = Sketch()
+        self.given_up = 0
+
+    def summed(self, batch: Batch) -> Sketch:
+        """The sums of one batch, by any thread."""
+        types = None if self.given_up else batch.columns.get("types")
+        return Sketch.of(batch.vectors, types, nonfinite=self.settings.nonfinite, first=batch.start)
+
+    def add(self, part: Sketch) -> None:
+        """Add the sums of the next batch; if those of types become too many, the cloud with most gives them up."""
+        self.total = self.total + (replace(part, types=None) if self.given_up else part)
+        looks = [self, *(other for other in self.others if other is not self)]
+        while sum(look.type_bytes for look in looks) > _TYPE_BYTES:
+            max(looks, key=lambda look: look.type_bytes).give_types_up()
+
+    @property
+    def type_bytes(self) -> int:
+        """What the sums of types take."""
+        return len(self.total.types.names) * self.total.d * 16 if self.total.types else 0
+
+    def give_types_up(self) -> None:
+        """Keep no sums of types."""
+        assert self.total.types is not None
+        self.given_up = len(self.total.types.names)
+        self.total = replace(self.total, types=None)
+
+    def seen(self, name: str) -> FirstPass:
+        """What the cloud of this name gave; its sums and its sample are not kept here."""
+        total, self.total = self.total, Sketch()
+        if not total.n:
+            raise InputError(f"{name} has no finite row: need vectors of numbers")
+        return FirstPass(total, self.sampler.sample(), self.given_up)
+
+
 def first_pass(
     store: Store, settings: Settings, progress: Progress, name: str, *, columns: Iterable[str] = (), size: int = 0
 ) -> FirstPass:
     """Sum up all rows and choose a sample of them, as large as the settings say unless a `size` is given."""
-    sampler = Sampler(size or settings.sample, settings.seed)
-    given_up = 0
+    look = FirstLook(settings, size)
 
     def watched() -> Iterator[Batch]:
         for batch in store.batches(list(columns)):
-            sampler.offer(batch)
+            look.sampler.offer(batch)
             progress(name, batch.start + len(batch.vectors), batch.share)
             yield batch
 
-    def summed(batch: Batch) -> Sketch:
-        types = None if given_up else batch.columns.get("types")
-        return Sketch.of(batch.vectors, types, nonfinite=settings.nonfinite, first=batch.start)
-
-    total = Sketch()
-    for part in in_threads(summed, watched(), 2):
-        if given_up:
-            part = replace(part, types=None)
-        total = total + part
-        if total.types and len(total.types.names) * total.d * 16 > _TYPE_BYTES:
-            given_up = len(total.types.names)
-            total = replace(total, types=None)
-    if not total.n:
-        raise InputError(f"{store.name} has no finite row: need vectors of numbers")
-    return FirstPass(total, sampler.sample(), given_up)
+    for part in in_threads(look.summed, watched(), 2):
+        look.add(part)
+    return look.seen(store.name)
 
 
 class Axes(NamedTuple):
@@ -107,31 +134,40 @@ def rows_of(store: Store, sample: Sample, n: int, progress: Progress, name: str)
             yield batch.start, batch.vectors
             progress(name, batch.start + len(batch.vectors), batch.share)
 
+    return held_rows(sample, progress, name) if len(sample) == n else read
+
+
+def held_rows(sample: Sample, progress: Progress, name: str) -> Rows:
+    """The rows of a sample."""
+
     def held() -> Iterator[tuple[int, np.ndarray]]:
         rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
         for part in blocks(len(sample), rows):
             yield part.start, sample.vectors[part]
             progress(name, part.stop, part.stop / len(sample))
 
-    return held if len(sample) == n else read
+    return held
 
 
-def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
-    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, (GROUPS, directions), for each group of rows.
+class PartitionSums:
+    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows."""
 
-    A direction that no row reaches, if there is one, stands last: its terms are all e⁰.
-    """
-    least = raw.values[0] * sketch.d * np.finfo(np.float64).eps if sketch.n < sketch.d else -1.0
-    reached = raw.values > least
-    directions = raw.vectors[:, : int(reached.sum())]
+    def __init__(self, sketch: Sketch, raw: Axes):
+        least = raw.values[0] * sketch.d * np.finfo(np.float64).eps if sketch.n < sketch.d else -1.0
+        self.reached = raw.values > least
+        self.directions = raw.vectors[:, : int(self.reached.sum())]
+        self.tile = max(GROUPS, TILE_BYTES // (64 * sketch.d))
+        shape = (GROUPS, 2 * self.directions.shape[1])
+        self.counts, self.total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
-    def summed(item: tuple[int, np.ndarray]) -> tuple[np.ndarray, list[LogSum]]:
+    def summed(self, item: tuple[int, np.ndarray]) -> tuple[np.ndarray, list[LogSum]]:
+        """The sums of one chunk, by any thread; it comes with the number of its first row."""
         first, chunk = item
         chunk = _finite(host(chunk))[0]
-        kinds = directions.astype(chunk.dtype)
+        kinds = self.directions.astype(chunk.dtype)
         parts = []
         counts = np.zeros(GROUPS)
-        for tile in blocks(len(chunk), max(GROUPS, TILE_BYTES // (64 * sketch.d))):
+        for tile in blocks(len(chunk), self.tile):
             projected = chunk[tile] @ kinds
             projected = np.concatenate([projected, -projected], axis=1)
             largest, rest = np.full((GROUPS, projected.shape[1]), -np.inf), np.zeros((GROUPS, projected.shape[1]))
@@ -145,15 +181,25 @@ def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
             parts.append(LogSum(largest, rest))
         return counts, parts
 
-    shape = (GROUPS, 2 * directions.shape[1])
-    counts, total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
-    for more_counts, parts in in_threads(summed, rows(), 2):
-        counts += more_counts
-        for more in parts:
-            total = total.plus(np, more)
-    with np.errstate(divide="ignore"):
-        logs = total.largest + np.log(total.rest)
-        return np.asarray(logs if reached.all() else np.column_stack([logs, np.log(counts)]))
+    def add(self, found: tuple[np.ndarray, list[LogSum]]) -> None:
+        """Add the sums of the next chunk."""
+        self.counts += found[0]
+        for more in found[1]:
+            self.total = self.total.plus(np, more)
+
+    def logs(self) -> np.ndarray:
+        """(GROUPS, directions); a direction that no row reaches, if there is one, stands last: its terms are e⁰."""
+        with np.errstate(divide="ignore"):
+            logs = self.total.largest + np.log(self.total.rest)
+            return np.asarray(logs if self.reached.all() else np.column_stack([logs, np.log(self.counts)]))
+
+
+def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
+    """log Z of each direction for each of some groups of rows; see `PartitionSums`."""
+    sums = PartitionSums(sketch, raw)
+    for found in in_threads(sums.summed, rows(), 2):
+        sums.add(found)
+    return sums.logs()
 
 
 def _finite(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -184,10 +230,15 @@ class Placed:
 def neighbors(searches: list[NearestSoFar], placed: Placed, rows: Rows) -> None:
     """Offer all rows to each of some searches."""
     for first, chunk in rows():
-        chunk = host(chunk)
-        usable = placed.usable(chunk)
-        if not usable.all():
-            chunk = np.where(usable[:, None], chunk, 0)
-        chunk = placed(chunk)
-        for search in searches:
-            search.offer(chunk, first, usable)
+        offer(searches, placed, first, chunk)
+
+
+def offer(searches: list[NearestSoFar], placed: Placed, first: int, chunk: np.ndarray) -> None:
+    """Offer some rows, numbered from `first`, to each of some searches."""
+    chunk = host(chunk)
+    usable = placed.usable(chunk)
+    if not usable.all():
+        chunk = np.where(usable[:, None], chunk, 0)
+    chunk = placed(chunk)
+    for search in searches:
+        search.offer(chunk, first, usable)

@@ -139,9 +139,9 @@ def _clusters(m: Measured, at: np.ndarray) -> np.ndarray | None:
 
 
 def _frequency(m: Measured, types: np.ndarray | None) -> np.ndarray | None:
-    if types is None or m.sketch.types is None:
+    if types is None or m.types is None or m.types_given_up:
         return None
-    counts = dict(zip(m.sketch.types.names.tolist(), m.sketch.types.counts.tolist(), strict=True))
+    counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))
     return np.asarray([counts.get(kind, 1) for kind in types.tolist()])
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from isoscope import formulas
 from isoscope.arrays import groups
 from isoscope.auditing import spreads
 from isoscope.errors import InputError
@@ -15,7 +14,6 @@ from isoscope.metrics.cosine import mean_cosine
 from isoscope.report.finding import Finding, Range
 from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 from isoscope.sketching import Sketch
-from isoscope.type_sums import TypeSums
 
 _FOLDS = 20  # left out in turn
 
@@ -182,20 +180,12 @@ def _recount(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def types(e: Evidence) -> Iterator[Finding]:
     """S_inter and S_intra of token types."""
-    if e.m.types_given_up:
-        sample = e.m.sample
-        sums = TypeSums.of(sample.vectors, groups(sample.columns["types"], len(sample)))
-        rows = len(sample)
-    elif e.sketch.types is not None:
-        sums, rows = e.sketch.types, e.n
-    else:
+    found = e.m.types
+    if found is None:
         return
-    several = sums.counts > 1
-    if len(several) < 2 or not several.any():
-        raise InputError(f"{len(several):,} types for {rows:,} rows: need two types, one of them with two rows")
-    counts = sums.counts.astype(float)
-    inter = float(formulas.inter_similarity(np, counts, sums.unit_sums, "instances"))
-    intra = float(formulas.intra_similarity(np, counts, sums.unit_sums, sums.unit_squares))
+    number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
+    if number < 2 or not len(found.each):
+        raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
     low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
     judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
@@ -204,15 +194,14 @@ def types(e: Evidence) -> Iterator[Finding]:
         inter,
         (low, high),
         judged,
-        f"Tokens of different types have a mean cosine of {inter:.2f}, over {len(several):,} types.",
+        f"Tokens of different types have a mean cosine of {inter:.2f}, over {number:,} types.",
         "Leave it."
         if judged.verdict(inter) == "ok"
         else "Centre, by cluster if there are clusters; then measure again.",
         rows=rows,
-        details={"types": len(several)},
+        details={"types": number},
     )
-    squares = (sums.unit_sums[several] ** 2).sum(axis=1) - sums.unit_squares[several]
-    low, high = e.around(intra, spreads.of_mean(squares / (counts * (counts - 1))[several]), max(int(several.sum()), 2))
+    low, high = e.around(intra, spreads.of_mean(found.each), max(len(found.each), 2))
     judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
     yield e.finding(
         "intra_type",
