@@ -43,6 +43,7 @@ _ROOMS = {
     "finetuning.finetuning": ["finetune"],
     "report.finding": ["Finding"],
     "report.audit": ["Audit", "audit"],
+    "report.grouped": ["GroupedAudit"],
     "report.advice": ["Advice", "advise"],
     "embedding.embedding": ["embed"],
     "losses.regularizer": ["Regularizer"],
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from isoscope.report.advice import Advice, advise
     from isoscope.report.audit import Audit, audit
     from isoscope.report.finding import Finding
+    from isoscope.report.grouped import GroupedAudit
     from isoscope.sketching import Sketch, sketch
     from isoscope.stores.opening import open_store
     from isoscope.stores.store import Batch, Store

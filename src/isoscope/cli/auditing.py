@@ -140,7 +140,8 @@ def _audited(source: str, request: Request, queries: str | None = None) -> Audit
             given[role] = entries(path)
     with Watched() as bar:
         store = open_store(source, **given)
-        return audit(store, queries=queries, progress=bar, **request.options)
+        done: Audit = audit(store, queries=queries, progress=bar, **request.options)
+        return done
 
 
 def entries(path: Path) -> Any:

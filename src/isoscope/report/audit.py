@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -27,16 +28,56 @@ from isoscope.stores.columns import ColumnError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from isoscope.report.grouped import GroupedAudit
+
+T = TypeVar("T")
+
 SCHEMA = "isoscope.audit/1"
 """The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
 
 
+@overload
 def audit(
     source: Any,
     *,
+    by: None = ...,
+    labels: Any = ...,
+    types: Any = ...,
+    text: Any = ...,
+    frequency: Any = ...,
+    vectors: str | None = ...,
+    queries: Any = ...,
+    metric: str = ...,
+    sample: int = ...,
+    seed: int = ...,
+    nonfinite: str = ...,
+    progress: bool | Progress = ...,
+) -> Audit: ...
+@overload
+def audit(
+    source: Any,
+    *,
+    by: str | Iterable[Any],
+    labels: Any = ...,
+    types: Any = ...,
+    text: Any = ...,
+    frequency: Any = ...,
+    vectors: str | None = ...,
+    queries: Any = ...,
+    metric: str = ...,
+    sample: int = ...,
+    seed: int = ...,
+    nonfinite: str = ...,
+    progress: bool | Progress = ...,
+) -> GroupedAudit: ...
+def audit(
+    source: Any,
+    *,
+    by: str | Iterable[Any] | None = None,
     labels: Any = None,
     types: Any = None,
     text: Any = None,
+    frequency: Any = None,
     vectors: str | None = None,
     queries: Any = None,
     metric: str = "cosine",
@@ -44,7 +85,7 @@ def audit(
     seed: int = 0,
     nonfinite: str = "raise",
     progress: bool | Progress = False,
-) -> Audit:
+) -> Audit | GroupedAudit:
     """Measure everything that applies to some vectors and say what it means.
 
     At most three passes over the source, in bounded memory. Sums over rows are exact, whatever the number of rows;
@@ -54,8 +95,12 @@ def audit(
     ----------
     source : path, array, DataFrame, Dataset or store
         Whatever `open_store` opens.
-    labels, types, text : column name, or one entry for each row, optional
-        What each row belongs to, what it is a token of, and what to show for it.
+    by : column name, or one entry for each row, optional
+        Audit each group of rows apart, in the same passes: each layer, label, range of frequencies, … More than 24
+        different numbers are cut into 8 ranges of about equally many rows; of more different names the 24 most
+        frequent are taken. Gives a `GroupedAudit`.
+    labels, types, text, frequency : column name, or one entry for each row, optional
+        What each row belongs to, what it is a token of, what to show for it, and how often it occurs.
     vectors : str, optional
         The column with the vectors, where there is a choice.
     queries : like `source`, optional
@@ -82,31 +127,64 @@ def audit(
     Subtract the mean vector from corpus and queries alike: here the mean cosine falls to 0.000.
     """
     settings = Settings(metric=metric, sample=sample, seed=seed, nonfinite=nonfinite)
-    store = open_store(source, vectors=vectors, labels=labels, types=types, text=text)
+    if by is not None and queries is not None:
+        raise InputError("queries and by are both given: audit a group's rows alone for its queries")
+    columns = {"labels": labels, "types": types, "text": text, "frequency": frequency}
+    store = open_store(source, vectors=vectors, groups=by, **columns)
     asked = None if queries is None else open_store(queries)
+
+    def made(progress: Progress) -> Audit | GroupedAudit:
+        if by is None:
+            return Audit.of(_measured(store.without("groups"), asked, settings, progress))
+        from isoscope.report.grouped import audit_groups
+
+        return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress)
+
     if progress is True:
         from isoscope.report.terminal import Bar
 
         with Bar() as bar:
-            return Audit.of(_measured(store, asked, settings, bar))
-    return Audit.of(_measured(store, asked, settings, progress or _silent))
+            return made(bar)
+    return made(progress or _silent)
 
 
 def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
-    """Measure a store; a column that was only guessed and cannot serve is done without, and said."""
-    try:
+    def measured(store: Store) -> Measured:
         return measure(store, queries=queries, settings=settings, progress=progress)
+
+    found, lacking = forgiving(store, measured)
+    found.skipped.update(lacking)
+    return found
+
+
+def forgiving(store: Store, work: Callable[[Store], T]) -> tuple[T, dict[str, str]]:
+    """What comes of a store; a column that was only guessed and cannot serve is done without, and said."""
+    try:
+        return work(store), {}
     except ColumnError as error:
         if error.role not in store.guessed:
             raise
-        rest = _measured(store.without(error.role), queries, settings, progress)
-        rest.skipped[error.role] = str(error)
-        return rest
+        done, lacking = forgiving(store.without(error.role), work)
+        return done, {**lacking, error.role: str(error)}
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """A name as any file and terminal can hold it."""
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
+
+
+def held_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str, Any]:
+    """The object in a JSON file of this schema, which some command writes."""
+    try:
+        held = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    found = held.get("schema") if isinstance(held, dict) else None
+    if found != schema:
+        raise InputError(f"{path} has schema {found!r}: need {schema!r}, as `{maker}` writes")
+    return dict(held)
 
 
 def _silent(stage: str, rows: int, share: float) -> None:
@@ -141,7 +219,7 @@ class Audit:
         """Judge what was measured."""
         findings, skipped = judge(measured)
         return cls(
-            source=_printable(measured.name),
+            source=printable(measured.name),
             n=measured.n,
             d=measured.d,
             dtype=measured.dtype,
@@ -163,13 +241,17 @@ class Audit:
         return worst(self.findings)
 
     def __getitem__(self, name: str) -> Finding:
-        for finding in self.findings:
-            if finding.name == name:
-                return finding
+        found = self.get(name)
+        if found is not None:
+            return found
         raise KeyError(f"{name}: " + self.skipped.get(name, "not among " + ", ".join(f.name for f in self.findings)))
 
     def __contains__(self, name: object) -> bool:
         return any(finding.name == name for finding in self.findings)
+
+    def get(self, name: str) -> Finding | None:
+        """A finding by its name; None if there is none."""
+        return next((finding for finding in self.findings if finding.name == name), None)
 
     def __repr__(self) -> str:
         return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
@@ -208,15 +290,11 @@ class Audit:
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
         """Read what `to_json` wrote; it has no pictures."""
-        try:
-            held = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not JSON: {error}") from error
-        schema = held.get("schema") if isinstance(held, dict) else None
-        if schema != SCHEMA:
-            raise InputError(f"{path} has schema {schema!r}: need {SCHEMA!r}, as `isoscope audit --json` writes")
+        return cls.from_dict(held_json(path, SCHEMA, "isoscope audit --json"), path)
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
+        """Read what `to_dict` gave; `path` is where it stood, for what an error says."""
         try:
             return cls(
                 source=held["source"]["name"],

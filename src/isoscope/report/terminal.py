@@ -27,8 +27,13 @@ _PATIENCE = 1.0  # seconds before a bar is shown
 
 def as_text(audit: Audit) -> str:
     """The audit as plain text."""
+    return printed(shown(audit))
+
+
+def printed(shown: RenderableType) -> str:
+    """What rich shows, as plain text."""
     out = io.StringIO()
-    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown(audit))
+    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

@@ -36,6 +36,10 @@ _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
 }
 
 
+FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra_type")
+"""The names of all findings."""
+
+
 def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
     """All findings that apply, and why others do not."""
     evidence = Evidence(measured)

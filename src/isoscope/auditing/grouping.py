@@ -1,0 +1,101 @@
+"""Which group each row is in: the values of a column, ranges of its numbers, or its most frequent names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isoscope.stores.shards import natural_order
+
+MOST = 24
+"""Groups that are measured apart."""
+RANGES = 8
+"""Ranges into which a column of more different numbers is cut."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups in order, and which of them each row is in."""
+
+    names: list[str]
+    values: list[int | float | str]
+    """The value that each group has; of a range the middle row's."""
+    codes: np.ndarray
+    """(n,): each row's group, −1 for a row in none."""
+    ordered: bool
+    """Whether the groups are numbers or ranges of them."""
+    others: dict[str, str] = field(default_factory=dict)
+    """The groups that are left out, and why."""
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many rows each group has."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
+
+    @property
+    def left_out(self) -> int:
+        """Rows that are in no group."""
+        return int((self.codes < 0).sum())
+
+
+def group_rows(values: np.ndarray) -> Grouping:
+    """Part rows by their values, one for each: int64 or float64 numbers, or strings as objects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = group_rows(np.asarray([6, 0, 6, 12]))
+    >>> found.names, found.codes.tolist()
+    (['0', '6', '12'], [1, 0, 1, 2])
+    >>> group_rows(np.arange(80)).names
+    ['0–9', '10–19', '20–29', '30–39', '40–49', '50–59', '60–69', '70–79']
+    """
+    if values.dtype.kind == "O":
+        return _by_name(values)
+    different, codes = np.unique(values, return_inverse=True)
+    if len(different) > MOST:
+        return _by_range(different, codes)
+    return Grouping([_written(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
+
+
+def _by_name(values: np.ndarray) -> Grouping:
+    counts = Counter(values.tolist())  # far quicker than sorting so many strings
+    natural = sorted(counts, key=lambda name: (natural_order(name), name))
+    largest = set(sorted(natural, key=lambda name: -counts[name])[:MOST])
+    names = [name for name in natural if name in largest]
+    place = {name: code for code, name in enumerate(names)}
+    codes = np.fromiter((place.get(name, -1) for name in values), np.int16, len(values))
+    fewer = len(counts) - len(names)
+    others = {}
+    if fewer:
+        rows = int((codes < 0).sum())
+        others[f"{fewer:,} others"] = f"{rows:,} rows in {fewer:,} smaller groups: the {MOST} largest are measured"
+    return Grouping(names, list(names), codes, ordered=False, others=others)
+
+
+def _by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
+    """Ranges of about equally many rows; rows of one value stay together."""
+    counts = np.bincount(codes, minlength=len(different))
+    middles = np.cumsum(counts) - counts / 2  # where a value's rows lie, in the middle
+    places = np.minimum((middles * RANGES / counts.sum()).astype(np.int64), RANGES - 1)
+    _, places = np.unique(places, return_inverse=True)  # a frequent value may fill several ranges
+    names, values = [], []
+    for place in range(int(places.max()) + 1):
+        own = np.flatnonzero(places == place)
+        low, high = different[own[0]], different[own[-1]]
+        names.append(_written(low) if low == high else f"{_written(low)}–{_written(high)}")
+        half = np.searchsorted(np.cumsum(counts[own]), counts[own].sum() / 2)
+        values.append(different[own[half]].item())
+    if len(set(names)) < len(names):  # numbers that four digits do not tell apart
+        starts = [different[np.argmax(places == place)] for place in range(len(names))]
+        names = [f"from {start!r}" for start in map(float, starts)]
+    return Grouping(names, values, places[codes].astype(np.int16), ordered=True)
+
+
+def _written(value: Any) -> str:
+    """A number as a name: whole ones whole, others with four digits."""
+    text = f"{int(value)}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return text.replace("-", "−", 1) if text.startswith("-") else text
