@@ -79,7 +79,7 @@ class GroupedAudit:
     >>> found
     GroupedAudit(array by groups: 3 groups, bad)
     >>> found.series("mean_cosine").estimates.round(2).tolist(), found[2]["mean_cosine"].verdict
-    ([0.0, 0.5, 0.8], 'bad')
+    ([0.0, 0.51, 0.81], 'bad')
     """
 
     source: str
