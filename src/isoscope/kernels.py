@@ -368,6 +368,25 @@ def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def add_units(X, codes, sums, counts, lengths):  # type: ignore[no-untyped-def]
+    """Add each finite row's unit vector to the sum of its type, and count it; `lengths` are of the unit vectors."""
+    for i in range(X.shape[0]):
+        scale = _safe_scale(X[i])
+        if np.isnan(scale):
+            continue
+        size = 0.0
+        for p in range(X.shape[1]):
+            size += (X[i, p] * scale) ** 2
+        code = codes[i]
+        counts[code] += 1
+        if size > 0:
+            factor = scale / np.sqrt(size)
+            lengths[code] += 1.0
+            for p in range(X.shape[1]):
+                sums[code, p] += X[i, p] * factor
+
+
+@njit(cache=True, nogil=True)
 def _safe_scale(x):  # type: ignore[no-untyped-def]
     """A power of two that brings the largest value of x near 1; NaN if a value is not finite."""
     largest = 0.0

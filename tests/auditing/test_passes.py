@@ -116,9 +116,9 @@ def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(
     found = first_pass(store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50)
     expected = isoscope.sketch(X, types=labels % 2)
     np.testing.assert_allclose(found.sketch.scatter, expected.scatter, rtol=tolerance("float64"))
-    np.testing.assert_allclose(
-        found.sketch.types.unit_sums, expected.types.unit_sums, rtol=tolerance("float64"), atol=1e-6
-    )
+    assert found.types.inter == pytest.approx(expected.inter_similarity(), rel=tolerance("float64"))
+    assert found.types.intra == pytest.approx(expected.intra_similarity(), rel=tolerance("float64"))
+    np.testing.assert_array_equal(found.types.counts, expected.types.counts)
     assert found.types_given_up == 0
     assert len(found.sample) == 50
     np.testing.assert_array_equal(found.sample.columns["labels"], labels[found.sample.rows])
@@ -138,7 +138,7 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
     store = open_store(X, types=np.arange(300))
     store.__class__ = Pieces
     found = first_pass(store, Settings(seed=3), silent, "", columns=store.columns, size=50)
-    assert found.sketch.types is None
+    assert found.types.rows == 50  # of the sample
     assert found.types_given_up == 50 * (allowed // 50 + 1)
     assert found.sketch.n == 300
     np.testing.assert_array_equal(found.sample.columns["types"], found.sample.rows)

@@ -148,7 +148,7 @@ def _first(passing: _Passing, names: Sequence[str], settings: Settings) -> tuple
 
     def watched() -> Iterator[_Part]:
         for code, batch in passing.batches("summing up", passing.store.columns):
-            looks[code].sampler.offer(batch)
+            looks[code].watch(batch)
             yield code, batch
 
     def summed(part: _Part) -> tuple[int, int, Sketch]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from isoscope.arrays import groups, nonzero_rows, unit_rows
+from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.passes import (
     Axes,
     FirstPass,
@@ -29,7 +29,6 @@ from isoscope.pairs import CosineCounts, NearestSoFar, nearest
 from isoscope.sketching import Sketch
 from isoscope.stores import Store
 from isoscope.stores.sampling import Sample
-from isoscope.type_sums import TypeSums
 
 NEIGHBORS = 100
 """Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""
@@ -160,9 +159,7 @@ class Measuring:
     def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
         _refuse(name, first.sketch, first.sample)
         self.name, self.store, self.settings = name, store, settings
-        self.sample, self.types_given_up = first.sample, first.types_given_up
-        self.types = _type_cosines(first)
-        self.sketch = replace(first.sketch, types=None)
+        self.first, self.sketch, self.sample = first, first.sketch, first.sample
         self.skipped: dict[str, str] = {}
         self.placed = Placed(settings.metric, self.sketch)
         self.raw = axes_of(self.sketch, self.sample, centred=False)
@@ -218,9 +215,9 @@ class Measuring:
             label_scores=scores,
             shuffled_scores=shuffled,
             queries=queries,
-            types=self.types,
+            types=self.first.types,
             columns=dict(self.store.columns),
-            types_given_up=self.types_given_up,
+            types_given_up=self.first.types_given_up,
             skipped=skipped,
         )
 
@@ -244,16 +241,6 @@ def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
         raise InputError(
             f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero, and nearly all sampled: drop them first"
         )
-
-
-def _type_cosines(first: FirstPass) -> TypeCosines | None:
-    """From the sums of all rows; from the sample if there were too many types."""
-    if first.sketch.types is not None:
-        return TypeCosines.of(first.sketch.types)
-    if not first.types_given_up:
-        return None
-    sample = first.sample
-    return TypeCosines.of(TypeSums.of(sample.vectors, groups(sample.columns["types"], len(sample))))
 
 
 def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> tuple[np.ndarray, Neighborhood | None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
 from isoscope.auditing.settings import Settings
+from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
 from isoscope.errors import InputError
 from isoscope.metrics.partition import LogSum
 from isoscope.pairs import NearestSoFar
@@ -36,6 +37,8 @@ class FirstPass:
 
     sketch: Sketch
     sample: Sample
+    types: TypeCosines | None
+    """How alike rows of one type and of different types are: of all rows, or of the sample if there are too many."""
     types_given_up: int
     """How many types had been met when their sums became too many to keep; 0 if they were kept."""
 
@@ -47,37 +50,52 @@ class FirstLook:
         self.settings, self.others = settings, others
         self.sampler = Sampler(size or settings.sample, settings.seed)
         self.total = Sketch()
+        self.types: TypeUnits | None = None
         self.given_up = 0
 
-    def summed(self, batch: Batch) -> Sketch:
-        """The sums of one batch, by any thread."""
-        types = None if self.given_up else batch.columns.get("types")
-        return Sketch.of(batch.vectors, types, nonfinite=self.settings.nonfinite, first=batch.start)
+    def watch(self, batch: Batch) -> None:
+        """See the next batch: keep some rows, and add to what is kept of each type.
 
-    def add(self, part: Sketch) -> None:
-        """Add the sums of the next batch; if those of types become too many, the cloud with most gives them up."""
-        self.total = self.total + (replace(part, types=None) if self.given_up else part)
+        If that becomes too much, the cloud with most types gives them up.
+        """
+        self.sampler.offer(batch)
+        if self.given_up or "types" not in batch.columns:
+            return
+        self.types = self.types or TypeUnits(batch.vectors.shape[1])
+        self.types.add(batch.vectors, batch.columns["types"])
         looks = [self, *(other for other in self.others if other is not self)]
         while sum(look.type_bytes for look in looks) > _TYPE_BYTES:
             max(looks, key=lambda look: look.type_bytes).give_types_up()
 
     @property
     def type_bytes(self) -> int:
-        """What the sums of types take."""
-        return len(self.total.types.names) * self.total.d * 16 if self.total.types else 0
+        """What the sums of types take; they grow by doubling."""
+        return 16 * len(self.types) * self.types.sums.shape[1] if self.types else 0
 
     def give_types_up(self) -> None:
         """Keep no sums of types."""
-        assert self.total.types is not None
-        self.given_up = len(self.total.types.names)
-        self.total = replace(self.total, types=None)
+        assert self.types is not None
+        self.given_up, self.types = len(self.types), None
+
+    def summed(self, batch: Batch) -> Sketch:
+        """The sums of one batch, by any thread."""
+        return Sketch.of(batch.vectors, nonfinite=self.settings.nonfinite, first=batch.start)
+
+    def add(self, part: Sketch) -> None:
+        """Add the sums of the next batch."""
+        self.total = self.total + part
 
     def seen(self, name: str) -> FirstPass:
-        """What the cloud of this name gave; its sums and its sample are not kept here."""
-        total, self.total = self.total, Sketch()
-        if not total.n:
+        """What the cloud of this name gave; its sums of types are not kept any longer."""
+        if not self.total.n:
             raise InputError(f"{name} has no finite row: need vectors of numbers")
-        return FirstPass(total, self.sampler.sample(), self.given_up)
+        sample, types = self.sampler.sample(), None
+        if self.types is not None:
+            types = self.types.cosines()
+        elif self.given_up:
+            types = TypeCosines.of(sample.vectors, sample.columns["types"])
+        self.types = None
+        return FirstPass(self.total, sample, types, self.given_up)
 
 
 def first_pass(
@@ -88,7 +106,7 @@ def first_pass(
 
     def watched() -> Iterator[Batch]:
         for batch in store.batches(list(columns)):
-            look.sampler.offer(batch)
+            look.watch(batch)
             progress(name, batch.start + len(batch.vectors), batch.share)
             yield batch
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from isoscope import formulas
-from isoscope.type_sums import TypeSums
+from isoscope.arrays import host
+from isoscope.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,52 @@ class TypeCosines:
     """That mean cosine, of each type with two rows or more."""
 
     @classmethod
-    def of(cls, sums: TypeSums) -> TypeCosines:
-        """From the sums of all rows."""
-        counts = sums.counts.astype(float)
-        several = sums.counts > 1
+    def of(cls, vectors: np.ndarray, types: np.ndarray) -> TypeCosines:
+        """Of rows that are held, with their types."""
+        sums = TypeUnits(vectors.shape[1])
+        sums.add(vectors, types)
+        return sums.cosines()
+
+
+class TypeUnits:
+    """The sum of each type's unit vectors, added up in place while the rows come by."""
+
+    def __init__(self, d: int):
+        self.codes: dict[Any, int] = {}
+        self.sums, self.counts, self.lengths = np.zeros((0, d)), np.zeros(0, np.int64), np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def add(self, vectors: np.ndarray, types: np.ndarray) -> None:
+        """Add some rows with their types; rows that are not finite are passed over."""
+        from isoscope.kernels import add_units
+
+        seen = self.codes
+        codes = np.fromiter((seen.setdefault(kind, len(seen)) for kind in types.tolist()), np.int64, len(types))
+        if len(seen) > len(self.counts):
+            self._grow(max(len(seen), 2 * len(self.counts)))
+        add_units(host(vectors), codes, self.sums, self.counts, self.lengths)
+
+    def _grow(self, size: int) -> None:
+        more = size - len(self.counts)
+        self.sums = np.concatenate([self.sums, np.zeros((more, self.sums.shape[1]))])
+        self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
+        self.lengths = np.concatenate([self.lengths, np.zeros(more)])
+
+    def cosines(self) -> TypeCosines:
+        """What they say once all rows are in."""
+        if len({isinstance(kind, str) for kind in self.codes}) > 1:
+            raise InputError("types are text in some rows and numbers in others: need one kind")
+        names = np.asarray(list(self.codes))
+        some = np.flatnonzero(self.counts[: len(names)])
+        order = some[np.argsort(names[some], kind="stable")]
+        sums, counts, lengths = self.sums[order], self.counts[order].astype(float), self.lengths[order]
+        several = counts > 1
         inter = intra = math.nan
-        if len(several) > 1:
-            inter = float(formulas.inter_similarity(np, counts, sums.unit_sums, "instances"))
+        if len(counts) > 1:
+            inter = float(formulas.inter_similarity(np, counts, sums, "instances"))
         if several.any():
-            intra = float(formulas.intra_similarity(np, counts, sums.unit_sums, sums.unit_squares))
-        squares = (sums.unit_sums[several] ** 2).sum(axis=1) - sums.unit_squares[several]
-        each = squares / (counts * (counts - 1))[several]
-        return cls(sums.names, sums.counts, int(sums.counts.sum()), inter, intra, each)
+            intra = float(formulas.intra_similarity(np, counts, sums, lengths))
+        each = ((sums[several] ** 2).sum(axis=1) - lengths[several]) / (counts * (counts - 1))[several]
+        return TypeCosines(names[order], self.counts[order], int(counts.sum()), inter, intra, each)

@@ -131,6 +131,8 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
     found = _as_objects(values)
     if found.ndim != 1:
         raise InputError(f"{where} has shape {found.shape}: need one value for each row")
+    if found.dtype.kind == "O" and set(map(type, found.tolist())) == {str} and role not in ("ids", "frequency"):
+        return found, None
     missing = None
     if found.dtype.kind == "f":
         missing = np.isnan(found)
