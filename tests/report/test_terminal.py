@@ -93,7 +93,7 @@ def test_names_with_brackets_are_shown_as_they_are():
 
 def test_names_with_brackets_are_shown_as_they_are_side_by_side(found):
     found = dataclasses.replace(found, source="[bold]vectors[/bold].npy")
-    assert "[bold]vectors[/bold].npy" in printed(terminal.side_by_side(found, found, None))
+    assert "[bold]vectors[/bold].npy" in printed(terminal.side_by_side([found, found], [None]))
 
 
 def test_a_baseline_tells_what_moved(found):
@@ -108,12 +108,12 @@ def test_a_baseline_tells_what_moved(found):
 
 
 def test_two_audits_stand_side_by_side(found):
-    text = flat(printed(terminal.side_by_side(found, found, 0.375), 200))
+    text = flat(printed(terminal.side_by_side([found, found], [0.375]), 200))
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
     assert "37.5% of a row's nearest neighbours in one space are nearest in the other" in text
-    assert "nearest in the other" not in printed(terminal.side_by_side(found, found, None))
+    assert "nearest in the other" not in printed(terminal.side_by_side([found, found], [None]))
 
 
 def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):

@@ -17,8 +17,10 @@ from isoscope.auditing.settings import Settings
 from isoscope.cli.main import interrupted, mute
 from isoscope.errors import InputError
 from isoscope.files import replacing
+from isoscope.report import grouped_table
 from isoscope.report.audit import Audit, audit
-from isoscope.report.comparing import agreement, changes
+from isoscope.report.comparing import agreements, changes
+from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
 from isoscope.report.terminal import Bar, shown, side_by_side
 from isoscope.stores import open_store, write_store
@@ -33,6 +35,8 @@ class Request:
     columns: dict[str, str]
     given: dict[str, Path | None]
     """Files with an entry for each row, by role."""
+    by: str | None
+    """The column whose groups are audited apart."""
     queries: str | None
     html: Path | None
     json: Path | None
@@ -40,7 +44,7 @@ class Request:
     options: dict[str, Any]
 
 
-def audit_one(source: str, request: Request) -> tuple[list[Audit], list[str]]:
+def audit_one(source: str, request: Request) -> tuple[Audit, list[str]]:
     """Audit a source, write what was asked for, show it; gives the audit and how its findings moved."""
     _need_folders(request.html, request.json)
     baseline = None if request.baseline is None else Audit.from_json(request.baseline)
@@ -56,31 +60,51 @@ def audit_one(source: str, request: Request) -> tuple[list[Audit], list[str]]:
         _write_json(told, request.json)
     if request.json != _OUT:
         show(shown(done, baseline))
-    return [done], [change.direction for change in moved]
+    return done, [change.direction for change in moved]
 
 
-def audit_two(first: str, second: str, request: Request) -> tuple[list[Audit], list[str]]:
-    """Audit two sources and show them side by side."""
+def audit_several(sources: list[str], request: Request) -> list[Audit]:
+    """Audit several sources and show them side by side."""
     _need_folders(request.html, request.json)
-    a, b = (_audited(source, request) for source in (first, second))
+    done = [_audited(source, request) for source in sources]
     if request.json is not None:
-        told = {"schema": "isoscope.comparison/1", "audits": [a.to_dict(), b.to_dict()], "agreement": agreement(a, b)}
-        _write_json(told, request.json)
-    show_two(a, b, request.html, printed=request.json != _OUT)
-    return [a, b], []
+        shared = agreements(done)
+        told = [each.to_dict() for each in done]
+        _write_json(_comparison(told, agreement=shared[0] if len(shared) == 1 else shared), request.json)
+    show_several(done, request.html, printed=request.json != _OUT)
+    return done
 
 
-def show_two(a: Audit, b: Audit, html: Path | None, *, printed: bool = True) -> None:
-    """Show two audits side by side, on a page and on the terminal."""
-    shared = agreement(a, b)
+def show_several(done: list[Audit], html: Path | None, *, printed: bool = True) -> None:
+    """Show audits side by side, on a page and on the terminal."""
+    shared = agreements(done)
     if html is not None:
         from isoscope.report.page import page
 
         with replacing(html) as temporary:
-            temporary.write_text(page([a, b], agreement=shared), encoding="utf-8")
+            temporary.write_text(page(done, agreement=shared[0] if len(shared) == 1 else None), encoding="utf-8")
         _say_written(html)
     if printed:
-        show(side_by_side(a, b, shared))
+        show(side_by_side(done, shared))
+
+
+def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:
+    """Audit the groups of one source, or of several to compare; write what was asked for, and show it."""
+    _need_folders(request.html, request.json)
+    done = [_audited_groups(source, request) for source in sources]
+    if request.json is not None:
+        told = [each.to_dict() for each in done]
+        _write_json(told[0] if len(told) == 1 else _comparison(told), request.json)
+    if request.html is not None:
+        write_page(done, request.html)
+        _say_written(request.html)
+    if request.json != _OUT:
+        show(grouped_table.shown(done[0]) if len(done) == 1 else grouped_table.side_by_side(done))
+    return done
+
+
+def _comparison(told: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"schema": "isoscope.comparison/1", "audits": told, **more}
 
 
 class Watched(Bar):
@@ -132,16 +156,29 @@ def convert(source: str, target: Path, columns: dict[str, str], *, vectors_only:
 
 
 def _audited(source: str, request: Request, queries: str | None = None) -> Audit:
+    with Watched() as bar:
+        store = open_store(source, **_columns(request))
+        done: Audit = audit(store, queries=queries, progress=bar, **request.options)
+        return done
+
+
+def _audited_groups(source: str, request: Request) -> GroupedAudit:
+    assert request.by is not None
+    with Watched() as bar:
+        store = open_store(source, groups=request.by, **_columns(request))
+        done: GroupedAudit = audit(store, by=request.by, progress=bar, **request.options)
+        return done
+
+
+def _columns(request: Request) -> dict[str, Any]:
+    """What each role is: the name of a column, or entries from a file."""
     given: dict[str, Any] = dict(request.columns)
     for role, path in request.given.items():
         if path is not None:
             if role in given:
                 raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
             given[role] = entries(path)
-    with Watched() as bar:
-        store = open_store(source, **given)
-        done: Audit = audit(store, queries=queries, progress=bar, **request.options)
-        return done
+    return given
 
 
 def entries(path: Path) -> Any:

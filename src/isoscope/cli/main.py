@@ -109,13 +109,20 @@ _Nonfinite = Annotated[Nonfinite, typer.Option("--nonfinite", help="Refuse rows 
 
 @app.command()
 def audit(
-    source: Annotated[
-        str | None, typer.Argument(metavar="SOURCE", help="A file, a folder or glob of shards, or - for .npy on stdin.")
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE…", help="A file, a folder or glob of shards, or - for .npy on stdin; several to compare."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Audit each group of rows apart: layer, label, …")
     ] = None,
     columns: _Columns = None,
     labels: Annotated[Path | None, typer.Option(help="A label for each row: .npy, or a text file of lines.")] = None,
     types: Annotated[Path | None, typer.Option(help="What each row is a token of; likewise.")] = None,
     text: Annotated[Path | None, typer.Option(help="What to show for each row; likewise.")] = None,
+    frequency: Annotated[Path | None, typer.Option(help="How often each row occurs; likewise.")] = None,
     queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the page.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the findings for machines; - for standard output.")] = None,
@@ -124,7 +131,7 @@ def audit(
         Gate | None, typer.Option(help="Exit with 1 if a finding is so bad; or worse than in the baseline.")
     ] = None,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="Audit two sources, side by side, in place of SOURCE.")
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Two sources, side by side: as SOURCE SOURCE.")
     ] = None,
     metric: _Metric = Metric.cosine,
     sample: _Sample = 20_000,
@@ -132,27 +139,37 @@ def audit(
     nonfinite: _Nonfinite = Nonfinite.error,
 ) -> None:
     """Measure a space and say what is wrong with it, what that means, and what to try."""
-    from isoscope.cli.auditing import Request, audit_one, audit_two
+    from isoscope.cli.auditing import Request, audit_groups, audit_one, audit_several
 
-    if (source is None) == (compare is None):
-        raise InputError("give one SOURCE, or --compare A B")
+    if (not sources) == (compare is None):
+        raise InputError("give a SOURCE, or several to compare, or --compare A B")
+    sources = list(compare) if compare else list(sources or ())
     if fail_on is Gate.worse and baseline is None:
         raise InputError("--fail-on worse needs a --baseline to be worse than")
-    if compare and (baseline or queries):
-        raise InputError("--compare goes without --baseline and --queries: audit each source on its own for those")
-    inputs = [source, queries, *(compare or ()), *(str(each) for each in (labels, types, text, baseline) if each)]
+    if (len(sources) > 1 or by) and (baseline or queries):
+        what = "--by goes" if by else "several sources go"
+        raise InputError(f"{what} without --baseline and --queries: audit each source on its own for those")
+    given = {"labels": labels, "types": types, "text": text, "frequency": frequency}
+    inputs = [*sources, queries, *(str(each) for each in (*given.values(), baseline) if each)]
     refuse_overwriting([html, json], inputs)
     request = Request(
         columns=_roles(columns),
-        given={"labels": labels, "types": types, "text": text},
+        given=given,
+        by=by,
         queries=queries,
         html=html,
         json=json,
         baseline=baseline,
         options={"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value},
     )
-    done, directions = audit_two(*compare, request) if compare else audit_one(str(source), request)
-    verdicts = {each.verdict for each in done} | set(directions)
+    verdicts: set[str]
+    if by is not None:
+        verdicts = {each.verdict for each in audit_groups(sources, request)}
+    elif len(sources) > 1:
+        verdicts = {each.verdict for each in audit_several(sources, request)}
+    else:
+        done, directions = audit_one(sources[0], request)
+        verdicts = {done.verdict, *directions}
     if fail_on is not None and verdicts & {Gate.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
         raise typer.Exit(GATE)
 

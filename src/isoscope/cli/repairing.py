@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
-from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_two
+from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_several
 from isoscope.cli.main import Interruption
 from isoscope.errors import InputError
 from isoscope.report.audit import audit
@@ -135,7 +135,7 @@ def fix(
             after = audit(store.mapped(repair.transform, dim, name=target.name), progress=bar)
     except InputError as error:
         raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
-    show_two(before, after, html)
+    show_several([before, after], html)
 
 
 def _fitted(repair: Repair, store: Store) -> tuple[Repair, int]:

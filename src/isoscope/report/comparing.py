@@ -1,7 +1,8 @@
-"""What differs between two audits: a space then and now, or two spaces of the same rows."""
+"""What differs between audits: a space then and now, or several spaces of the same rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,18 @@ def changes(before: Audit, after: Audit) -> list[Change]:
     then = {finding.name: finding for finding in before.findings}
     now = {finding.name: finding for finding in after.findings}
     return [Change(name, (now.get(name) or then[name]).title, then.get(name), now.get(name)) for name in names]
+
+
+def aligned(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | None]]]:
+    """Each finding of any audit, in the order of the last: its title, and what each audit has of it."""
+    names = dict.fromkeys(finding.name for audit in reversed(audits) for finding in audit.findings)
+    rows = [[audit.get(name) for audit in audits] for name in names]
+    return [(next(finding.title for finding in reversed(row) if finding is not None), row) for row in rows]
+
+
+def agreements(audits: Sequence[Audit]) -> list[float | None]:
+    """How far each audit but the first agrees with the first on who is near; see `agreement`."""
+    return [agreement(audits[0], other) for other in audits[1:]]
 
 
 def differences_in_setting(before: Audit, after: Audit) -> list[str]:

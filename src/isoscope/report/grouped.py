@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -223,10 +223,15 @@ class GroupedAudit:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page: one file that needs nothing else; an interruption leaves the old one."""
-        from isoscope.report.grouped_page import grouped_page  # type: ignore[import-not-found]
+        write_page([self], path)
 
-        with replacing(path) as temporary:
-            temporary.write_text(grouped_page([self]), encoding="utf-8")
+
+def write_page(many: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
+    """Write the page of one audit by groups, or of several to compare."""
+    from isoscope.report.grouped_page import grouped_page  # type: ignore[import-not-found]
+
+    with replacing(path) as temporary:
+        temporary.write_text(grouped_page(many), encoding="utf-8")
 
 
 def _printable_value(value: int | float | str) -> int | float | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from isoscope.report.comparing import changes, differences_in_setting
+from isoscope.report.comparing import aligned, changes, differences_in_setting
 from isoscope.report.finding import VERDICTS, Finding, written
 
 if TYPE_CHECKING:
@@ -113,22 +114,23 @@ def _since(baseline: Audit, audit: Audit) -> RenderableType:
     return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
 
 
-def side_by_side(a: Audit, b: Audit, agreement: float | None) -> Group:
-    """Two audits in one table."""
+def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None]) -> Group:
+    """Several audits in one table, and how far each but the first agrees with the first on who is near."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
-    for name in (a.source, b.source):
-        table.add_column(Text(name), overflow="fold")
-    table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in (a, b)))
-    for change in changes(a, b):
-        table.add_row(change.title, *(_cell(finding) for finding in (change.before, change.after)))
+    for audit in audits:
+        table.add_column(Text(audit.source), overflow="fold")
+    table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
+    for title, findings in aligned(audits):
+        table.add_row(title, *(_cell(finding) for finding in findings))
     parts: list[RenderableType] = [table]
-    if agreement is not None:
-        share = written(agreement, "share")
-        parts += [
-            Text(),
-            Text(f"Row by row, {share} of a row's nearest neighbours in one space are nearest in the other as well."),
-        ]
+    for other, agreement in zip(audits[1:], agreements, strict=True):
+        if agreement is not None:
+            where = "the other" if len(audits) == 2 else other.source
+            here = "one space" if len(audits) == 2 else audits[0].source
+            share = written(agreement, "share")
+            told = f"Row by row, {share} of a row's nearest neighbours in {here} are nearest in {where} as well."
+            parts += [Text(), Text(told)]
     return Group(*parts)
 
 
