@@ -10,6 +10,8 @@ from isoscope.auditing import nulls
 from isoscope.auditing.measuring import Measured
 from isoscope.metrics.topology import select_bars
 from isoscope.report.finding import Finding
+from isoscope.report.judging.frequency import positive
+from isoscope.stores.sampling import Sample
 
 POINTS = 3_000
 """Points that are drawn; the page says so where there are more."""
@@ -55,7 +57,7 @@ class Pictures:
     clusters: np.ndarray | None
     """(m,) codes, −1 for a point that was not clustered; None if the cloud is one cluster."""
     frequency: np.ndarray | None
-    """(m,) how often the point's type occurs in the store."""
+    """(m,) how frequent the point is: as its column says, or else how often its type occurs in the store."""
     bars: np.ndarray
     """Lengths of the barcode of a sample, longest first."""
     bars_kept: int
@@ -97,7 +99,7 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
         labels=labels,
         label_names=names,
         clusters=_clusters(m, at),
-        frequency=_frequency(m, shown.columns.get("types")),
+        frequency=_frequency(m, shown),
         bars=m.bars,
         bars_kept=len(np.asarray(select_bars(m.bars))),
         bar_rows=m.bar_rows,
@@ -138,7 +140,10 @@ def _clusters(m: Measured, at: np.ndarray) -> np.ndarray | None:
     return np.asarray(codes[at])
 
 
-def _frequency(m: Measured, types: np.ndarray | None) -> np.ndarray | None:
+def _frequency(m: Measured, shown: Sample) -> np.ndarray | None:
+    if "frequency" in shown.columns:
+        return positive(shown.columns["frequency"])
+    types = shown.columns.get("types")
     if types is None or m.types is None or m.types_given_up:
         return None
     counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))

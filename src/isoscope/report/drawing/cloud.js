@@ -278,7 +278,7 @@
       const facts = [`row ${this.held.rows[i].toLocaleString("en")}`];
       for (const { key, title, names, codes, values, rest } of this.held.colourings) {
         if (key === "rows") continue; // said already
-        if (!names) facts.push(`${title.toLowerCase()} ${key === "frequency" ? values[i].toLocaleString("en") : written(values[i])}`);
+        if (!names) facts.push(`${title.toLowerCase()} ${key === "frequency" && values[i] >= 1 ? values[i].toLocaleString("en") : written(values[i])}`);
         else facts.push(key === "labels" ? `label ${names[codes[i]]}` : codes[i] < 0 ? rest : names[codes[i]]);
       }
       return [...(this.held.text ? [this.held.text[i] || "(no text)"] : []), facts.join(" · ")];

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from isoscope.auditing.measuring import Measured
 from isoscope.errors import InputError
 from isoscope.report.finding import Finding
-from isoscope.report.judging import groups, neighborhoods, rows, space
+from isoscope.report.judging import frequency, groups, neighborhoods, rows, space
 from isoscope.report.judging.evidence import Evidence
 
 _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
@@ -32,6 +32,7 @@ _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     "labels": groups.labels,
     "label_conflict": groups.label_conflict,
     "types": groups.types,
+    "frequency": frequency.frequency,
     "queries": rows.queries,
 }
 

@@ -20,6 +20,9 @@ BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
 SHARE_SOURCE = "convention for shares: one in ten is worth a look, one in two is bad"
 BROKEN_SOURCE = "convention for broken rows: one in a hundred is worth a look, one in ten is bad"
 
+FOLDS = 20
+"""Groups of rows that are left out in turn."""
+
 _SPREAD_ROWS = 4_000  # rows on which the influence of single rows is seen
 
 

@@ -10,12 +10,10 @@ import numpy as np
 from isoscope.arrays import groups
 from isoscope.auditing import spreads
 from isoscope.errors import InputError
-from isoscope.metrics.cosine import mean_cosine
+from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
 from isoscope.report.finding import Finding, Range
-from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 from isoscope.sketching import Sketch
-
-_FOLDS = 20  # left out in turn
 
 LEAST_SILHOUETTE = 0.1
 """Below it there are no clusters to speak of (Cai et al.)."""
@@ -131,9 +129,9 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     inner = Sketch.of(rows - (member @ rows)[found.codes]).isoscore(unbiased=True)
     whole = Sketch.of(rows).isoscore(unbiased=True)
     value = float(between)
-    folds = np.array_split(np.random.default_rng(e.m.settings.seed).permutation(len(rows)), _FOLDS)
+    folds = np.array_split(np.random.default_rng(e.m.settings.seed).permutation(len(rows)), FOLDS)
     left = [_between(np.delete(top, fold, axis=0), *_recount(np.delete(found.codes, fold))) for fold in folds]
-    low, high = e.around(value, spreads.of_groups(np.asarray(left)), _FOLDS)
+    low, high = e.around(value, spreads.of_groups(np.asarray(left)), FOLDS)
     expected = (len(found.counts) - 1) / max(len(rows) - 1, 1)
     judged = Range.below(
         max(SHARE_BAD, 2 * expected),
@@ -186,6 +184,7 @@ def types(e: Evidence) -> Iterator[Finding]:
     number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
     if number < 2 or not len(found.each):
         raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
+    within = _within_clusters(e)
     low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
     judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
@@ -199,7 +198,7 @@ def types(e: Evidence) -> Iterator[Finding]:
         if judged.verdict(inter) == "ok"
         else "Centre, by cluster if there are clusters; then measure again.",
         rows=rows,
-        details={"types": number},
+        details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
     )
     low, high = e.around(intra, spreads.of_mean(found.each), max(len(found.each), 2))
     judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
@@ -212,4 +211,20 @@ def types(e: Evidence) -> Iterator[Finding]:
         f"Tokens of one type have a mean cosine of {intra:.2f}: {max(intra - inter, 0):.2f} above different types.",
         "The difference, not the value, says how much a word keeps of itself across contexts.",
         rows=rows,
+        details={} if within is None else {"within_clusters": within[1]},
     )
+
+
+def _within_clusters(e: Evidence) -> tuple[float, float] | None:
+    """S_inter and S_intra inside clusters, each centred, averaged over them (Cai et al.); None if there is one."""
+    choice = e.m.clusters
+    if choice is None or choice.n_clusters == 1:
+        return None
+    rows, kinds = e.m.sample.vectors[e.m.cluster_at], e.m.sample.columns["types"][e.m.cluster_at]
+    try:
+        inter, intra = (
+            float(measure(rows, kinds, clustered=choice.labels)) for measure in (inter_similarity, intra_similarity)
+        )
+    except InputError:  # no cluster holds two rows of a type, or two types
+        return None
+    return inter, intra
