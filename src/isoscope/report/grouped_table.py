@@ -115,7 +115,7 @@ def _notes(grouped: GroupedAudit) -> list[Text]:
     notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
     if grouped.left_out:
         notes.append(f"{grouped.left_out:,} rows are in no group of these")
-    if any(finding.sampled for audit in grouped.groups.values() for finding in audit.findings):
+    if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
         notes.append(f"what takes pairs of rows rests on a sample of {grouped.settings.sample:,} rows in a group")
     return [Text(note, "dim") for note in notes]
 

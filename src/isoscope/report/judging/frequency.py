@@ -43,7 +43,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"{fact}: rows are near each other for being as frequent, besides what they mean."
         advice = (
-            "Try all-but-the-top or centring, and see if your task gains; compare rows of like frequency meanwhile."
+            "Try removing the first directions, and see if your task gains; till then compare rows of like frequency."
         )
     ranked = e.m.columns.get("frequency") == RANK
     yield e.finding(
@@ -64,7 +64,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
 def positive(frequencies: np.ndarray) -> np.ndarray:
     """Frequencies that have a logarithm: none at all counts as half of the least there is."""
     least = frequencies[frequencies > 0].min(initial=np.inf)
-    return np.maximum(frequencies, least / 2 if np.isfinite(least) else 1.0)
+    return np.asarray(np.maximum(frequencies, least / 2 if np.isfinite(least) else 1.0))
 
 
 def _squared_correlations(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -76,6 +76,6 @@ def _squared_correlations(columns: np.ndarray, values: np.ndarray) -> np.ndarray
 
 def _explained(columns: np.ndarray, values: np.ndarray) -> float:
     """The share of the columns' variance that a linear fit on the values explains, less what chance would."""
-    share = float(np.average(_squared_correlations(columns, values), weights=columns.var(axis=0)))
-    m = len(values)
+    weights, m = columns.var(axis=0), len(values)
+    share = float(weights @ _squared_correlations(columns, values) / max(weights.sum(), 1e-300))
     return 1 - (1 - share) * (m - 1) / (m - 2)
