@@ -1,4 +1,4 @@
-"""Many clouds measured in the same three passes: the groups of a store's rows, each as if it were alone."""
+"""Many clouds measured in the same two passes: the groups of a store's rows, each as if it were alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from isoscope.auditing.measuring import Measured, Measuring
 from isoscope.auditing.passes import FirstLook, PartitionSums, Progress, held_rows, offer, partition
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
+from isoscope.metrics.partition import LogSum
 from isoscope.sketching import Sketch
 from isoscope.stores import Batch, Store
 from isoscope.stores.store import default_rows
@@ -34,7 +35,7 @@ class MeasuredGroups:
 def measure_groups(
     store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress
 ) -> MeasuredGroups:
-    """Measure everything that applies, for each group apart, in at most three passes over the store.
+    """Measure everything that applies, for each group apart, in at most two passes over the store.
 
     Each group gives what it would give as a store of its own, to the last bit: its rows are numbered from 0 and come in
     the batches that they would come in alone.
@@ -45,14 +46,13 @@ def measure_groups(
     names = [f"{store.name}, {by} {name}" for name in grouping.names]
     found, skipped = _first(passing, names, settings)
     _second(passing, found)
-    _third(passing, found)
+    progress("groups", 0, 0.0)
     measured = {}
-    for done, (code, one) in enumerate(found.items()):
-        progress(f"{by} {grouping.names[code]}", 0, done / len(found))
-        measured[grouping.names[code]] = one.measured(_silent)
-    return MeasuredGroups(
-        measured, {grouping.names[code]: why for code, why in skipped.items()} | grouping.others, settings
-    )
+    for code, one in in_threads(lambda item: (item[0], item[1].measured(_silent)), found.items(), len(found)):
+        measured[grouping.names[code]] = one
+        progress("groups", one.n, len(measured) / len(found))
+    why = {grouping.names[code]: reason for code, reason in skipped.items()}
+    return MeasuredGroups(measured, why | grouping.others, settings)
 
 
 def _sample(asked: int, groups: int, dim: int) -> int:
@@ -170,27 +170,23 @@ def _first(passing: _Passing, names: Sequence[str], settings: Settings) -> tuple
 
 
 def _second(passing: _Passing, found: dict[int, Measuring]) -> None:
-    """The partition function; of groups that their samples hold, from memory."""
+    """The partition function, and the neighbours of each group's sample among all of its rows.
+
+    Both need the first pass alone, so one look at each row does for both; a group that its sample holds needs none.
+    """
     sums = {code: PartitionSums(one.sketch, one.raw) for code, one in found.items() if not one.whole}
 
-    def summed(part: _Part) -> tuple[int, object]:
+    def summed(part: _Part) -> tuple[int, Batch, tuple[np.ndarray, list[LogSum]]]:
         code, batch = part
-        return code, sums[code].summed((batch.start, batch.vectors))
+        return code, batch, sums[code].summed((batch.start, batch.vectors))
 
     if sums:
-        for code, more in in_threads(summed, passing.batches("partition function", among=sums), 2):
-            sums[code].add(more)  # type: ignore[arg-type]
+        for code, batch, more in in_threads(summed, passing.batches("partition and neighbours", among=sums), 2):
+            sums[code].add(more)
+            if found[code].searches:
+                offer(found[code].searches, found[code].placed, batch.start, batch.vectors)
     for code, one in found.items():
         if one.whole:
             one.logs = partition(one.sketch, one.raw, held_rows(one.sample, _silent, ""))
         else:
             one.logs = sums[code].logs()
-
-
-def _third(passing: _Passing, found: dict[int, Measuring]) -> None:
-    """The neighbours of each group's sample among all of its rows."""
-    asking = {code: one for code, one in found.items() if one.searches}
-    if not asking:
-        return
-    for code, batch in passing.batches("neighbours", among=asking):
-        offer(asking[code].searches, asking[code].placed, batch.start, batch.vectors)

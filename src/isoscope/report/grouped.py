@@ -23,6 +23,7 @@ from isoscope.report.audit import Audit, forgiving, held_json, printable
 from isoscope.report.finding import VERDICTS, plain
 from isoscope.report.judging import FINDINGS
 from isoscope.stores import Store
+from isoscope.threads import in_threads
 
 SCHEMA = "isoscope.grouped-audit/1"
 """The schema of the JSON; see `isoscope.report.audit.SCHEMA`."""
@@ -104,7 +105,8 @@ class GroupedAudit:
         """Judge what was measured of each group."""
         values = dict(zip(grouping.names, grouping.values, strict=True))
         counts = dict(zip(grouping.names, grouping.counts.tolist(), strict=True))
-        groups = {printable(name): Audit.of(one) for name, one in measured.groups.items()}
+        judged = in_threads(Audit.of, measured.groups.values(), len(measured.groups))
+        groups = {printable(name): audit for name, audit in zip(measured.groups, judged, strict=True)}
         return cls(
             source=printable(source),
             by=printable(by),

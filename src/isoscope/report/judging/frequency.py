@@ -43,7 +43,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = f"{fact}: rows are near each other for being as frequent, besides what they mean."
         advice = (
-            "Try removing the first directions, and see if your task gains; till then compare rows of like frequency."
+            "Try removing the first directions and see if your task gains; till then compare rows of like frequency."
         )
     ranked = e.m.columns.get("frequency") == RANK
     yield e.finding(
