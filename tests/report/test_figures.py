@@ -21,7 +21,8 @@ def found() -> Audit:
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((240, 6)) + 4 * np.repeat(generator.standard_normal((3, 6)), 80, axis=0)
     kinds = np.repeat(["_a", "$b$", "c"], 80)
-    return audit(rows, labels=kinds, types=kinds)
+    tokens = np.resize(["swim", "##ming", "[CLS]", ","], 240)
+    return audit(rows, labels=kinds, types=tokens)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,7 @@ def test_the_bars_drawn_are_the_longest(found):
     assert not figures.barcode(dataclasses.replace(many, bars=np.zeros(0), bars_kept=0)).collections
 
 
-@pytest.mark.parametrize("color", ["labels", "clusters", "frequency", "lengths"])
+@pytest.mark.parametrize("color", ["labels", "clusters", "kinds", "frequency", "lengths"])
 @pytest.mark.parametrize("three", [False, True])
 def test_points_are_drawn_in_two_or_three_dimensions(found, color, three):
     ax = plt.figure().add_subplot(projection="3d" if three else None)
@@ -107,7 +108,7 @@ def test_more_names_than_looks_are_others(found):
 
 
 def test_a_colour_that_is_not_there_says_what_is(found):
-    bare = dataclasses.replace(found.pictures, labels=None, clusters=None)
+    bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
     with pytest.raises(InputError, match='color is \'labels\': this audit has "frequency", "lengths"'):
         figures.points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):

@@ -8,6 +8,7 @@ from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 import isoscope
+from isoscope.report.token_kinds import token_kinds
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,21 @@ def test_clusters_are_codes_of_the_points(rng):
     assert set(found.clusters.tolist()) == {0, 1}
     assert len(set(zip(found.clusters.tolist(), (found.rows < 60).tolist(), strict=True))) == 2
     assert isoscope.audit(rng.standard_normal((200, 40))).pictures.clusters is None
+
+
+def test_kinds_are_those_of_the_types_or_of_words(X):
+    tokens = np.asarray(["[CLS]", "swim", "##ming", ",", "1984"] * 60)
+    found = isoscope.audit(X, types=tokens, text=["a whole sentence"] * 300, sample=120).pictures
+    np.testing.assert_array_equal(found.kinds, token_kinds(tokens)[found.rows])
+    words = np.asarray(["swim", "12", "."] * 100)
+    found = isoscope.audit(X, text=words, sample=120).pictures
+    np.testing.assert_array_equal(found.kinds, token_kinds(words)[found.rows])
+
+
+@pytest.mark.parametrize("columns", [{}, {"types": np.arange(300) // 3}, {"text": ["a whole sentence"] * 300}])
+def test_rows_that_are_no_tokens_have_no_kinds(X, columns):
+    assert isoscope.audit(X, **columns).pictures.kinds is None
+    assert isoscope.audit(X, text=["word", "other"] * 150).pictures.kinds is None  # all of one kind
 
 
 def test_the_coordinates_are_means_and_deviations(X):

@@ -357,7 +357,7 @@ class Audit:
     def plot_points(self, ax: Axes | None = None, *, color: str = "labels") -> Axes:
         """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
 
-        `color` is "labels", "clusters", "frequency" or "lengths".
+        `color` is "labels", "clusters", "kinds" (of token), "frequency" or "lengths".
         """
         from isoscope.report import figures
 

@@ -9,6 +9,7 @@ import numpy as np
 from isoscope.errors import InputError
 from isoscope.report.drawing.charts import BARS
 from isoscope.report.pictures import Pictures
+from isoscope.report.token_kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,6 +85,7 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
     there = {
         "labels": pictures.labels,
         "clusters": pictures.clusters,
+        "kinds": pictures.kinds,
         "frequency": pictures.frequency,
         "lengths": pictures.lengths,
     }
@@ -93,10 +95,9 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
     ax = _axes(ax)
     three = ax.name == "3d"
     along = [pictures.points[:, i] for i in range(3 if three else 2)]
-    if color in ("labels", "clusters"):
-        _scatter_groups(
-            ax, along, cast("np.ndarray", there[color]), pictures.label_names if color == "labels" else None
-        )
+    names = {"labels": pictures.label_names, "clusters": None, "kinds": list(KINDS)}
+    if color in names:
+        _scatter_groups(ax, along, cast("np.ndarray", there[color]), names[color])
     else:
         values = np.asarray(there[color])
         norm: Any = "log" if color == "frequency" and values.min() > 0 else None

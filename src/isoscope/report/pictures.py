@@ -11,6 +11,7 @@ from isoscope.auditing.measuring import Measured
 from isoscope.metrics.topology import select_bars
 from isoscope.report.finding import Finding
 from isoscope.report.judging.frequency import positive
+from isoscope.report.token_kinds import are_words, token_kinds
 from isoscope.stores.sampling import Sample
 
 POINTS = 3_000
@@ -58,6 +59,8 @@ class Pictures:
     """(m,) codes, −1 for a point that was not clustered; None if the cloud is one cluster."""
     frequency: np.ndarray | None
     """(m,) how frequent the point is: as its column says, or else how often its type occurs in the store."""
+    kinds: np.ndarray | None
+    """(m,) codes into `token_kinds.KINDS`; None if the rows are no tokens or words, or all of one kind."""
     bars: np.ndarray
     """Lengths of the barcode of a sample, longest first."""
     bars_kept: int
@@ -100,6 +103,7 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
         label_names=names,
         clusters=_clusters(m, at),
         frequency=_frequency(m, shown),
+        kinds=_kinds(m, at),
         bars=m.bars,
         bars_kept=len(np.asarray(select_bars(m.bars))),
         bar_rows=m.bar_rows,
@@ -148,6 +152,16 @@ def _frequency(m: Measured, shown: Sample) -> np.ndarray | None:
         return None
     counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))
     return np.asarray([counts.get(kind, 1) for kind in types.tolist()])
+
+
+def _kinds(m: Measured, at: np.ndarray) -> np.ndarray | None:
+    """The kind of each point's type, or of its text if that is a word; all of the sample tells what the marks are."""
+    for role in ("types", "text"):
+        entries = m.sample.columns.get(role)
+        if entries is not None and are_words(entries):
+            codes = token_kinds(entries)
+            return np.asarray(codes[at]) if len(np.unique(codes[at])) > 1 else None
+    return None
 
 
 def _shortened(entry: object) -> str:

@@ -12,6 +12,7 @@ from isoscope.report.drawing.axes import short
 from isoscope.report.drawing.markup import Markup, data, joined, tag
 from isoscope.report.finding import written
 from isoscope.report.pictures import Pictures
+from isoscope.report.token_kinds import KINDS
 
 NAMES = 20
 """Groups that have a colour and a shape of their own; the rest are "others"."""
@@ -100,6 +101,8 @@ def colourings(p: Pictures) -> list[Groups | Measure]:
         found.append(Groups("labels", "Label", p.label_names, p.labels, f"{others:,} other labels"))
     if p.clusters is not None:
         found.append(_clusters(p.clusters))
+    if p.kinds is not None:
+        found.append(Groups("kinds", "Kind of token", list(KINDS), p.kinds, "others"))
     if p.frequency is not None:
         found.append(Measure("frequency", "Frequency", p.frequency, log=True))
     found.append(Measure("lengths", "Length", p.lengths))
