@@ -170,10 +170,37 @@ def test_a_baseline_says_what_was_and_whether_it_is_better(found, tmp_path):
     assert "figure" not in dict(Parsed(page([old])).elements), "JSON holds no pictures"
 
 
-@pytest.mark.parametrize(("count", "baseline"), [(0, False), (3, False), (2, True)])
-def test_a_page_shows_one_or_two(found, count, baseline):
-    with pytest.raises(InputError):
-        page([found] * count, baseline=found if baseline else None)
+@pytest.mark.parametrize("count", [3, 5])
+def test_several_spaces_stand_side_by_side(found, count):
+    text = page([dataclasses.replace(found, source=f"space {i}") for i in range(count)])
+    parsed = in_order(text)
+    allows_itself_alone(text)
+    head = re.search(r"<h1>(.*?)</h1>", text)[1]
+    names = [f"space {i}" for i in range(count)]
+    assert Parsed(head).text == ", ".join(names[:-1]) + f" and {names[-1]}"
+    assert f"{'three' if count == 3 else 'five'} spaces side by side" in parsed.text
+    assert len(parsed.all("figure")) == 5 * count
+    table = Parsed(re.search(r"<table.*?</table>", text)[0])
+    assert len(table.all("td")) == count * len(found.findings)
+    assert [f"{letter}: space {i}" in table.text for i, letter in enumerate("ABCDE"[:count])] == [True] * count
+    assert [f"cloud-{i + 1}" in parsed.ids for i in range(count)] == [True] * count
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "said"),
+    [
+        (0, {}, "0 audits were given: a page shows from 1 to 26"),
+        (27, {}, "27 audits were given"),
+        (2, {"baseline": True}, "a baseline was given with 2 audits"),
+        (3, {"agreement": 0.5}, "an agreement was given with 3 audits"),
+        (1, {"agreement": 0.5}, "an agreement was given with 1 audit:"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(found, count, given, said):
+    if "baseline" in given:
+        given = {"baseline": found}
+    with pytest.raises(InputError, match=said):
+        page([found] * count, **given)
 
 
 def test_a_fragment_has_verdict_and_findings_and_no_script(found):
@@ -223,9 +250,9 @@ def test_the_most_frequent_names_come_first():
 
 def test_colourings_are_those_that_exist(found, rows):
     assert [way.key for way in colourings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
-    typed = audit(rows, types=np.repeat(["x", "y"], 150)).pictures
-    assert [way.key for way in colourings(typed)] == ["clusters", "frequency", "lengths", "rows"]
-    plain = dataclasses.replace(typed, clusters=None, frequency=None)
+    typed = audit(rows, types=np.repeat(["x", "##y"], 150)).pictures
+    assert [way.key for way in colourings(typed)] == ["clusters", "kinds", "frequency", "lengths", "rows"]
+    plain = dataclasses.replace(typed, clusters=None, kinds=None, frequency=None)
     assert [way.key for way in colourings(plain)] == ["lengths", "rows"]
 
 

@@ -13,19 +13,23 @@ from isoscope.report.drawing import charts
 from isoscope.report.drawing.cards import SYMBOLS, WORDS, beside, cards, counted
 from isoscope.report.drawing.cloud import cloud
 from isoscope.report.drawing.document import document, facts, section
-from isoscope.report.drawing.heading import SUMMARY, heading
+from isoscope.report.drawing.heading import SUMMARY, heading, listed
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.drawing.worth import worth
 from isoscope.report.pictures import Pictures
+from isoscope.stores.columns import plural
+
+MOST = 26
+"""Spaces on one page: each has a letter."""
 
 
 def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: float | None = None) -> str:
-    """One audit, or two side by side, as a self-contained document.
+    """One audit, or several side by side, as a self-contained document.
 
     Parameters
     ----------
     audits : sequence of Audit
-        One, or two to compare.
+        One, or up to 26 to compare.
     baseline : Audit, optional
         An earlier audit of the same space: each finding says what it was.
     agreement : float, optional
@@ -38,12 +42,14 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
     >>> page([found])[:15]
     '<!doctype html>'
     """
-    if len(audits) not in (1, 2):
-        raise InputError(f"{len(audits)} audits were given: a page shows one, or two side by side")
-    if baseline is not None and len(audits) == 2:
-        raise InputError("a baseline was given with two audits: it goes with one")
+    if not 1 <= len(audits) <= MOST:
+        raise InputError(f"{len(audits)} audits were given: a page shows from 1 to {MOST}")
+    if baseline is not None and len(audits) > 1:
+        raise InputError(f"a baseline was given with {len(audits)} audits: it goes with one")
+    if agreement is not None and len(audits) != 2:
+        raise InputError(f"an agreement was given with {plural(len(audits), 'audit')}: it is that of two")
     return document(
-        " and ".join(audit.source for audit in audits),
+        "".join(listed([audit.source for audit in audits])),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
         heading(audits, baseline, agreement),
@@ -74,7 +80,7 @@ def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
         "what a cloud of as many rows and dimensions has that is without structure.",
         class_="hint",
     )
-    if len(audits) == 2:
+    if len(audits) > 1:
         return section("findings", "Findings", lead, beside(audits))
     since = {} if baseline is None else {change.name: change for change in changes(baseline, audits[0])}
     return section("findings", "Findings", lead, cards(audits[0], since))
@@ -116,7 +122,7 @@ def _pictures(audits: Sequence[Audit]) -> Markup | None:
 
 
 def _panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
-    """One space's part of a figure; figures of two spaces say whose it is."""
+    """One space's part of a figure; figures of several spaces say whose it is."""
     whose = tag("h4", tag("bdi", audit.source)) if len(audits) > 1 else None
     return tag("figure", whose, content, tag("figcaption", caption))
 

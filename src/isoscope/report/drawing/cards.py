@@ -1,4 +1,4 @@
-"""Findings on the page: cards for what needs attention, lines for what is well, a table for two spaces."""
+"""Findings on the page: cards for what needs attention, lines for what is well, a table for several spaces."""
 
 from __future__ import annotations
 
@@ -166,7 +166,10 @@ def beside(audits: Sequence[Audit]) -> Markup:
         tag("th", "Finding", scope="col"),
         *(tag("th", f"{chr(ord('A') + i)}: ", tag("bdi", audit.source), scope="col") for i, audit in enumerate(audits)),
     )
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
+    if len(audits) == 2:
+        return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
+    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="beside many")
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="findings-title")
 
 
 def _cell(audit: Audit, name: str, letter: str) -> Markup:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from string import ascii_uppercase as LETTERS
 
 from isoscope.report.audit import Audit
 from isoscope.report.comparing import Change, changes, differences_in_setting
@@ -18,7 +19,7 @@ SUMMARY = {
 
 
 def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | None) -> Markup:
-    """The verdict before anything else; of two spaces, how far they agree."""
+    """The verdict before anything else; of two spaces also how far they agree."""
     if len(audits) == 1:
         return tag(
             "header",
@@ -30,18 +31,43 @@ def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | 
         )
     return tag(
         "header",
-        tag("p", "isoscope: two spaces side by side", class_="brand"),
-        tag("h1", tag("bdi", audits[0].source), tag("span", " and ", class_="and"), tag("bdi", audits[1].source)),
+        tag("p", f"isoscope: {counted_in_words(len(audits))} spaces side by side", class_="brand"),
+        tag("h1", *_titles([audit.source for audit in audits])),
         tag("p", _agreement(agreement), class_="lede") if agreement is not None else None,
         tag(
             "div",
             *(
                 tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit))
-                for letter, audit in zip("AB", audits, strict=True)
+                for letter, audit in zip(LETTERS, audits, strict=False)
             ),
             class_="pair",
         ),
     )
+
+
+def listed(names: Sequence[str]) -> list[str]:
+    """Names and, at every second place, what goes between them.
+
+    >>> "".join(listed(["one", "two", "three"]))
+    'one, two and three'
+    """
+    between = [", "] * (len(names) - 2) + [" and "] * (len(names) > 1)
+    return [part for pair in zip(names, [*between, ""], strict=False) for part in pair][:-1]
+
+
+def counted_in_words(count: int) -> str:
+    """A small number as a word.
+
+    >>> counted_in_words(3), counted_in_words(31)
+    ('three', '31')
+    """
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[count] if count < len(words) else str(count)
+
+
+def _titles(names: Sequence[str]) -> Iterator[Markup]:
+    for i, part in enumerate(listed(names)):
+        yield tag("span", part, class_="and") if i % 2 else tag("bdi", part)
 
 
 def _size(audit: Audit) -> Markup:

@@ -14,7 +14,7 @@ from isoscope.report.finding import written
 
 
 def worth(audits: Sequence[Audit]) -> Markup:
-    """The section; two spaces have a pair of columns each."""
+    """The section; several spaces have a pair of columns each."""
     return tag(
         "section",
         tag("h2", "What a cosine is worth here", id="worth-title"),
