@@ -9,7 +9,8 @@ import pytest
 from isoscope.errors import InputError
 from isoscope.report.audit import Audit, audit
 from isoscope.report.drawing import charts
-from isoscope.report.drawing.cloud import NAMES, Groups, cloud, colourings
+from isoscope.report.drawing.cloud import cloud
+from isoscope.report.drawing.colouring import NAMES, Groups, colourings
 from isoscope.report.drawing.markup import tag
 from isoscope.report.drawing.meter import meter
 from isoscope.report.finding import VERDICTS, Finding, Range

@@ -22,32 +22,50 @@
     return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
   };
 
+  // Each point's slot: of a name, −1 if it has no colour of its own; of a number, its shade.
+  const slotsOf = ({ names, codes, slots, values, low, high, log }, count) => Int16Array.from({ length: count }, (_, i) => {
+    if (names) return codes[i] < 0 ? -1 : slots[codes[i]];
+    const [a, b, x] = log ? [low, high, values[i]].map((each) => Math.log(Math.max(each, 1e-300))) : [low, high, values[i]];
+    return b > a ? clamp(Math.floor(((x - a) / (b - a)) * SHADES), 0, SHADES - 1) : SHADES / 2;
+  });
+
   class Cloud {
     constructor(box) {
-      const held = read(box.dataset.cloud);
-      const bytes = Uint8Array.from(atob(held.points), (mark) => mark.charCodeAt(0));
-      const view = new DataView(bytes.buffer);
-      this.count = bytes.length / 6;
-      this.places = Float32Array.from({ length: 3 * this.count }, (_, i) => view.getInt16(2 * i, true) / 32767);
-      this.held = held;
       this.box = box;
       this.canvas = box.querySelector("canvas");
       this.pen = this.canvas.getContext("2d");
       this.tip = box.querySelector(".tip");
       this.spoken = box.querySelector(".spoken");
       this.legend = box.querySelector(".legend.live");
-      this.screen = new Float32Array(3 * this.count); // x, y and depth of each point as last drawn
-      this.slots = new Int16Array(this.count);
-      this.hidden = new Set();
-      this.chosen = -1;
-      this.flat = held.axes.length < 3;
       this.pointers = new Map();
-      this.measure();
-      this.reset();
       this.listen();
-      this.paintBy(held.colourings[0].key);
       new ResizeObserver(() => this.draw()).observe(this.canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.restyle());
+    }
+
+    // Draw these points, by this colouring if they have it.
+    show(held, key) {
+      const bytes = Uint8Array.from(atob(held.points), (mark) => mark.charCodeAt(0));
+      const view = new DataView(bytes.buffer);
+      this.count = bytes.length / 6;
+      this.places = Float32Array.from({ length: 3 * this.count }, (_, i) => view.getInt16(2 * i, true) / 32767);
+      this.held = held;
+      this.screen = new Float32Array(3 * this.count); // x, y and depth of each point as last drawn
+      this.chosen = -1;
+      this.tip.hidden = true;
+      this.hidden = new Set();
+      this.flat = held.axes.length < 3;
+      this.press("[data-view]", this.flat ? "2" : "3");
+      this.measure();
+      this.reset();
+      this.paintBy(held.colourings.some((each) => each.key === key) ? key : held.colourings[0].key);
+    }
+
+    // Of a row of buttons, mark the one with this value.
+    press(selector, value) {
+      for (const button of this.box.querySelectorAll(selector)) {
+        button.setAttribute("aria-pressed", String(Object.values(button.dataset)[0] === value));
+      }
     }
 
     // How far the bulk of the points reaches, so that a few far ones do not shrink the rest.
@@ -77,18 +95,8 @@
     paintBy(key) {
       this.key = key;
       this.hidden.clear();
-      const { names, codes, slots, values, low, high, log } = this.colouring;
-      for (let i = 0; i < this.count; i++) {
-        if (names) {
-          this.slots[i] = codes[i] < 0 ? -1 : slots[codes[i]];
-        } else {
-          const [a, b, x] = log ? [low, high, values[i]].map((each) => Math.log(Math.max(each, 1e-300))) : [low, high, values[i]];
-          this.slots[i] = b > a ? clamp(Math.floor(((x - a) / (b - a)) * SHADES), 0, SHADES - 1) : SHADES / 2;
-        }
-      }
-      for (const button of this.box.querySelectorAll("[data-colour]")) {
-        button.setAttribute("aria-pressed", String(button.dataset.colour === key));
-      }
+      this.slots = slotsOf(this.colouring, this.count);
+      this.press("[data-colour]", key);
       this.restyle();
     }
 
@@ -339,7 +347,7 @@
       press("[data-colour]", (button) => this.paintBy(button.dataset.colour));
       press("[data-view]", (button) => {
         this.flat = button.dataset.view === "2";
-        box.querySelectorAll("[data-view]").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+        this.press("[data-view]", button.dataset.view);
         this.reset();
       });
       press("[data-zoom]", ({ dataset }) => (dataset.zoom === "reset" ? this.reset() : this.scale(dataset.zoom === "in" ? 1.3 : 1 / 1.3)));
@@ -361,6 +369,7 @@
       canvas.addEventListener("keydown", (event) => {
         const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
         if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+        if (event.key === "Escape" && this.chosen < 0) return; // nothing to let go of: it may close what is around
         event.preventDefault();
         act();
       });
@@ -410,5 +419,6 @@
     }
   }
 
-  document.querySelectorAll("[data-cloud]").forEach((box) => new Cloud(box));
+  document.querySelectorAll("[data-cloud]").forEach((box) => new Cloud(box).show(read(box.dataset.cloud)));
+  window.isoscope = { Cloud, HUES, read, slotsOf };
 })();
