@@ -113,28 +113,31 @@ def chart(
     kind: str = "",
     whole: bool = False,
     y_written: Callable[[float], str] | None = None,
+    x_ticks: Sequence[tuple[float, str]] | None = None,
 ) -> Markup:
     """A framed drawing with ticks; `over` is laid on it in per cent. No `y_written`, no numbers at the side.
 
-    `whole` ticks are whole numbers.
+    `whole` ticks are whole numbers; `x_ticks` are places with what is written there.
     """
     marks: list[Markup] = []
     for value in up.ticks(4) if y_written else []:
         place = _rest(up.per_cent(value))
         marks.append(tag("line", x1="0", x2="100%", y1=place, y2=place, class_="grid"))
         marks.append(tag("text", y_written(value), x="-8", y=place, dy="0.32em", class_="tick side"))  # type: ignore[misc]
-    places = [value for value in across.ticks(6) if not whole or value == round(value)]
-    for i, value in enumerate(places):
+    if x_ticks is None:
+        places = [value for value in across.ticks(6) if not whole or value == round(value)]
+        x_ticks = [(value, f"{value:,.6g}".replace("-", "−")) for value in places]
+    for i, (value, words) in enumerate(x_ticks):
         place = across.per_cent(value)
         marks.append(tag("line", x1=place, x2=place, y1="100%", y2="100%", class_="notch"))
         marks.append(
             tag(
                 "text",
-                f"{value:,.6g}".replace("-", "−"),
+                words,
                 x=place,
                 y="100%",
                 dy="19",
-                class_="tick" + (" odd" if i % 2 and len(places) > 4 else ""),
+                class_="tick" + (" odd" if i % 2 and len(x_ticks) > 4 else ""),
             )
         )
     drawing = tag(
