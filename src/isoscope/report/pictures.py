@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +109,16 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
         bars_kept=len(np.asarray(select_bars(m.bars))),
         bar_rows=m.bar_rows,
     )
+
+
+def thinned(p: Pictures, count: int) -> Pictures:
+    """The same with at most so many points, chosen alike for clouds of as many points."""
+    if len(p.points) <= count:
+        return p
+    at = np.sort(np.random.default_rng(0).permutation(len(p.points))[:count])
+    each = ("points", "rows", "lengths", "labels", "clusters", "frequency", "kinds")
+    fewer: dict[str, Any] = {name: None if getattr(p, name) is None else getattr(p, name)[at] for name in each}
+    return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
 
 
 def _cosines(m: Measured) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:

@@ -42,10 +42,12 @@ def turning(
     three: bool,
     still: Markup | None = None,
     legend: Markup | None = None,
+    later: bool = False,
 ) -> Markup:
     """The cloud that turns, with all that steers it: `choices` are keys and titles of what it can be coloured by.
 
-    `words` say what it shows; `still` and its `legend` are for print and where no script runs.
+    `words` say what it shows; `still` and its `legend` are for print and where no script runs. The points are in the
+    JSON of this identity, or are given `later`.
     """
     controls = tag(
         "div",
@@ -103,7 +105,7 @@ def turning(
         tag("ul", class_="legend live"),
         keys,
         tag("p", class_="spoken live", aria_live="polite"),
-        data_cloud=identity,
+        data_cloud=None if later else identity,
         class_="cloud",
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ HUES = 7
 SHADES = 6
 """Colours of a continuous scale in page.css."""
 
+_SHARED = ("kinds", "labels", "frequency", "clusters", "lengths")  # of several clouds, the first at first
 _SHAPES = ("disc", "square", "ring")
 
 
@@ -123,6 +125,57 @@ def _clusters(codes: np.ndarray) -> Groups:
     return Groups("clusters", "Cluster", names, np.append(place, -1)[codes], "not clustered")
 
 
+def alike(clouds: Sequence[Pictures]) -> list[list[Groups | Measure]]:
+    """What the points of several clouds can be coloured by, each name and each frequency with one look in all of them.
+
+    Clusters are each cloud's own, numbered by size; so are lengths, from its shortest to its longest.
+    """
+    names = sorted({name for p in clouds for name in (p.label_names if p.labels is not None else ())})
+    ways = [{way.key: way for way in colourings(p)} for p in clouds]
+    for p, own in zip(clouds, ways, strict=True):
+        if p.labels is not None and "labels" in own:
+            codes = np.asarray([names.index(name) for name in p.label_names])[p.labels]
+            own["labels"] = Groups("labels", "Label", names, codes, f"{len(names) - NAMES:,} other labels")
+    for key in ("labels", "kinds"):
+        one = _together([own[key] for own in ways if key in own])
+        for own in ways:
+            if one is not None and isinstance(way := own.get(key), Groups):
+                own[key] = replace(way, given=one.slots)
+    counts = [p.frequency for p in clouds if p.frequency is not None]
+    if counts:
+        ends = Measure("frequency", "Frequency", np.concatenate(counts)).ends
+        for own in ways:
+            if isinstance(way := own.get("frequency"), Measure):
+                own["frequency"] = replace(way, given=ends)
+    return [[own[key] for key in _SHARED if key in own] for own in ways]
+
+
+def legends(ways: Sequence[Sequence[Groups | Measure]], each: str) -> dict[str, tuple[str, Markup]]:
+    """The title and the legend of everything that some of several clouds can be coloured by; `each` names one cloud."""
+    found: dict[str, tuple[str, Markup]] = {}
+    for key in _SHARED:
+        own = [way for some in ways for way in some if way.key == key]
+        if not own:
+            continue
+        one = _together(own)
+        if key == "lengths":
+            found[key] = own[0].title, ramp("from the shortest", f"to the longest of each {each}")
+        elif one is not None:
+            found[key] = one.title, legend(one)
+        else:
+            found[key] = own[0].title, legend(own[0])
+    return found
+
+
+def _together(ways: Sequence[Groups | Measure]) -> Groups | None:
+    """Colourings of several clouds by the same names, as one."""
+    groups = [way for way in ways if isinstance(way, Groups)]
+    if not groups:
+        return None
+    longest = max(groups, key=lambda way: len(way.names))
+    return replace(longest, codes=np.concatenate([way.codes for way in groups]))
+
+
 # how it looks
 
 
@@ -143,10 +196,7 @@ def legend(way: Groups | Measure) -> Markup:
     """What the colours of the still projection are."""
     if isinstance(way, Measure):
         low, high = way.ends
-        steps = (tag("rect", x=str(20 * i), width="20", height="10", class_=f"shade-{i}") for i in range(SHADES))
-        ramp = tag("svg", *steps, viewBox=f"0 0 {20 * SHADES} 10", class_="ramp", aria_hidden="true")
-        ends = f"{way.title.lower()} from {written(low)} ", f" to {written(high)}"
-        return tag("p", ends[0], ramp, ends[1], class_="legend still")
+        return ramp(f"{way.title.lower()} from {written(low)}", f"to {written(high)}")
     slots = way.point_slots
     entries = []
     for slot in [*range(int(way.slots.max(initial=-1)) + 1), -1]:
@@ -155,6 +205,13 @@ def legend(way: Groups | Measure) -> Markup:
             name = way.rest if slot < 0 else way.names[int(np.flatnonzero(way.slots == slot)[0])]
             entries.append(tag("li", _swatch(slot), tag("bdi", name), " ", tag("small", f"{count:,}")))
     return tag("ul", *entries, class_="legend still")
+
+
+def ramp(before: str, after: str) -> Markup:
+    """The shades of a continuous scale between the words for its ends."""
+    steps = (tag("rect", x=str(20 * i), width="20", height="10", class_=f"shade-{i}") for i in range(SHADES))
+    shades = tag("svg", *steps, viewBox=f"0 0 {20 * SHADES} 10", class_="ramp", aria_hidden="true")
+    return tag("p", f"{before} ", shades, f" {after}", class_="legend still")
 
 
 def _swatch(slot: int) -> Markup:
