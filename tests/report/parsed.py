@@ -75,7 +75,8 @@ def allows_itself_alone(text: str) -> Parsed:
         if "type" not in attributes:
             assert f"{name}-src {fingerprint(content)}" in policy
     assert not [attributes for _, attributes in parsed.elements if "style" in attributes]
-    assert not re.search(r"https?:|//[a-z]", text.replace("//#", ""))
+    told = re.sub(r'"points":"[^"]*"', "", text)  # base64 has slashes of its own
+    assert not re.search(r"https?:|//[a-z]", told.replace("//#", ""))
     links = [
         attributes[key] for _, attributes in parsed.elements for key in ("href", "src", "action") if key in attributes
     ]

@@ -230,7 +230,7 @@ class GroupedAudit:
 
 def write_page(many: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
     """Write the page of one audit by groups, or of several to compare."""
-    from isoscope.report.grouped_page import grouped_page  # type: ignore[import-not-found]
+    from isoscope.report.grouped_page import grouped_page
 
     with replacing(path) as temporary:
         temporary.write_text(grouped_page(many), encoding="utf-8")

@@ -1,0 +1,298 @@
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.report.finding import VERDICTS
+from isoscope.report.grouped_page import grouped_page
+from isoscope.report.grouped_panels import panels
+from isoscope.report.grouped_words import sentences
+from tests.report.chromium import NAMES as BROWSERS
+from tests.report.chromium import Chromium, find
+from tests.report.groupeds import layered, named, told
+from tests.report.parsed import Parsed, allows_itself_alone, in_order
+
+EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--\"'&amp;"
+
+
+def ranged():
+    """Groups that are ranges of numbers."""
+    found = layered()
+    names = ["1–9", "10–99", "100–999"]
+    return dataclasses.replace(
+        found,
+        by="frequency",
+        groups=dict(zip(names, found.groups.values(), strict=True)),
+        values=dict(zip(names, (4, 40, 400), strict=True)),
+    )
+
+
+KINDS = {
+    "layers": lambda: [layered()],
+    "one group": lambda: [layered(1)],
+    "two models": lambda: [layered(), layered(5, seed=1, source="deeper")],
+    "models of one depth": lambda: [layered(), layered(seed=1, source="other")],
+    "names": lambda: [named()],
+    "names twice": lambda: [named(), named("again", ("news", "art"))],
+    "ranges": lambda: [ranged()],
+    "no pictures": lambda: [told([0.1, 0.4, 0.7])],
+    "gaps": lambda: [told([0.1, np.nan, 0.7]), told([np.nan, np.nan, 0.2])],
+    "nothing": lambda: [told([np.nan])],
+}
+
+
+@pytest.fixture(params=KINDS)
+def audits(request):
+    return KINDS[request.param]()
+
+
+# every page
+
+
+def test_every_page_is_in_order_and_allows_itself_alone(audits):
+    text = grouped_page(audits)
+    in_order(text)
+    allows_itself_alone(text)
+
+
+def test_every_drawing_holds_numbers_alone(audits):
+    for drawing in re.findall(r"<svg.*?</svg>", grouped_page(audits)):
+        assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", drawing)))
+
+
+def test_what_changes_is_said_first(audits):
+    header = Parsed(re.search(r"<header>.*?</header>", grouped_page(audits))[0]).text
+    for audit in audits:
+        assert all(sentence in header for sentence in sentences(audit, 2))
+        assert audit.source in header
+
+
+def test_every_measurement_has_a_figure_with_a_caption(audits):
+    drawn, zero = panels(audits)
+    part = re.search(r'<section id="courses".*?</section>', grouped_page(audits))[0]
+    figures = re.findall(r"<figure.*?</figure>", part)
+    assert len(figures) == len(drawn)
+    for panel, figure in zip(drawn, figures, strict=True):
+        assert panel.title in Parsed(figure).text
+        assert Parsed(re.search(r"<figcaption.*?</figcaption>", figure)[0]).text
+        assert 'role="img"' in figure
+    assert all(title in Parsed(part).text for title in zero)
+
+
+def test_the_tables_have_every_group_and_every_verdict(audits):
+    tables = re.findall(r"<table.*?</table>", grouped_page(audits))
+    drawn, _ = panels(audits)
+    for audit, table in zip(audits, tables, strict=True):
+        parsed = Parsed(table)
+        for name, group in audit.groups.items():
+            assert name in parsed.text
+            for panel in drawn:
+                for trace in panel.main:
+                    found = group.get(trace.finding)
+                    assert found is None or found.shown in parsed.text
+        judged = {trace.finding for panel in drawn for trace in panel.main}
+        counts = sum(finding.name in judged for group in audit.groups.values() for finding in group.findings)
+        assert len(re.findall(r'class="verdict-sign', table)) == counts
+
+
+def test_the_same_audits_give_the_same_bytes():
+    assert grouped_page([layered()]) == grouped_page([layered()])
+
+
+def test_text_of_the_data_never_becomes_markup():
+    found = named("words", (EVIL, "plain"))
+    hostile = dataclasses.replace(found, source=EVIL, by=EVIL, skipped={EVIL: EVIL})
+    for audits in ([hostile], [hostile, hostile]):
+        parsed = Parsed(grouped_page(audits))
+        assert not parsed.all("img")
+        assert not parsed.comments
+        assert not [key for _, attributes in parsed.elements for key in attributes if key.startswith("on")]
+        assert parsed.text.count(EVIL) > 5
+
+
+# where groups stand
+
+
+def ticks(text):
+    return re.findall(r'class="tick[^"]*">([^<]+)<', re.search(r'<section id="courses".*?</section>', text)[0])
+
+
+def test_models_of_different_depth_share_an_axis_of_relative_depth():
+    text = grouped_page(KINDS["two models"]())
+    assert "depth (1: the last layer)" in text
+    assert "deeper, layer 4" in text, "the number is read on pointing"
+    assert "depth (1" not in grouped_page(KINDS["models of one depth"]())
+
+
+def test_ranges_are_ticks_by_name_at_even_places():
+    found = ticks(grouped_page([ranged()]))
+    assert {"1–9", "10–99", "100–999"} <= set(found)
+
+
+def test_names_are_rows_of_all_audits():
+    text = grouped_page(KINDS["names twice"]())
+    rows = re.findall(r'<span title="([^"]+)" class="name">|<span class="name" title="([^"]+)">', text)
+    assert {a or b for a, b in rows} == {"sport", "news", "a &lt; b", "art"}
+    assert "in each row A is on top" in text
+
+
+def test_a_detail_is_dashed_beside_what_is_judged():
+    text = grouped_page([layered()])
+    chart = next(part for part in text.split("<figure>") if part.startswith("<h3>Anisotropy"))
+    assert 'class="line course hue-0"' in chart
+    assert 'class="line course hue-0 dashed"' in chart
+
+
+def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
+    groups = {}
+    for name, group in layered().groups.items():
+        own = [
+            dataclasses.replace(f, details=f.details | {"within_clusters": 0.05}) if f.name == "inter_type" else f
+            for f in group.findings
+        ]
+        groups[name] = dataclasses.replace(group, findings=own)
+    text = grouped_page([dataclasses.replace(layered(), groups=groups)])
+    assert "different types, inside clusters" in text
+    assert "one type, inside clusters" not in text
+
+
+# what is said
+
+
+def test_what_is_wrong_where_is_said():
+    found = layered()
+    header = Parsed(re.search(r"<header>.*?</header>", grouped_page([found]))[0]).text
+    wrong = {f.title for group in found.groups.values() for f in group.findings if f.verdict != VERDICTS[0]}
+    assert wrong
+    assert all(title in header for title in wrong)
+
+
+def test_groups_that_are_missing_are_said_with_the_reason():
+    found = dataclasses.replace(layered(), skipped={"7": "3 rows: need 10"}, left_out=1234)
+    text = Parsed(grouped_page([found])).text
+    assert "Not measured: 7" in text
+    assert "3 rows: need 10" in text
+    assert "1,234 rows that are in none of these groups" in text
+
+
+def test_iso_scores_as_published_are_said():
+    group = layered().groups["1"]
+    own = [
+        dataclasses.replace(f, title="IsoScore (as published)") if f.name == "isoscore" else f for f in group.findings
+    ]
+    found = dataclasses.replace(layered(), groups=layered().groups | {"1": dataclasses.replace(group, findings=own)})
+    assert "Judged as published in layer 1," in grouped_page([found])
+
+
+@pytest.mark.parametrize(
+    ("audits", "said"),
+    [
+        ([], "0 audits by groups were given: a page shows from 1 to 7"),
+        ([layered()] * 8, "8 audits by groups"),
+        ([layered(), named()], "audits by layer and by label were given: a page compares groups of one column"),
+        ([dataclasses.replace(layered(), groups={})], "model has no group"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(audits, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        grouped_page(audits)
+
+
+def test_thirteen_layers_of_three_models_stay_small():
+    generator = np.random.default_rng(0)
+    m = 3000
+    base = layered().groups["0"]
+
+    def group(i):
+        many = dataclasses.replace(
+            base.pictures,
+            points=generator.standard_normal((m, 3)),
+            rows=generator.integers(0, 10**6, m),
+            lengths=generator.random(m),
+            labels=generator.integers(0, 3, m),
+            clusters=generator.integers(0, 9, m),
+            kinds=generator.integers(0, 5, m),
+            frequency=generator.integers(1, 9999, m),
+            text=[f"{i} {k} " + "x" * 150 for k in range(m)],
+        )
+        return dataclasses.replace(base, pictures=many, n=260_000)
+
+    def audit(j):
+        groups = {str(i): group((j, i)) for i in range(13)}
+        return dataclasses.replace(layered(), groups=groups, values={str(i): i for i in range(13)}, source=f"m{j}")
+
+    assert len(grouped_page([audit(j) for j in range(3)]).encode()) < 8_000_000
+
+
+# in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if find() is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path")
+    with Chromium(find()) as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(grouped_page(KINDS["two models"]()), encoding="utf-8")
+    tab = browser.open(path.as_uri())
+    tab.settle()
+    yield tab
+    assert tab.complaints == []
+    assert tab.requests == [path.as_uri()]
+    tab.close()
+
+
+def test_stills_are_coloured_alike_and_as_python_did(tab):
+    stills = "JSON.stringify([...document.querySelectorAll('.tile svg')].map(s => s.innerHTML.length))"
+    classes = "[...new Set([...document.querySelectorAll('.tile svg path')].map(p => p.getAttribute('class')))].join()"
+    before = tab.run(stills), tab.run(classes)
+    tab.run("document.querySelector('.shared [data-colour=lengths]').click()")
+    assert "shade-5" in tab.run(classes)
+    assert tab.run("document.querySelector('[data-legend=kinds]').hidden") is True
+    assert tab.run("document.querySelector('[data-legend=lengths]').checkVisibility()") is True
+    tab.run("document.querySelector('.shared [data-colour=kinds]').click()")
+    assert tab.run(classes) == before[1]
+
+
+def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
+    tab.run("document.querySelectorAll('.tile button')[4].focus()")
+    tab.run("document.querySelectorAll('.tile button')[4].click()")
+    tab.settle()
+    assert tab.run("document.getElementById('stage-title').textContent") == "The cloud of deeper, layer 1"
+    picture = "document.querySelector('dialog canvas').toDataURL()"
+    start = tab.run(picture)
+    tab.press("ArrowRight")
+    tab.settle()
+    assert tab.run(picture) != start
+    tab.run("document.querySelector('dialog [data-colour=lengths]').click()")
+    assert tab.run("document.querySelector('.shared [data-colour=lengths]').ariaPressed") == "true"
+    tab.run("document.querySelector('[data-close]').click()")
+    assert tab.run("document.querySelector('dialog').open") is False
+    assert tab.run("document.activeElement.getAttribute('aria-label')") == "Turn the cloud of deeper, layer 1"
+    tab.run("document.querySelector('.tile svg').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    assert tab.run("document.querySelector('dialog').open") is True
+
+
+def test_no_width_makes_the_page_scroll_sideways(tab):
+    for width in (320, 390, 1280):
+        tab.resize(width, 800)
+        assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0, width
+
+
+def test_without_scripts_there_are_stills_and_no_buttons(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(grouped_page([layered()]), encoding="utf-8")
+    tab = browser.open(path.as_uri(), scripts=False)
+    shot = tab.send("Runtime.evaluate", expression="1")  # scripts of the page are off, those of the test are not
+    assert shot["result"]["value"] == 1
+    assert tab.run("[...document.querySelectorAll('.tile svg')].every(s => s.checkVisibility())")
+    assert tab.run("[...document.querySelectorAll('button')].every(b => !b.checkVisibility())")
+    assert tab.run("document.querySelector('[data-legend]').checkVisibility()")
+    tab.close()
