@@ -8,6 +8,7 @@ from isoscope.errors import InputError
 from isoscope.report import figures
 from isoscope.report.audit import Audit, audit
 from isoscope.report.drawing.charts import BARS
+from tests.report.groupeds import layered, named, told
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -113,6 +114,26 @@ def test_a_colour_that_is_not_there_says_what_is(found):
         figures.points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):
         figures.points(found.pictures, None, "red")
+
+
+@pytest.mark.parametrize("grouped", [layered(), named(), layered(1)], ids=["layers", "names", "one"])
+def test_a_finding_along_groups_is_the_series(grouped):
+    ax = grouped.plot("isoscore")
+    series = grouped.series("isoscore")
+    drawn = ax.get_lines()[0]
+    np.testing.assert_array_equal(drawn.get_ydata(), series.estimates)
+    np.testing.assert_array_equal(drawn.get_xdata(), np.arange(len(series.names)))
+    assert drawn.get_linestyle() == ("-" if grouped.ordered else "None")
+    if not grouped.ordered:
+        assert [tick.get_text().strip() for tick in ax.get_xticklabels()] == list(grouped.groups)
+    ax.figure.canvas.draw()
+
+
+def test_axes_of_a_finding_along_groups_are_those_given():
+    _, ax = plt.subplots()
+    assert layered().plot("mean_cosine", ax) is ax
+    with pytest.raises(InputError, match="no layer has isoscore"):
+        told([0.1, 0.2]).plot("isoscore")
 
 
 @pytest.mark.parametrize("draw", ALL)

@@ -8,11 +8,14 @@ import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.report.drawing.charts import BARS
+from isoscope.report.grouped_words import are_numbers
 from isoscope.report.pictures import Pictures
 from isoscope.report.token_kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from isoscope.report.grouped import GroupedAudit
 
 _BLUE, _ORANGE, _GREY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
 GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
@@ -125,9 +128,7 @@ def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names:
         name = names[code] if names is not None else f"cluster {slot + 1}"
         look = {"color": GROUPS[slot % len(GROUPS)], "marker": _MARKERS[slot // len(GROUPS)]}
         mine = codes == code
-        # bare, a name that begins with _ would be left out of the legend, one with $ be set as a formula
-        label = " " + name.replace("$", r"\$")
-        cast("Any", ax).scatter(*(a[mine] for a in along), s=8, label=label, **look)
+        cast("Any", ax).scatter(*(a[mine] for a in along), s=8, label=literal(name), **look)
     ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
@@ -144,6 +145,39 @@ def barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
     ax.set_ylim(len(bars) + 1, 0)
     ax.set_xlim(left=0)
     return ax
+
+
+def along_groups(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> Axes:
+    """One finding along the groups with its interval, and what a cloud without structure has.
+
+    Groups with an order are joined by a line; names stand one after the other.
+    """
+    series = grouped.series(finding)
+    if not np.isfinite(series.estimates).any():
+        raise InputError(f"no {grouped.by} has {finding}: it could not be measured in any of {len(grouped)} groups")
+    ax = _axes(ax)
+    numbers = are_numbers(grouped)
+    places = np.asarray(series.values, dtype=float) if numbers else np.arange(float(len(series.names)))
+    title = next(group[finding].title for group in grouped.groups.values() if finding in group)
+    if grouped.ordered:
+        ax.fill_between(places, series.low, series.high, color=_PALE, linewidth=0)
+        ax.plot(places, series.estimates, "o-", color=_BLUE, markersize=4, label=literal(grouped.source))
+    else:
+        reach = np.nan_to_num(np.abs([series.estimates - series.low, series.high - series.estimates]))
+        ax.errorbar(places, series.estimates, reach, fmt="o", color=_BLUE, label=literal(grouped.source))
+    if np.isfinite(series.null).any():
+        ax.plot(places, series.null, "--", color=_GREY, linewidth=1, label="without structure")
+    if not numbers:
+        turn: Any = {} if grouped.ordered else {"rotation": 45, "ha": "right"}
+        ax.set_xticks(places, [literal(name) for name in series.names.tolist()], **turn)
+    ax.set(xlabel=literal(grouped.by), ylabel=title)
+    ax.legend(frameon=False)
+    return ax
+
+
+def literal(name: str) -> str:
+    """A name as it is: bare, one that begins with _ would be left out of a legend, one with $ be set as a formula."""
+    return " " + name.replace("$", r"\$")
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from isoscope.report.finding import VERDICTS, plain
 from isoscope.report.judging import FINDINGS
 from isoscope.stores import Store
 from isoscope.threads import in_threads
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SCHEMA = "isoscope.grouped-audit/1"
 """The schema of the JSON; see `isoscope.report.audit.SCHEMA`."""
@@ -178,6 +181,12 @@ class GroupedAudit:
         from isoscope.report.grouped_table import fragment
 
         return fragment(self)
+
+    def plot(self, finding: str, ax: Axes | None = None) -> Axes:
+        """Draw one finding along the groups with its interval, against a cloud's without structure."""
+        from isoscope.report import figures
+
+        return figures.along_groups(self, finding, ax)
 
     # how it is kept
 

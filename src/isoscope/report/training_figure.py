@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isoscope.errors import InputError, MissingExtra
 from isoscope.files import replacing
 from isoscope.report.drawing.profile import called
-from isoscope.report.figures import GROUPS
+from isoscope.report.figures import GROUPS, literal
 from isoscope.report.training_words import NAMES
 from isoscope.watching.history import History
 from isoscope.watching.runs import Runs
@@ -93,5 +93,4 @@ def _draw_arms(ax: Any, runs: Runs, name: str) -> None:
         for steps, values in seeds if len(seeds) > 1 else ():
             ax.plot(steps, values, color=colour, linewidth=0.7, alpha=0.45)
         steps, values = runs.mean(arm, runs.layers[-1], name)
-        # bare, a name that begins with _ would be left out of the legend, one with $ be set as a formula
-        ax.plot(steps, values, color=colour, linewidth=2.2, label=" " + arm.replace("$", r"\$"))
+        ax.plot(steps, values, color=colour, linewidth=2.2, label=literal(arm))
