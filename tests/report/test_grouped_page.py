@@ -156,6 +156,8 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
     text = grouped_page([dataclasses.replace(layered(), groups=groups)])
     assert "different types, inside clusters" in text
     assert "one type, inside clusters" not in text
+    assert "once the mean of each cluster is subtracted" in text
+    assert "once the mean of each cluster" not in grouped_page([told([0.1, 0.2], finding="inter_type")])
 
 
 # what is said

@@ -35,6 +35,7 @@ def test_every_number_and_every_claim_is_true(seed):
     elif text.split()[1] != "is":
         turns = [int(layer) for layer in re.findall(r"in layer (\d)", text)]
         for verb, (a, b) in zip(re.findall("rises|falls", text), itertools.pairwise(turns), strict=True):
+            assert abs(values[b] - values[a]) > 2 * spread, "what rises does so beyond its interval"
             steps = np.diff(values[a : b + 1])
             assert (steps >= 0).all() if verb == "rises" else (steps <= 0).all()
 
@@ -78,7 +79,10 @@ def test_intervals_that_overlap_are_no_difference():
     assert said([0.1, 0.2, 0.12], 0.06) == (
         "It does not differ beyond its interval: from 0.100 to 0.200 over all 3 layers."
     )
-    assert said([0.1, 0.2, 0.12], 0.04).startswith("It rises")
+    assert said([0.1, 0.2, 0.12], 0.03).startswith("It rises from 0.100 in layer 0 to 0.200 in layer 1 and falls")
+    assert said([0.1, 0.6, 0.59], 0.02) == (
+        "It is lowest in layer 0 (0.100), highest in layer 1 (0.600) and 0.590 in layer 2."
+    )
     assert said([0.1, 0.2, 0.12], None).startswith("It rises"), "a plain count has no interval"
 
 

@@ -270,6 +270,8 @@ def _described(panel: Panel, trace: Trace, audit: GroupedAudit, audits: Sequence
 def _caption(panel: Panel, courses: Sequence[Course], audits: Sequence[GroupedAudit]) -> str:
     """What to see, and what a cloud without structure has if that is too far away to be drawn."""
     words = panel.caption or _meaning(panel.main[0], audits)
+    if any("within_clusters" in trace.path for trace in panel.traces):
+        words += " Dashed: once the mean of each cluster is subtracted."
     far = [10**each if panel.powers else each for each in nulls_outside(courses)]
     if far:
         ends = list(dict.fromkeys(written(each, panel.form) for each in (min(far), max(far))))

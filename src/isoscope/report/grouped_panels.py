@@ -141,6 +141,29 @@ _PANELS = (
         (Trace("rogue_dimensions", "largest coordinates"),),
         "share",
     ),
+    Panel(
+        "Frequency in the first directions",
+        "The share of their variance, and of all variance, that a row's frequency explains.",
+        (Trace("frequency", "first directions"), Trace("frequency", "all", ("of_all_variance",))),
+        "share",
+    ),
+    Panel(
+        "Labels in the first directions",
+        "The share of their variance, and of all variance, that lies between the labels.",
+        (Trace("label_conflict", "first directions"), Trace("label_conflict", "all", ("of_all_variance",))),
+        "share",
+    ),
+    Panel(
+        "Spread of lengths",
+        "The deviation of the vectors' lengths by their mean: 0 if all are equally long.",
+        (Trace("norm_spread", "deviation by mean"),),
+    ),
+    Panel(
+        "Duplicate rows",
+        "The share of rows that copy an earlier one.",
+        (Trace("duplicates", "copies"),),
+        "share",
+    ),
 )
 
 

@@ -60,7 +60,12 @@ def along(words: str, series: Series, audit: GroupedAudit, form: str = "number")
             f"{words} does not differ beyond its interval: from {shown[least]} to {shown[most]} over "
             f"{_all(len(known), audit)}{only}."
         )
-    return f"{words} {(_course if audit.ordered else _extremes)(values, shown, names, audit)}{only}."
+    if not audit.ordered:
+        return f"{words} {_extremes(values, shown, names, audit)}{only}."
+    turns = _turns(values, shown)
+    if all(apart(series, known[a], known[b]) for a, b in turns) and _steady(values, shown, turns):
+        return f"{words} {_course(values, shown, names, turns)}{only}."
+    return f"{words} {_extremes(values, shown, names, audit, ends=True)}{only}."
 
 
 def called(audit: GroupedAudit, name: str) -> str:
@@ -114,18 +119,29 @@ def _all(count: int, audit: GroupedAudit) -> str:
     return f"both {several_of(audit)}" if count == 2 else f"all {count} {several_of(audit)}"
 
 
-def _course(values: Sequence[float], shown: Sequence[str], names: Sequence[str], audit: GroupedAudit) -> str:
-    """From the first group over the least and the greatest to the last."""
+def _turns(values: Sequence[float], shown: Sequence[str]) -> list[tuple[int, int]]:
+    """The legs from the first group over the least and the greatest to the last."""
     last = len(values) - 1
     turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
     turns = [i for i in turns if i in (0, last) or (shown[i] != shown[0] and shown[i] != shown[last])]
-    legs = list(itertools.pairwise(turns))
-    steady = all(np.all(np.diff(values[a : b + 1]) * (values[b] - values[a]) >= 0) for a, b in legs)
-    if not steady or any(shown[a] == shown[b] for a, b in legs):
-        return _extremes(values, shown, names, audit, ends=True)
-    verbs = ["rises" if values[b] > values[a] else "falls" for a, b in legs]
-    told = [f"{verbs[0]} from {shown[0]} in {names[0]} to {shown[legs[0][1]]} in {names[legs[0][1]]}"]
-    told += [f"{verb} to {shown[b]} in {names[b]}" for verb, (_, b) in zip(verbs[1:], legs[1:], strict=True)]
+    return list(itertools.pairwise(turns))
+
+
+def _steady(values: Sequence[float], shown: Sequence[str], legs: Sequence[tuple[int, int]]) -> bool:
+    """Whether each leg goes up all the way, or down all the way, and is to be seen in three digits."""
+    return all(
+        shown[a] != shown[b] and bool(np.all(np.diff(values[a : b + 1]) * (values[b] - values[a]) >= 0))
+        for a, b in legs
+    )
+
+
+def _course(
+    values: Sequence[float], shown: Sequence[str], names: Sequence[str], legs: Sequence[tuple[int, int]]
+) -> str:
+    told = []
+    for i, (a, b) in enumerate(legs):
+        start = "" if i else f" from {shown[a]} in {names[a]}"
+        told.append(f"{'rises' if values[b] > values[a] else 'falls'}{start} to {shown[b]} in {names[b]}")
     return "".join(listed(told))
 
 
