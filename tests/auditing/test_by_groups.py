@@ -82,7 +82,7 @@ def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
     found = measure_groups(open_store(X), group_rows(codes), "cut", settings=settings, progress=silent)
     alone = measure(open_store(X[codes == 1]), queries=None, settings=settings, progress=silent)
     assert same(dataclasses.replace(found.groups["1"], name="array"), alone)
-    with pytest.raises(InputError, match="array, cut [01]: .*NaN"):
+    with pytest.raises(InputError, match=r"array, cut [01]: .*NaN"):
         measure_groups(open_store(X), group_rows(codes), "cut", settings=Settings(), progress=silent)
 
 
