@@ -234,7 +234,6 @@ def test_the_mean_of_a_long_text_is_that_of_its_tokens(bert, tmp_path):
 # a choice of tokens
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_a_choice_has_so_many_rows_each_with_its_own_text(vectors, tmp_path, seed):
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]
@@ -249,7 +248,6 @@ def test_a_choice_has_so_many_rows_each_with_its_own_text(vectors, tmp_path, see
             assert texts[document].split()[position] == token
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_choice_is_cut_where_blocks_are_small(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 1)
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]

@@ -170,7 +170,7 @@ class Spool:
         self.label_kind = _one_kind(kinds, texts.name)
         self.digest = digest.hexdigest()
         self._chosen = np.arange(len(self._windows()))
-        self._budget: int | None = None
+        self._cut = -1, 0
 
     def _count(self, tokens: Tokens, unknown: int | None, room: int, cuts: list[tuple[int, int, int, int]]) -> None:
         n = len(tokens.ids)
@@ -206,7 +206,8 @@ class Spool:
         taken = np.zeros(len(sizes), bool)
         taken[order[:fit]] = True
         self._chosen = np.flatnonzero(taken[unit])
-        self._budget = None if whole else most
+        if not whole:  # the window that was drawn last gives way
+            self._cut = int(order[fit - 1]), int(total[fit - 1]) - most
         self.counts.left_out = int(windows["rows"].sum()) - self.rows
 
     @property
@@ -217,8 +218,7 @@ class Spool:
     @property
     def rows(self) -> int:
         """How many tokens become rows."""
-        rows = int(self._windows()["rows"][self._chosen].sum())
-        return rows if self._budget is None else min(rows, self._budget)
+        return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
 
     def cuts(self, most_tokens: int, *, whole: bool) -> list[tuple[int, int]]:
         """Where the chosen windows are cut into blocks of at most so many tokens; a `whole` text is never cut."""
@@ -245,13 +245,13 @@ class Spool:
         places = np.concatenate([np.arange(w["at"], w["at"] + w["length"]) for w in windows])
         tokens = {name: np.asarray(self._tokens(name)[places]) for name in _TOKEN}
         rows = windows["rows"].copy()
-        if self._budget is not None and stop == len(self._chosen):  # the last one gives way
-            before = int(self._windows()["rows"][self._chosen[:-1]].sum())
-            over = int(windows["rows"][-1]) - (self._budget - before)
-            if over > 0:
-                last = np.flatnonzero(tokens["kept"])
-                tokens["kept"][last[-over:]] = 0
-                rows[-1] -= over
+        window, over = self._cut
+        if over and window in self._chosen[start:stop]:
+            place = int(np.searchsorted(self._chosen[start:stop], window))
+            end = int(windows["length"][: place + 1].sum())
+            last = np.flatnonzero(tokens["kept"][:end])[-over:]
+            tokens["kept"][last] = 0
+            rows[place] -= over
         return Block(windows["document"], windows["length"], rows, tokens)
 
     def text(self, document: int) -> str:
