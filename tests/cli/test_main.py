@@ -360,3 +360,60 @@ def test_an_interrupt_that_a_library_swallowed_is_raised_again():
             bar("summing up", 5, 0.5)
     finally:
         interrupted.clear()
+
+
+# groups, and several sources
+
+
+@pytest.fixture
+def layers(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    table = {"embedding": list(rng.standard_normal((120, 6)).astype("f4")), "layer": np.arange(120) % 2}
+    pq.write_table(pa.table(table), tmp_path / "states.parquet")
+    return tmp_path / "states.parquet"
+
+
+def test_groups_are_audited_apart(layers, tmp_path, capsys):
+    held = tmp_path / "g.json"
+    assert main(["audit", str(layers), "--by", "layer", "--json", str(held)]) == 0
+    assert "states.parquet by layer: 2 groups" in capsys.readouterr().out
+    assert isoscope.GroupedAudit.from_json(held)[1].n == 60
+
+
+def test_several_sources_are_compared(cone, layers, tmp_path, capsys):
+    held = tmp_path / "c.json"
+    assert main(["audit", str(cone), str(layers), str(cone), "--json", str(held)]) == 0
+    told = json.loads(held.read_text())
+    assert told["schema"] == "isoscope.comparison/1"
+    assert [audit["source"]["name"] for audit in told["audits"]] == [cone.name, layers.name, cone.name]
+    assert told["agreement"] == [None, 1.0]
+    assert main(["audit", str(layers), str(layers), "--by", "layer", "--json", str(held)]) == 0
+    told = json.loads(held.read_text())
+    assert [audit["schema"] for audit in told["audits"]] == ["isoscope.grouped-audit/1"] * 2
+    assert "IsoScore" in capsys.readouterr().out
+
+
+def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys):
+    assert main(["audit", str(layers), "--fail-on", "bad"]) == 0
+    assert main(["audit", str(layers), str(cone), "--fail-on", "bad"]) == 1
+    np.save(tmp_path / "x.npy", np.concatenate([np.random.default_rng(0).standard_normal((100, 6))] * 2))
+    (tmp_path / "f.txt").write_text("".join(f"{i + 1}\n" for i in range(200)))
+    assert main(["audit", str(tmp_path / "x.npy"), "--frequency", str(tmp_path / "f.txt"), "--by", "frequency"]) == 0
+    assert "1–25" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--by", "depth"], "has no column depth for groups: the columns are layer"),
+        (["--by", "layer", "--queries", "{layers}"], "--by goes without --baseline and --queries"),
+        (["{layers}", "--baseline", "b.json"], "several sources go without --baseline and --queries"),
+        (["--columns", "mass=layer"], "vectors, labels, types, text, ids or frequency"),
+    ],
+)
+def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, arguments, complaint):
+    assert main(["audit", str(layers), *(each.format(layers=layers) for each in arguments)]) == 2
+    assert complaint in capsys.readouterr().err

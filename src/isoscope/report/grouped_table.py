@@ -30,10 +30,12 @@ HEADLINES = {
 }
 """What a table shows of each group, under short names."""
 
+_WIDTH = 140
+
 
 def as_text(grouped: GroupedAudit) -> str:
     """The table as plain text."""
-    return printed(shown(grouped))
+    return printed(shown(grouped), _WIDTH)
 
 
 def shown(grouped: GroupedAudit) -> Group:
@@ -123,7 +125,7 @@ def _notes(grouped: GroupedAudit) -> list[Text]:
 def _cell(finding: Finding | None) -> Text:
     if finding is None:
         return Text("–")
-    return Text.assemble(finding.shown, (" " + MARKS[finding.verdict], COLORS[finding.verdict]))
+    return Text.assemble(finding.shown, ("\u00a0" + MARKS[finding.verdict], COLORS[finding.verdict]))
 
 
 def _marked(finding: Finding | None) -> str | Markup:

@@ -31,10 +31,10 @@ def as_text(audit: Audit) -> str:
     return printed(shown(audit))
 
 
-def printed(shown: RenderableType) -> str:
+def printed(shown: RenderableType, width: int = _WIDTH) -> str:
     """What rich shows, as plain text."""
     out = io.StringIO()
-    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown)
+    Console(file=out, width=width, color_system=None, highlight=False).print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
