@@ -216,6 +216,7 @@ def test_types_that_keep_together_and_types_that_do_not(rng):
     assert verdicts(found)["inter_type"] == verdicts(found)["intra_type"] == "ok"
     assert found["intra_type"].judged.null == found["inter_type"].value
     cone = isoscope.audit(ball() + 0.3, types=types)
+    assert "within_clusters" not in cone["inter_type"].details  # it is one cluster
     assert cone["inter_type"].verdict == "bad"
     for types in (np.arange(400), np.zeros(400, int)):
         assert "need two types, one of them with two rows" in isoscope.audit(X, types=types).skipped["types"]
@@ -339,3 +340,14 @@ def test_hubs_among_copies_are_chance_and_not_judged():
     found = isoscope.audit(np.repeat(ball(100, 16), 5, axis=0))
     assert "hubness" not in found
     assert "chance" in found.skipped["hubness"]
+
+
+def test_inside_clusters_tokens_are_unlike_again():
+    X = np.concatenate([ball() + 2, ball(seed=1) + 2 * (-1) ** np.arange(32)])
+    types, cluster = np.random.default_rng(2).integers(0, 50, 800), np.repeat([0, 1], 400)
+    found = isoscope.audit(X, types=types)
+    assert found["clusters"].details["n_clusters"] == 2
+    for name, measure in (("inter_type", isoscope.inter_similarity), ("intra_type", isoscope.intra_similarity)):
+        adjusted = found[name].details["within_clusters"]
+        assert adjusted == pytest.approx(float(measure(X, types, clustered=cluster)), abs=1e-9)
+        assert abs(adjusted) < 0.02 < abs(found[name].value)

@@ -11,6 +11,8 @@ import pytest
 import isoscope
 from isoscope.cli.main import main
 from isoscope.report.audit import SCHEMA
+from isoscope.report.grouped import SCHEMA as GROUPED
+from isoscope.report.judging import FINDINGS
 
 jsonschema = pytest.importorskip("jsonschema")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,7 +53,9 @@ def test_what_changed_follows_the_schema_too(tmp_path, capsys):
 
 def test_the_schema_s_name_is_the_code_s_and_the_page_s():
     assert HELD["properties"]["schema"]["const"] == HELD["title"] == SCHEMA
-    assert SCHEMA in (DOCS / "audit-json.md").read_text(encoding="utf-8")
+    page = (DOCS / "audit-json.md").read_text(encoding="utf-8")
+    assert SCHEMA in page
+    assert GROUPED in page
 
 
 def test_the_schema_refuses_what_is_not_an_audit():
@@ -68,7 +72,10 @@ def test_the_schema_refuses_what_is_not_an_audit():
 def test_every_finding_is_described():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 12))
-    found = isoscope.audit(X, labels=np.arange(300) % 3, types=np.arange(300) // 4, queries=X[:20])
+    found = isoscope.audit(
+        X, labels=np.arange(300) % 3, types=np.arange(300) // 4, queries=X[:20], frequency=X[:, 0] ** 2
+    )
+    assert {finding.name for finding in found.findings} == set(FINDINGS)
     page = (DOCS / "findings.md").read_text(encoding="utf-8")
     for finding in found.findings:
         assert f"`{finding.name}`" in page
