@@ -171,6 +171,11 @@ def test_what_is_wrong_where_is_said():
     assert all(title in header for title in wrong)
 
 
+def test_what_is_zero_is_said_of_what_was_measured():
+    text = grouped_page([told([0.0, np.nan], finding="duplicates")])
+    assert "0 wherever it was measured, and not drawn: duplicates." in text
+
+
 def test_groups_that_are_missing_are_said_with_the_reason():
     found = dataclasses.replace(layered(), skipped={"7": "3 rows: need 10"}, left_out=1234)
     text = Parsed(grouped_page([found])).text

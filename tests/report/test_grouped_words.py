@@ -108,6 +108,8 @@ def test_groups_are_called_by_what_they_are():
     assert called(layered(), "2") == "layer 2"
     assert called(named(), "sport") == "label “sport”"
     assert called(told([1], names=["Layer 3"]), "Layer 3") == "Layer 3"
+    assert called(named(), "x" * 200) == "label “" + "x" * 59 + "…”"
+    assert called(named(), "مرحبا") == "label “\u2068مرحبا\u2069”", "it turns nothing around it"
     assert several_of(layered()) == "layers"
     ranges = told([0.1, 0.2])
     ranges.groups = dict(zip(["1–9", "10–99"], ranges.groups.values(), strict=True))

@@ -200,7 +200,7 @@ def _courses(audits: Sequence[GroupedAudit], axis: Axis, drawn: Sequence[Panel],
         figures.append(
             tag("figure", tag("h3", panel.title), chart, tag("figcaption", _caption(panel, courses, audits)))
         )
-    nothing = f"0 in every {audits[0].by}, and not drawn: {', '.join(zero)}." if zero else ""
+    nothing = f"0 wherever it was measured, and not drawn: {', '.join(zero)}." if zero else ""
     return section(
         "courses",
         f"Along the {several_of(audits[0])}",
@@ -324,7 +324,7 @@ def _table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Markup:
     for group in audit.groups.values():
         titles |= {finding.name: finding.title for finding in group.findings}
     shown = [(name, form) for name, form in traces if name in titles]
-    head = [tag("th", audit.by, scope="col"), tag("th", "vectors", scope="col")]
+    head = [tag("th", one_of(audit.by), scope="col"), tag("th", "vectors", scope="col")]
     head += [tag("th", titles[name], scope="col") for name, _ in shown]
     rows = []
     for name, group in audit.groups.items():
@@ -342,7 +342,7 @@ def _table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Markup:
                 class_=f"verdict-sign {found.verdict}",
             )
             cells.append(tag("td", verdict, " ", written(found.value, form), title=found.interval or None))
-        rows.append(tag("tr", tag("th", tag("bdi", name), scope="row"), *cells))
+        rows.append(tag("tr", tag("th", tag("bdi", name), scope="row", title=name), *cells))
     return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="trials by-group")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ TOLD = {
 }
 """What is worth a sentence at the top of a page, the first before the others."""
 
+_LONG = 60  # characters of a name
 _FEW = 3  # names that are listed; more are counted
 
 
@@ -71,6 +73,9 @@ def along(words: str, series: Series, audit: GroupedAudit, form: str = "number")
 def called(audit: GroupedAudit, name: str) -> str:
     """A group by what it is of: layer 3, label “sport”; a name that says so itself is left alone."""
     each = one_of(audit.by)
+    name = name if len(name) <= _LONG else name[: _LONG - 1] + "…"
+    if any(unicodedata.bidirectional(mark) in ("R", "AL") for mark in name):
+        name = f"\u2068{name}\u2069"  # written from right to left, it would turn what stands around it
     if name.lower().startswith(each.lower()):
         return name
     return f"{each} {name}" if audit.ordered else f"{each} “{name}”"
