@@ -255,13 +255,19 @@ def test_ctrl_c_while_working_is_one_line_and_loses_nothing(tmp_path):
     slow, page = tmp_path / "slow.npy", tmp_path / "page.html"
     np.save(slow, np.random.default_rng(0).standard_normal((60_000, 64)).astype(np.float32))
     page.write_text("old")
+    telling = (  # when the work has begun, which takes longer where the machine is busy
+        "import sys\nfrom isoscope.cli import auditing, main\nsuper_call = auditing.Watched.__call__\n"
+        "def told(self, *rest): print('at work', flush=True); super_call(self, *rest)\n"
+        "auditing.Watched.__call__ = told\nsys.exit(main.main(sys.argv[1:]))"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "isoscope", "audit", str(slow), "--html", str(page)],
+        [sys.executable, "-c", telling, "audit", str(slow), "--html", str(page)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    time.sleep(1.5)
+    assert process.stdout.readline() == "at work\n"
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -213,3 +213,11 @@ def test_several_stand_side_by_side(found, table):
     row = next(line for line in text.splitlines() if line.startswith("12"))
     assert row.split()[-1] == "–"  # the second has no such layer
     assert math.isfinite(found.series("isoscore").estimates[0])
+
+
+def test_the_layers_of_a_model_are_never_joined():
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(30), 12)
+    made = pa.table({"embedding": list(rng.standard_normal((360, 4))), "layer": number, "year": number})
+    assert list(isoscope.audit(made, by="layer").groups) == [str(layer) for layer in range(30)]
+    assert len(isoscope.audit(made, by="year").groups) == 8

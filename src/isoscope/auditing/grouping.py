@@ -41,8 +41,10 @@ class Grouping:
         return int((self.codes < 0).sum())
 
 
-def group_rows(values: np.ndarray) -> Grouping:
+def group_rows(values: np.ndarray, most: int = MOST) -> Grouping:
     """Part rows by their values, one for each: int64 or float64 numbers, or strings as objects.
+
+    More than `most` different numbers are cut into ranges, of more names the most frequent are kept.
 
     Examples
     --------
@@ -54,17 +56,17 @@ def group_rows(values: np.ndarray) -> Grouping:
     ['0–9', '10–19', '20–29', '30–39', '40–49', '50–59', '60–69', '70–79']
     """
     if values.dtype.kind == "O":
-        return _by_name(values)
+        return _by_name(values, most)
     different, codes = np.unique(values, return_inverse=True)
-    if len(different) > MOST:
+    if len(different) > most:
         return _by_range(different, codes)
     return Grouping([_written(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
 
 
-def _by_name(values: np.ndarray) -> Grouping:
+def _by_name(values: np.ndarray, most: int) -> Grouping:
     counts = Counter(values.tolist())  # far quicker than sorting so many strings
     natural = sorted(counts, key=lambda name: (natural_order(name), name))
-    largest = set(sorted(natural, key=lambda name: -counts[name])[:MOST])
+    largest = set(sorted(natural, key=lambda name: -counts[name])[:most])
     names = [name for name in natural if name in largest]
     place = {name: code for code, name in enumerate(names)}
     codes = np.fromiter((place.get(name, -1) for name in values), np.int16, len(values))
@@ -72,7 +74,7 @@ def _by_name(values: np.ndarray) -> Grouping:
     others = {}
     if fewer:
         rows = int((codes < 0).sum())
-        others[f"{fewer:,} others"] = f"{rows:,} rows in {fewer:,} smaller groups: the {MOST} largest are measured"
+        others[f"{fewer:,} others"] = f"{rows:,} rows in {fewer:,} smaller groups: the {most} largest are measured"
     return Grouping(names, list(names), codes, ordered=False, others=others)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import isoscope
 from isoscope.arrays import whole
 from isoscope.auditing.by_groups import MeasuredGroups, measure_groups
-from isoscope.auditing.grouping import Grouping, group_rows
+from isoscope.auditing.grouping import MOST, Grouping, group_rows
 from isoscope.auditing.passes import Progress
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "isoscope.grouped-audit/1"
 """The schema of the JSON; see `isoscope.report.audit.SCHEMA`."""
+
+_LAYERS = 1_000  # of a model are measured apart, however many there are
 
 
 class Series(NamedTuple):
@@ -51,7 +53,7 @@ def audit_groups(store: Store, by: str, settings: Settings, progress: Progress) 
     """Audit each group of a store that has a column to group by."""
     values = store.column("groups")
     assert values is not None
-    grouping = group_rows(values)
+    grouping = group_rows(values, _LAYERS if by == "layer" else MOST)
 
     def measured(store: Store) -> MeasuredGroups:
         return measure_groups(store, grouping, by, settings=settings, progress=progress)
