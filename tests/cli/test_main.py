@@ -358,7 +358,7 @@ def test_a_reader_that_stops_reading_is_no_error(cone):
 
 def test_an_interrupt_that_a_library_swallowed_is_raised_again():
     from isoscope.cli.auditing import Watched
-    from isoscope.cli.main import interrupted
+    from isoscope.cli.session import interrupted
 
     interrupted.set()
     try:

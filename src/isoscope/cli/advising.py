@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from isoscope.cli.auditing import Watched, _need_folders, _say_written, _write_json, entries
-from isoscope.cli.main import mute
+from isoscope.cli.session import mute
 from isoscope.errors import InputError
 from isoscope.report.advice import Advice, advise
 from isoscope.report.advice_table import shown

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from isoscope.auditing.measuring import measure_cosines, percentile
 from isoscope.auditing.settings import Settings
-from isoscope.cli.main import interrupted, mute
+from isoscope.cli.session import interrupted, mute
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report import grouped_table

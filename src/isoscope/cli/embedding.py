@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscope.cli.auditing import Watched
-from isoscope.cli.main import Interruption, typed
+from isoscope.cli.session import Interruption, typed
 from isoscope.cli.training import warnings_told
 from isoscope.embedding.embedding import embed as embed_texts
 from isoscope.errors import InputError

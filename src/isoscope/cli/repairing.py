@@ -14,7 +14,7 @@ import numpy as np
 
 import isoscope
 from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_several
-from isoscope.cli.main import Interruption
+from isoscope.cli.session import Interruption
 from isoscope.errors import InputError
 from isoscope.report.audit import audit
 from isoscope.stores import Store, open_store

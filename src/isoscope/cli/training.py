@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope.cli.auditing import _need_folders, _say_written, _write_json, show
-from isoscope.cli.main import Interruption, interrupted, typed
+from isoscope.cli.session import Interruption, interrupted, typed
 from isoscope.errors import DataWarning, InputError
 from isoscope.finetuning.finetuning import finetune as train
 from isoscope.finetuning.outcomes import FineTuning, Spread

@@ -1,0 +1,132 @@
+"""How audit, similarity and convert are typed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoscope.cli.options import (
+    ByMetric,
+    Columns,
+    Metric,
+    Nonfinite,
+    NonfiniteRows,
+    SampleRows,
+    Seed,
+    named_roles,
+    refuse_overwriting,
+)
+from isoscope.cli.session import GATE
+from isoscope.errors import InputError
+
+commands = typer.Typer()
+
+
+class Gate(StrEnum):
+    """What --fail-on takes."""
+
+    look = "look"
+    bad = "bad"
+    worse = "worse"
+
+
+@commands.command()
+def audit(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE…", help="A file, a folder or glob of shards, or - for .npy on stdin; several to compare."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Audit each group of rows apart: layer, label, …")
+    ] = None,
+    columns: Columns = None,
+    labels: Annotated[Path | None, typer.Option(help="A label for each row: .npy, or a text file of lines.")] = None,
+    types: Annotated[Path | None, typer.Option(help="What each row is a token of; likewise.")] = None,
+    text: Annotated[Path | None, typer.Option(help="What to show for each row; likewise.")] = None,
+    frequency: Annotated[Path | None, typer.Option(help="How often each row occurs; likewise.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the findings for machines; - for standard output.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="An earlier --json: say what has changed.")] = None,
+    fail_on: Annotated[
+        Gate | None, typer.Option(help="Exit with 1 if a finding is so bad; or worse than in the baseline.")
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Two sources, side by side: as SOURCE SOURCE.")
+    ] = None,
+    metric: ByMetric = Metric.cosine,
+    sample: SampleRows = 20_000,
+    seed: Seed = 0,
+    nonfinite: NonfiniteRows = Nonfinite.error,
+) -> None:
+    """Measure a space and say what is wrong with it, what that means, and what to try."""
+    from isoscope.cli.auditing import Request, audit_groups, audit_one, audit_several
+
+    if (not sources) == (compare is None):
+        raise InputError("give a SOURCE, or several to compare, or --compare A B")
+    sources = list(compare) if compare else list(sources or ())
+    if fail_on is Gate.worse and baseline is None:
+        raise InputError("--fail-on worse needs a --baseline to be worse than")
+    if (len(sources) > 1 or by) and (baseline or queries):
+        what = "--by goes" if by else "several sources go"
+        raise InputError(f"{what} without --baseline and --queries: audit each source on its own for those")
+    given = {"labels": labels, "types": types, "text": text, "frequency": frequency}
+    inputs = [*sources, queries, *(str(each) for each in (*given.values(), baseline) if each)]
+    refuse_overwriting([html, json], inputs)
+    request = Request(
+        columns=named_roles(columns),
+        given=given,
+        by=by,
+        queries=queries,
+        html=html,
+        json=json,
+        baseline=baseline,
+        options={"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value},
+    )
+    verdicts: set[str]
+    if by is not None:
+        verdicts = {each.verdict for each in audit_groups(sources, request)}
+    elif len(sources) > 1:
+        verdicts = {each.verdict for each in audit_several(sources, request)}
+    else:
+        done, directions = audit_one(sources[0], request)
+        verdicts = {done.verdict, *directions}
+    if fail_on is not None and verdicts & {Gate.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
+        raise typer.Exit(GATE)
+
+
+@commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine
+def similarity(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
+    cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or several, from -1 to 1.")],
+    columns: Columns = None,
+    sample: SampleRows = 20_000,
+    seed: Seed = 0,
+    nonfinite: NonfiniteRows = Nonfinite.error,
+) -> None:
+    """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
+    from isoscope.auditing.settings import Settings
+    from isoscope.cli.auditing import tell_similarity
+
+    tell_similarity(
+        source, cosines, named_roles(columns), Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
+    )
+
+
+@commands.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
+    columns: Columns = None,
+    vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")] = False,
+) -> None:
+    """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps a table's other columns)."""
+    from isoscope.cli.auditing import convert as copy
+
+    refuse_overwriting([target], [source])
+    copy(source, target, named_roles(columns), vectors_only=vectors_only)

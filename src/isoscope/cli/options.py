@@ -1,0 +1,75 @@
+"""Options that several commands have, and what is refused whatever the command."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoscope.errors import InputError
+
+
+class Metric(StrEnum):
+    """What --metric takes."""
+
+    cosine = "cosine"
+    euclidean = "euclidean"
+
+
+class Nonfinite(StrEnum):
+    """What --nonfinite takes."""
+
+    error = "raise"
+    drop = "drop"
+
+
+_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency")
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="ROLE=NAME",
+        help="Which column of the source is what: vectors=, labels=, types=, text=, ids= or frequency=; several with "
+        "commas.",
+    ),
+]
+SampleRows = Annotated[
+    int, typer.Option("--sample", metavar="ROWS", help="Rows up to which all pairs are looked at; above, a sample.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the sample and of K-means.")]
+ByMetric = Annotated[Metric, typer.Option("--metric", help="How neighbours are sought.")]
+NonfiniteRows = Annotated[
+    Nonfinite, typer.Option("--nonfinite", help="Refuse rows with NaN or infinity, or drop them.")
+]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
+Target = Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file.")]
+VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Throw away what an interrupted run left.")]
+
+
+def named_roles(pairs: list[str] | None) -> dict[str, str]:
+    """ROLE=NAME pairs as a mapping."""
+    roles: dict[str, str] = {}
+    for pair in ",".join(pairs or []).split(",") if pairs else []:
+        role, equals, name = pair.partition("=")
+        if role not in _ROLES or not equals or not name:
+            listed = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
+            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role {listed}")
+        roles[role] = name
+    return roles
+
+
+def refuse_overwriting(outputs: list[Path | None], inputs: list[str | None]) -> None:
+    """Refuse to write over what is read, or twice to one file."""
+    taken = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
+    for output in outputs:
+        if output is None or str(output) == "-":
+            continue
+        place = os.path.realpath(output)
+        if place in taken:
+            raise InputError(f"{output} is read or written already, as {taken[place]}: give another file to write to")
+        if os.path.isfile(place) or not os.path.exists(place):
+            taken[place] = str(output)

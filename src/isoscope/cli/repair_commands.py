@@ -1,0 +1,173 @@
+"""How fit, apply, fix and advise are typed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isoscope.cli.options import (
+    ByMetric,
+    Columns,
+    Metric,
+    Restart,
+    Seed,
+    Source,
+    Target,
+    VectorsOnly,
+    named_roles,
+    refuse_overwriting,
+)
+
+commands = typer.Typer()
+
+
+class Missing(StrEnum):
+    """What --missing takes."""
+
+    error = "raise"
+    drop = "drop"
+
+
+_MethodName = Annotated[
+    str,
+    typer.Argument(
+        metavar="METHOD", help="center, standardize, all-but-the-top, whiten, cluster-center or cluster-null."
+    ),
+]
+_Components = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER", help="Directions taken out, or auto (all-but-the-top, cluster-null); kept (whiten)."
+    ),
+]
+_Clusters = Annotated[str | None, typer.Option(metavar="NUMBER", help="How many, or auto (cluster-*).")]
+_Clusterer = Annotated[str | None, typer.Option(metavar="NAME", help="kmeans or gmm (cluster-*).")]
+_Axes = Annotated[str | None, typer.Option("--method", metavar="NAME", help="zca or pca (whiten).")]
+_Shrinkage = Annotated[str | None, typer.Option(metavar="SHARE", help="auto, none, or from 0 to 1 (whiten).")]
+_FitSample = Annotated[int | None, typer.Option("--sample", metavar="ROWS", help="Rows to learn from (cluster-*).")]
+_FitSeed = Annotated[int | None, typer.Option("--seed", help="Of the sample and the clusters (cluster-*).")]
+
+
+@commands.command()
+def fit(
+    method: _MethodName,
+    source: Source,
+    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save the repair in.")],
+    columns: Columns = None,
+    components: _Components = None,
+    clusters: _Clusters = None,
+    clusterer: _Clusterer = None,
+    axes: _Axes = None,
+    shrinkage: _Shrinkage = None,
+    sample: _FitSample = None,
+    seed: _FitSeed = None,
+) -> None:
+    """Learn a repair from a corpus and save it; apply it to corpus and queries alike."""
+    from isoscope.cli.repairing import Method
+    from isoscope.cli.repairing import fit as learn
+
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
+    learn(Method(method, options), source, folder, named_roles(columns))
+
+
+@commands.command()
+def apply(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What fit saved.")],
+    source: Source,
+    output: Target,
+    columns: Columns = None,
+    vectors_only: VectorsOnly = False,
+    restart: Restart = False,
+) -> None:
+    """Write the repaired vectors of a source; Parquet keeps a table's other columns.
+
+    An interrupted run leaves OUT as it was, and is gone on with by the same command.
+    """
+    from isoscope.cli.repairing import apply as write
+
+    refuse_overwriting([output], [source])
+    write(folder, source, output, named_roles(columns), vectors_only=vectors_only, restart=restart)
+
+
+@commands.command()
+def fix(
+    method: _MethodName,
+    source: Source,
+    output: Target,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the repair, as fit does.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page: before and after.")] = None,
+    columns: Columns = None,
+    vectors_only: VectorsOnly = False,
+    restart: Restart = False,
+    components: _Components = None,
+    clusters: _Clusters = None,
+    clusterer: _Clusterer = None,
+    axes: _Axes = None,
+    shrinkage: _Shrinkage = None,
+    sample: _FitSample = None,
+    seed: _FitSeed = None,
+) -> None:
+    """Fit a repair to a source, apply it, and show the audits before and after side by side."""
+    from isoscope.cli.repairing import Method
+    from isoscope.cli.repairing import fix as repair
+
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
+    refuse_overwriting([output, html], [source])
+    repair(
+        Method(method, options),
+        source,
+        output,
+        named_roles(columns),
+        saved=save,
+        html=html,
+        vectors_only=vectors_only,
+        restart=restart,
+    )
+
+
+@commands.command()
+def advise(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The corpus, as for audit.")],
+    pairs: Annotated[Path | None, typer.Option(help="Graded pairs of rows: .tsv, .csv, .jsonl or .parquet.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
+    qrels: Annotated[Path | None, typer.Option(help="What answers which query, in TREC's or BEIR's format.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of classes; or a file with one for each row.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="What decides alone: probe, knn or v_measure; ndcg@10 or recall@100."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep the prescribed repair, fitted.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page with the evidence.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write it for machines; - for standard output.")] = None,
+    columns: Columns = None,
+    metric: ByMetric = Metric.cosine,
+    folds: Annotated[int, typer.Option(help="In how many parts examples are held out.")] = 5,
+    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE that are looked at, at most.")] = 20_000,
+    seed: Seed = 0,
+    missing: Annotated[
+        Missing, typer.Option(help="Refuse judgements of rows that are not there, or leave them out.")
+    ] = Missing.error,
+) -> None:
+    """Try every repair on your own task and prescribe the simplest that surely helps, or none.
+
+    Give --pairs, or --queries and --qrels, or --labels; without any, the evidence is weak.
+    """
+    from isoscope.cli.advising import Request, give_advice
+
+    refuse_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
+    options = {"metric": metric.value, "folds": folds, "sample": sample, "seed": seed, "missing": missing.value}
+    give_advice(
+        source,
+        Request(
+            named_roles(columns), pairs, queries, qrels, labels, output, html, json, {**options, "measure": measure}
+        ),
+    )

@@ -1,0 +1,26 @@
+"""One run of the command: what was typed, whether it was interrupted, with what code it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from threading import Event
+
+GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
+
+
+class Interruption(Exception):
+    """Ctrl-C, with a word on what it left."""
+
+
+interrupted = Event()
+"""Whether Ctrl-C or its like has come."""
+
+typed: list[str] = []
+"""The command's words, as they were typed."""
+
+
+def mute() -> None:
+    """Write no more to a standard output that nobody reads."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
