@@ -24,6 +24,7 @@ from isoscope.pairs import (
     nearest,
     spanning_tree,
     tile_rows,
+    weighted_distances,
 )
 from tests.conftest import DTYPES, HARD, memory_for, tolerance
 
@@ -176,6 +177,17 @@ def test_cluster_distances_are_sums_of_the_table(cloud, rng, dtype):
     np.testing.assert_allclose(
         cluster_distances(X, codes, 4, max_memory=memory_for(32)), table @ np.eye(4)[codes], rtol=tolerance(dtype)
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_distances_under_several_weights_are_the_sums_under_each(rng, dtype):
+    X, codes = rng.standard_normal((130, 7)).astype(dtype) + 3, rng.integers(0, 5, (2, 130))
+    weights = np.concatenate([np.eye(5)[own] for own in codes], axis=1)
+    found = weighted_distances(X, weights, max_memory=memory_for(32))
+    expected = [cluster_distances(X, own, 5) for own in codes]
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=tolerance(dtype))
+    table = cdist(X.astype(float), X.astype(float))
+    np.testing.assert_allclose(found, table @ weights, rtol=tolerance(dtype))
 
 
 # digits: each distance is right by its own measure, not by that of the cloud

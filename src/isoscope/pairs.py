@@ -298,6 +298,29 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
     return back
 
 
+def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
+    """For each row, the sums of its distances to all rows under each of some weights, (n, m): (n, m) in float64.
+
+    Many ways to part the rows cost hardly more than one: the distances are found once.
+    """
+    cloud = _Blocks(X, max_memory=max_memory)
+    weights = weights.astype(X.dtype)
+
+    def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
+        i, j = pair
+        a, b = cloud.slices[i], cloud.slices[j]
+        tile = cloud.squared(a, b)
+        np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
+        return i, j, tile @ weights[b], tile.T @ weights[a]
+
+    total = np.zeros(weights.shape)
+    for i, j, by_row, by_column in in_threads(sums, cloud.upper(), len(cloud.slices)):
+        total[cloud.slices[i]] += by_row
+        if i != j:
+            total[cloud.slices[j]] += by_column
+    return total * cloud.unit
+
+
 def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:
     """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
     exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +28,10 @@ from isoscope.arrays import (
     zeros,
 )
 from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed
+from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed, weighted_distances
 
 _ROUNDS = 300  # of K-means at most
+_COLUMNS = 256  # clusters to which distances are summed up in one go
 
 
 class ClusterChoice(NamedTuple):
@@ -152,18 +153,41 @@ def choose_clusters(
     best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes, errors)
     highest = real(least, "least")
     seeds = [scattered_rows(values, numbers[-1], rng) for _ in range(restarts)]
-    for k in numbers:
-        codes = _k_means([values[chosen[:k]] for chosen in seeds], values)
-        different = len(np.unique(codes[rows]))
-        # fewer distinct points than clusters: K-means leaves some empty, and a single one has no silhouette
-        scores = np.zeros(len(rows))
-        if different > 1:
-            scores = silhouette(values[rows], codes[rows], per_point=True, max_memory=max_memory).astype(np.float64)
-        silhouettes[k], errors[k] = float(scores.mean()), float(scores.std() / np.sqrt(len(scores)))
-        if silhouettes[k] >= highest and (best.n_clusters == 1 or silhouettes[k] > highest):
-            highest = silhouettes[k]
-            best = ClusterChoice(k, codes, silhouettes, errors)
+    for some in _together(numbers):
+        parted = [_k_means([values[chosen[:k]] for chosen in seeds], values) for k in some]
+        scored = _scores(values[rows], [codes[rows] for codes in parted], max_memory)
+        for k, codes, scores in zip(some, parted, scored, strict=True):
+            silhouettes[k], errors[k] = float(scores.mean()), float(scores.std() / np.sqrt(len(scores)))
+            if silhouettes[k] >= highest and (best.n_clusters == 1 or silhouettes[k] > highest):
+                highest = silhouettes[k]
+                best = ClusterChoice(k, codes, silhouettes, errors)
     return best
+
+
+def _together(numbers: list[int]) -> Iterator[list[int]]:
+    """Numbers of clusters whose silhouettes are measured in one go, so that a row holds few numbers at a time."""
+    some: list[int] = []
+    for k in numbers:
+        if some and sum(some) + k > _COLUMNS:
+            yield some
+            some = []
+        some.append(k)
+    yield some
+
+
+def _scores(X: np.ndarray, parted: list[np.ndarray], max_memory: int) -> list[np.ndarray]:
+    """Each row's silhouette under each of some ways to part the rows; the distances are found once.
+
+    Of fewer distinct points than clusters K-means leaves some empty, and a single one has no silhouette: 0.
+    """
+    found = [groups(codes, len(X)) for codes in parted]
+    member = np.concatenate([np.eye(len(each.names), dtype=X.dtype)[each.codes] for each in found], axis=1)
+    sums = weighted_distances(X, member, max_memory=max_memory)
+    ends = np.cumsum([len(each.names) for each in found])[:-1]
+    return [
+        _silhouettes(np, X, own, each, 0.0) if len(each.names) > 1 else np.zeros(len(X))
+        for own, each in zip(np.split(sums, ends, axis=1), found, strict=True)
+    ]
 
 
 def scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
