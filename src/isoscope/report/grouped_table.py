@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 HEADLINES = {
     "mean_cosine": "mean cosine",
     "isoscore": "IsoScore",
-    "anisotropy": "1st direction",
+    "anisotropy": "first share",
     "intrinsic_dimension": "local dim.",
-    "hubness": "hubness",
-    "clusters": "silhouette",
+    "clusters": "clusters",
     "labels": "labels",
     "inter_type": "S_inter",
     "intra_type": "S_intra",
-    "frequency": "frequency",
+    "frequency": "freq.",
 }
-"""What a table shows of each group, under short names."""
+"""What a table shows of each group, under names so short that a terminal of 80 columns holds them."""
 
 _WIDTH = 140
 
@@ -41,11 +40,11 @@ def as_text(grouped: GroupedAudit) -> str:
 def shown(grouped: GroupedAudit) -> Group:
     """The table for rich's console."""
     headlines = _found([grouped])
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column(Text(grouped.by), overflow="fold")
-    table.add_column("rows", justify="right")
+    table.add_column("rows", justify="right", no_wrap=True)
     for name in headlines:
-        table.add_column(HEADLINES[name], justify="right")
+        table.add_column(HEADLINES[name].replace(" ", "\n"), justify="right", no_wrap=True)
     for name, audit in grouped.groups.items():
         table.add_row(Text(name), f"{audit.n:,}", *(_cell(audit.get(headline)) for headline in headlines))
     return Group(_headline(grouped), Text(), table, *_notes(grouped))
