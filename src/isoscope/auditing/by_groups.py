@@ -9,7 +9,7 @@ import numpy as np
 
 from isoscope.auditing.grouping import Grouping
 from isoscope.auditing.measuring import Measured, Measuring
-from isoscope.auditing.passes import FirstLook, PartitionSums, Progress, held_rows, offer, partition
+from isoscope.auditing.passes import FirstLook, PartitionSums, Progress, held_rows, offer, partition, silent
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.metrics.partition import LogSum
@@ -48,7 +48,7 @@ def measure_groups(
     _second(passing, found)
     progress("groups", 0, 0.0)
     measured = {}
-    for code, one in in_threads(lambda item: (item[0], item[1].measured(_silent)), found.items(), len(found)):
+    for code, one in in_threads(lambda item: (item[0], item[1].measured(silent)), found.items(), len(found)):
         measured[grouping.names[code]] = one
         progress("groups", one.n, len(measured) / len(found))
     why = {grouping.names[code]: reason for code, reason in skipped.items()}
@@ -58,10 +58,6 @@ def measure_groups(
 def _sample(asked: int, groups: int, dim: int) -> int:
     """Rows of each group's sample, so that all samples together stay within bounds."""
     return min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE))
-
-
-def _silent(stage: str, rows: int, share: float) -> None:
-    """Show nothing."""
 
 
 class _Passing:
@@ -187,6 +183,6 @@ def _second(passing: _Passing, found: dict[int, Measuring]) -> None:
                 offer(found[code].searches, found[code].placed, batch.start, batch.vectors)
     for code, one in found.items():
         if one.whole:
-            one.logs = partition(one.sketch, one.raw, held_rows(one.sample, _silent, ""))
+            one.logs = partition(one.sketch, one.raw, held_rows(one.sample, silent, ""))
         else:
             one.logs = sums[code].logs()

@@ -31,6 +31,10 @@ GROUPS = 16
 _TYPE_BYTES = 512 * 2**20  # what the sums of all types may take before they are given up
 
 
+def silent(stage: str, rows: int, share: float) -> None:
+    """Show nothing."""
+
+
 @dataclass(frozen=True)
 class FirstPass:
     """What one look at every row gives."""

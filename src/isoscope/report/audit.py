@@ -14,7 +14,7 @@ import numpy as np
 import isoscope
 from isoscope.arrays import real, whole
 from isoscope.auditing.measuring import Measured, measure, percentile
-from isoscope.auditing.passes import Progress
+from isoscope.auditing.passes import Progress, silent
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.files import replacing
@@ -145,7 +145,7 @@ def audit(
 
         with Bar() as bar:
             return made(bar)
-    return made(progress or _silent)
+    return made(progress or silent)
 
 
 def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
@@ -185,10 +185,6 @@ def held_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str
     if found != schema:
         raise InputError(f"{path} has schema {found!r}: need {schema!r}, as `{maker}` writes")
     return dict(held)
-
-
-def _silent(stage: str, rows: int, share: float) -> None:
-    """Show nothing."""
 
 
 @dataclass
