@@ -351,3 +351,12 @@ def test_inside_clusters_tokens_are_unlike_again():
         adjusted = found[name].details["within_clusters"]
         assert adjusted == pytest.approx(float(measure(X, types, clustered=cluster)), abs=1e-9)
         assert abs(adjusted) < 0.02 < abs(found[name].value)
+
+
+def test_the_local_dimension_is_not_read_off_the_few_neighbours_that_are_no_copies():
+    copied = np.repeat(ball(10, 8, seed=1), 60, axis=0)
+    mixed = isoscope.audit(np.concatenate([ball(300, 8), copied]))["intrinsic_dimension"]
+    assert mixed.details["without_estimate"] == 600
+    alone = isoscope.audit(np.concatenate([copied, copied[::60] + 1e-3]))
+    assert "intrinsic_dimension" not in alone
+    assert "copies" in alone.skipped["intrinsic_dimension"]

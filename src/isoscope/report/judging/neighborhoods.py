@@ -25,6 +25,9 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     estimates, known = local_dimensions(np, around.distances, _eps(e))
     if not known.any():
         raise InputError("no row has neighbours at different distances: there is no local dimension")
+    known &= (around.distances > 0).mean(axis=1) >= 0.5  # what is left beside copies tells nothing
+    if not known.any():
+        raise InputError("most neighbours of every row are copies of it: there is no local dimension")
     estimates = estimates[known]
     value = float(estimates.mean())
     low, high = e.around(value, spreads.of_mean(estimates), len(estimates))
