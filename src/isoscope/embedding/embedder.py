@@ -31,6 +31,8 @@ class Embedder(Protocol):
     layers: list[int]
     longest: int | None
     """Tokens that it can read at once, special ones among them; None if any number."""
+    pads: bool
+    """Whether a window's states are the same beside a longer one, which pads it."""
 
     @property
     def reader(self) -> Reader: ...  # noqa: D102

@@ -78,7 +78,7 @@ class Work:
         rows = gathering(self.settings.pool, block, self.embedder, room)
         starts = np.cumsum(block.lengths) - block.lengths
         with self.embedder.evaluating():
-            for chosen in batches(block.lengths, self.batch_tokens):
+            for chosen in batches(block.lengths, self.batch_tokens, pads=self.embedder.pads):
                 lengths = block.lengths[chosen]
                 places = starts[chosen][:, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
                 ids = block.tokens["ids"][places].astype(np.int64)

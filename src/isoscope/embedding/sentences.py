@@ -42,6 +42,7 @@ class Sentences:
     """A model that gives one vector for a text."""
 
     batch_tokens = 2_048
+    pads = True
 
     def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
         if isinstance(model, str):

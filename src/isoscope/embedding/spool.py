@@ -319,11 +319,11 @@ def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Reader, spec
     }
 
 
-def batches(lengths: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
+def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
     """Windows of like length together, so many that they hold at most so many tokens once they are padded.
 
     A batch that is a quarter full ends where the next window is a tenth longer than its first: a smaller batch costs
-    less than padding.
+    less than padding. Unless it `pads`, only windows of equal length go together.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order].tolist()
@@ -331,6 +331,7 @@ def batches(lengths: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
     for stop, length in enumerate(ordered[1:], 1):
         held = stop - start
         uneven = ordered[start] < 0.9 * length and length * held >= most_tokens / 4
+        uneven = uneven or (not pads and ordered[start] < length)
         if uneven or length * (held + 1) > most_tokens:
             yield order[start:stop]
             start = stop

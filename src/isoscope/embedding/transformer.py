@@ -116,6 +116,7 @@ class Transformer:
         takes = inspect.signature(self._model.forward).parameters
         self._more = {"use_cache": False} if "use_cache" in takes else {}
         self.dim = self._width()
+        self.pads = self._pads()
 
     @property
     def digest(self) -> str:
@@ -134,12 +135,28 @@ class Transformer:
 
     def causal(self) -> bool:
         """See `Embedder`; it is seen by changing the last of four tokens."""
-        words = self.reader.read(["the of and in to a"])[0].ids.tolist() or [self._pad]
+        words = self._some_words()
         ids = np.full((2, 4), words[0])
         ids[1, 3] = words[-1]
         with self.evaluating():
             *_, (_, states) = self.states(_plain(ids))
         return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
+
+    def _pads(self) -> bool:
+        """Whether three tokens stay what they are beside six: in some models padding is mixed in (FNet, ConvBERT)."""
+        ids = np.resize(self._some_words(), (2, 6))
+        with self.evaluating():
+            *_, (_, alone) = self.states(_plain(ids[:1, :3]))
+            *_, (_, beside) = self.states(_plain(ids)._replace(lengths=np.array([3, 6])))
+        apart = np.abs(alone[0] - beside[0, :3]).max()
+        return not apart > 4 * self._precision() ** 0.5 * np.abs(alone).max()
+
+    def _precision(self) -> float:
+        kinds = [weight.dtype for weight in self._model.parameters() if weight.is_floating_point()]
+        return float(max(torch.finfo(kind).eps for kind in [*kinds, torch.float32]))
+
+    def _some_words(self) -> list[int]:
+        return self.reader.read(["the of and in to a"])[0].ids.tolist() or [self._pad]
 
     def evaluating(self) -> AbstractContextManager[None]:
         """See `Embedder`."""
@@ -157,7 +174,7 @@ class Transformer:
         }
         self._capture.start()
         try:
-            self._model(**batch, **self._more)
+            output = self._model(**batch, **self._more)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             why = " ".join(str(error).split())[:200]
             raise InputError(
@@ -167,9 +184,17 @@ class Transformer:
         finally:
             seen = self._capture.stop()
         found: dict[Layer, torch.Tensor] = {each.layer: each.states for each in seen}
+        if "output_hidden_states" in self._more:
+            found = dict(enumerate(getattr(output, "hidden_states", None) or ()))
         for layer in self.layers:
             if layer not in found:
                 raise InputError(f"layer {layer} of {self.name} did not run: choose other layers")
+            if found[layer].shape[:2] != held.shape:
+                shape = tuple(found[layer].shape)
+                raise InputError(
+                    f"layer {layer} of {self.name} gives states of shape {shape} for {held.shape[0]} windows of "
+                    f"{held.shape[1]} tokens, not one for each token: choose other layers"
+                )
             yield layer, found[layer].float().cpu().numpy()
 
     def strings(self, ids: Sequence[int]) -> list[str]:
@@ -181,8 +206,17 @@ class Transformer:
         self._capture.remove()
 
     def _width(self) -> int:
+        probe = _plain(np.full((1, 3), self._pad))
         with self.evaluating():
-            widths = {layer: states.shape[-1] for layer, states in self.states(_plain(np.full((1, 2), self._pad)))}
+            try:
+                widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
+            except (
+                InputError
+            ):  # inside, some models pad or turn the states (Longformer, XLNet); what they give is right
+                if "output_hidden_states" in self._more or not hasattr(self._model, "config"):
+                    raise
+                self._more["output_hidden_states"] = True
+                widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
         if len(set(widths.values())) > 1:
             raise InputError(
                 f"the layers of {self.name} have {sorted(set(widths.values()))} dimensions: choose layers of one width"
