@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from isoscope.embedding.embedder import Given
 from isoscope.embedding.spool import Reader, Tokens
-from isoscope.embedding.transformer import HubReader
+from isoscope.embedding.transformer import HubReader, asked_to_trust
 from isoscope.errors import InputError, MissingExtra
+from isoscope.training.capturing import evaluating
 from isoscope.training.layers import find_stack
 from isoscope.training.loading import LOADING, place_of, quiet, unreachable
 
@@ -47,8 +49,13 @@ class Sentences:
     def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
         if isinstance(model, str):
             self.name, self._model = model, _load(model, device, trust_remote_code)
-        else:
+        elif hasattr(model, "encode") and hasattr(model, "get_max_seq_length"):
             self.name, self._model = type(model).__name__, model
+        else:
+            raise InputError(
+                f"model is a {type(model).__name__} and pool is sentence-transformers: need a SentenceTransformer, or "
+                "its folder or name"
+            )
         tokenizer = self._model.tokenizer
         hub = hasattr(tokenizer, "convert_ids_to_tokens")
         self.reader: Reader = HubReader(tokenizer, self.name) if hub else PlainReader(tokenizer)
@@ -71,8 +78,8 @@ class Sentences:
         return False
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """See `Embedder`; `encode` sees to it."""
-        return nullcontext()
+        """See `Embedder`."""
+        return evaluating(self._model)
 
     def prepare(self, ids: np.ndarray) -> None:
         """See `Embedder`; a model is ready for all tokens."""
@@ -90,7 +97,8 @@ class Sentences:
         """See `Embedder`."""
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
-        made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+        with self.evaluating():  # which puts the model's mode back
+            made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)
 
 
@@ -108,8 +116,21 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
         raise InputError(
             f"{name} is no Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
         )
+    if not trust and _brings_code(Path(place)):
+        raise InputError(asked_to_trust(name))
     with quiet():
         try:
             return SentenceTransformer(place, device=device, trust_remote_code=trust)
         except LOADING as error:
-            raise InputError(unreachable(name, error, "loaded by Sentence Transformers")) from error
+            needed = "trust_remote_code" in str(error)
+            why = asked_to_trust(name) if needed else unreachable(name, error, "loaded by Sentence Transformers")
+            raise InputError(why) from error
+
+
+def _brings_code(folder: Path) -> bool:
+    """Whether a folder's modules are of other packages: Sentence Transformers before 6 runs those unasked."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        return any(not module["type"].startswith("sentence_transformers.") for module in modules)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False  # a name on the hub, or a damaged folder, of which loading tells

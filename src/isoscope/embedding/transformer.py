@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,11 @@ class HubReader:
 
 def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special tokens that a tokenizer puts before and behind a text."""
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    full = tokenizer("a")["input_ids"]
+    for word in ("a", *islice(tokenizer.get_vocab(), 100)):  # a tokenizer may pass over what it does not know
+        bare = tokenizer(word, add_special_tokens=False)["input_ids"]
+        if bare:
+            break
+    full = tokenizer(word)["input_ids"]
     for start in range(len(full) - len(bare) + 1):
         if full[start : start + len(bare)] == bare:
             return full[:start], full[start + len(bare) :]
@@ -99,6 +103,10 @@ class Transformer:
             self.name = model
             self._model, tokenizer, config = _load(model, trust_remote_code)
         else:
+            if not isinstance(model, nn.Module):
+                raise InputError(
+                    f"model is a {type(model).__name__}: need the folder or the name of a model, or a model"
+                )
             if tokenizer is None:
                 raise InputError(f"model is a {type(model).__name__}: give its tokenizer as well, tokenizer=…")
             self.name, self._model = type(model).__name__, model
@@ -107,9 +115,12 @@ class Transformer:
             self._model = self._model.get_encoder()
         self.reader = HubReader(tokenizer, self.name)
         self.longest = longest_input(config, tokenizer)
-        self._pad = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+        self._pad = _padding(self._model, tokenizer)
         self._capture = Capture(self._model, layers, "tokens")
         self.layers = sorted(each for each in self._capture.layers if isinstance(each, int))
+        if len(self.layers) < len(self._capture.layers):
+            self.close()
+            raise InputError(f"layers is {layers!r}: need all, or numbers from 0 (what goes in), and no module's name")
         self.device = device_of(device, self._model, moved=isinstance(model, str))
         if isinstance(model, str):
             self._model.to(self.device)
@@ -137,7 +148,7 @@ class Transformer:
         """See `Embedder`; it is seen by changing the last of four tokens."""
         words = self._some_words()
         ids = np.full((2, 4), words[0])
-        ids[1, 3] = words[-1]
+        ids[1, 3] = next((each for each in words if each != words[0]), self._pad)
         with self.evaluating():
             *_, (_, states) = self.states(_plain(ids))
         return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
@@ -224,6 +235,16 @@ class Transformer:
         return int(next(iter(widths.values())))
 
 
+def _padding(model: nn.Module, tokenizer: Any) -> int:
+    """A token to pad with; many a decoder's tokenizer has one that the model has no embedding for."""
+    try:
+        known = int(model.get_input_embeddings().num_embeddings)
+    except (AttributeError, NotImplementedError):
+        known = len(tokenizer)
+    wanted = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    return next((each for each in wanted if each is not None and each < known), 0)
+
+
 def _plain(ids: np.ndarray) -> Given:
     """Windows of equal length, of no text."""
     return Given(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
@@ -234,9 +255,12 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
     with quiet():
         try:
             config = AutoConfig.from_pretrained(place, trust_remote_code=trust)
-            model = AutoModel.from_pretrained(place, dtype=torch.float32, trust_remote_code=trust)
+            model, found = AutoModel.from_pretrained(
+                place, dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
+            )
         except LOADING as error:
-            raise InputError(_asked_to_trust(name, error) or unreachable(name, error, _TASK)) from error
+            needed = "trust_remote_code" in str(error)
+            raise InputError(asked_to_trust(name) if needed else unreachable(name, error, _TASK)) from error
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust)
         except LOADING as error:
@@ -244,6 +268,12 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
             raise InputError(
                 f"{name} has no tokenizer that can be loaded: {why}; need its files, such as tokenizer.json, beside it"
             ) from error
+    lacking = sorted(weight for weight in found["missing_keys"] if "pooler" not in weight)  # which few have been taught
+    if lacking:
+        raise InputError(
+            f"{name} lacks {len(lacking)} of the weights that its config.json asks for, such as {lacking[0]}: they "
+            "would be random numbers; copy it again, or mend the configuration"
+        )
     return model, tokenizer, config
 
 
@@ -256,9 +286,8 @@ def inner_place(place: str) -> str:
     return place
 
 
-def _asked_to_trust(name: str, error: Exception) -> str:
-    if "trust_remote_code" not in str(error):
-        return ""
+def asked_to_trust(name: str) -> str:
+    """What is said of a model that brings code."""
     return (
         f"{name} brings code of its own, which is not run unless you ask for it: read that code, then give "
         "trust_remote_code=True, on the command line --trust-remote-code"
