@@ -375,7 +375,7 @@ def test_a_damaged_part_is_made_anew(encoder, tmp_path, small_blocks, harm):
         ({"special_tokens": "keep"}, "special tokens was drop, is keep"),
         ({"dtype": "float16"}, "dtype was float32, is float16"),
         ({"max_tokens": 50}, "max tokens was not set, is 50"),
-        ({"labels": LABELS}, "the texts are others"),
+        ({"labels": LABELS}, "the texts or their tokens are others"),
     ],
 )
 def test_a_run_with_other_settings_is_refused_with_the_difference(encoder, tmp_path, options, words):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isoscope
-from isoscope.embedding import embedding as room
+from isoscope.embedding import running as room
 from isoscope.embedding.spool import Windows
 from isoscope.errors import InputError
 from tests.finetuning import toy
@@ -352,7 +352,6 @@ def test_words_of_another_system_are_words(tmp_path):
 # going on
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_another_tokenizer_is_another_run(bert, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 8)
     model = transformers.BertModel.from_pretrained(bert)
@@ -376,7 +375,6 @@ def _upside_down():
     return Tokenizer.from_str(json.dumps(made))
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_what_changes_no_row_is_no_other_setting(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     isoscope.embed(vectors, ["a b"], tmp_path / "s", seed=3)
@@ -394,7 +392,6 @@ def test_word_vectors_changed_far_down_are_others(tmp_path):
         isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_an_interrupted_first_note_does_not_lock_the_folder(vectors, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "._embedding.json.0123456789abcdef.part").write_text("{")
@@ -402,7 +399,6 @@ def test_an_interrupted_first_note_does_not_lock_the_folder(vectors, tmp_path):
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.parquet"]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_half_a_file_of_an_earlier_run_is_cleared_away(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     (tmp_path / "s" / ".layer-00-00001.parquet.0123456789abcdef.part").write_bytes(b"half")
@@ -417,7 +413,6 @@ def big_states(bert):
     return model
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_what_an_error_says_to_do_can_be_done(bert, tmp_path):
     given = {"tokenizer": toy.tokenizer(classifying=True)}
     with pytest.raises(InputError, match="float32"):
@@ -425,7 +420,6 @@ def test_what_an_error_says_to_do_can_be_done(bert, tmp_path):
     isoscope.embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float32", **given)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_bad_numbers_are_not_blamed_on_the_precision(bert):
     model = transformers.BertModel.from_pretrained(bert)
     with torch.no_grad():
@@ -434,7 +428,6 @@ def test_bad_numbers_are_not_blamed_on_the_precision(bert):
         isoscope.embed(model, ["a b"], dtype="float16", tokenizer=toy.tokenizer(classifying=True))
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_an_error_in_the_middle_says_where_to_go_on(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 1)
     from isoscope.embedding.shards import Shards
@@ -452,7 +445,6 @@ def test_an_error_in_the_middle_says_where_to_go_on(vectors, tmp_path, monkeypat
     assert "part 4 of" in caught.value.__notes__[0]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_short_texts_do_not_fill_the_memory(bert, monkeypatch):
     monkeypatch.setattr(room, "_BLOCK_BYTES", 2**16)
     blocks_of(monkeypatch, 4096)
@@ -469,7 +461,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from isoscope import files
-from isoscope.embedding import embedding as room, shards
+from isoscope.embedding import running as room, shards
 room._BLOCK_TOKENS = 16, 16
 left = int(sys.argv[1])
 real = files.sync
@@ -485,7 +477,6 @@ isoscope.embed(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
 """
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_killed_at_any_moment_the_same_call_ends_with_the_same_store(vectors, tmp_path):
     texts = tmp_path / "t.txt"
     texts.write_text("\n".join(toy.opinions(12)[0]))
@@ -523,14 +514,12 @@ def test_damaged_shards_are_made_anew(vectors, tmp_path, monkeypatch):
         assert third.read_bytes() == whole[third.name], place
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_broken_link_is_answered_in_a_line(vectors, tmp_path):
     (tmp_path / "s").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError):
         isoscope.embed(vectors, ["a b"], tmp_path / "s")
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_note_with_nonsense_in_it_is_damaged(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     note = tmp_path / "s" / "_embedding.json"

@@ -129,13 +129,16 @@ def refuse_nonfinite(rows: dict[int, np.ndarray], name: str) -> None:
         flat = found.reshape(-1)
         if found.dtype == np.float16:
             bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
-            if bad.any():
+            if not bad.any():
+                continue
+            if not np.isnan(flat[bad]).any():
                 raise InputError(
                     f"layer {layer} of {name} has states that float16 cannot hold, {int(bad.sum()):,} numbers so far: "
                     'keep them as float32, dtype="float32"'
                 )
-        elif not np.isfinite(np.vdot(flat, flat)) and not np.isfinite(flat).all():
-            count = int((~np.isfinite(found).all(axis=1)).sum())
-            raise InputError(
-                f"layer {layer} of {name} gives NaN or infinity for {count:,} of {len(found):,} rows: is it whole?"
-            )
+        elif np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
+            continue
+        count = int((~np.isfinite(found).all(axis=1)).sum())
+        raise InputError(
+            f"layer {layer} of {name} gives NaN or infinity for {count:,} of {len(found):,} rows: is it whole?"
+        )

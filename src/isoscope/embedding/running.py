@@ -48,6 +48,11 @@ class Work:
     def about(self) -> dict[str, Any]:
         """What decides the rows: a run with other settings cannot be gone on with."""
         own = asdict(self.settings) | {"window": self.windows.length}
+        reader = self.embedder.reader
+        if self.windows.step == self.windows.length - len(reader.before) - len(reader.after):
+            own["stride"] = None  # as it is unless set
+        if self.settings.max_tokens is None:
+            own["seed"] = None  # nothing is chosen
         return {
             "weights": self.embedder.digest,
             "texts": self.spool.digest,
@@ -59,8 +64,10 @@ class Work:
         """Where the windows are cut; depends on the settings alone."""
         each = len(self.embedder.layers) * self.embedder.dim * self.dtype.itemsize
         least, most = _BLOCK_TOKENS
-        tokens = most if self.pooled else min(max(_BLOCK_BYTES // each, least), most)
-        return self.spool.cuts(tokens, whole=self.pooled)
+        if self.pooled:
+            sums = len(self.embedder.layers) * self.embedder.dim * 8
+            return self.spool.cuts(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
+        return self.spool.cuts(min(max(_BLOCK_BYTES // each, least), most), whole=False)
 
     def columns(self, block: Block) -> Any:
         """What stands beside the vectors of a block."""

@@ -22,6 +22,8 @@ from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 VECTORS = "embedding"
 _GROUP_BYTES = 16 * 2**20  # of vectors in a row group
 _SPOOL = "_texts"
+_HALVES = f".{FILE}.", ".layer-"
+"""How the names begin under which `replacing` writes these files."""
 
 
 class Shards:
@@ -43,14 +45,19 @@ class Shards:
             raise InputError(f"{self.folder} is a file: need the name of a folder")
         if not self.folder.absolute().parent.is_dir():
             raise InputError(f"{self.folder.parent} is not a folder: make it first, or write elsewhere")
+        if self.folder.is_symlink() and not self.folder.exists():
+            raise InputError(f"{self.folder} is a link to what is not there: make that folder, or write elsewhere")
         fresh = not self.folder.exists()
         self.folder.mkdir(exist_ok=True)
-        others = [path.name for path in self.folder.iterdir() if not path.name.startswith("_")]
+        others = [path.name for path in self.folder.iterdir() if not path.name.startswith(("_", *_HALVES))]
         if others and not (self.folder / FILE).exists():
             raise InputError(f"{self.folder} holds other files, such as {sorted(others)[0]}: name a folder of its own")
         spool = self.folder / _SPOOL
         with _locked(self.folder):
             try:
+                for path in [*self.folder.iterdir()]:  # of a run that was killed while it wrote
+                    if path.name.startswith(_HALVES) and path.name.endswith(".part"):
+                        path.unlink()
                 if restart:
                     self._clear()
                 shutil.rmtree(spool, ignore_errors=True)
@@ -77,7 +84,7 @@ class Shards:
             "blocks": blocks,
             "sizes": [],
         }
-        if kept is None:
+        if kept is None or not kept["sizes"]:  # nothing was done that could be lost
             self._note()
             return ""
         _refuse_other(self.folder, kept["settings"], about)
@@ -204,7 +211,7 @@ def _refuse_other(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, An
     words = []
     for name in other:
         if name in ("texts", "weights"):
-            words.append(f"the {name} are others")
+            words.append(f"the {'texts or their tokens' if name == 'texts' else name} are others")
         else:
             words.append(f"{name.replace('_', ' ')} was {_said(kept.get(name))}, is {_said(wanted.get(name))}")
     raise InputError(

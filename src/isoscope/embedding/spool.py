@@ -127,12 +127,12 @@ class Spool:
     label_kind: str | None = None
     """int, float or str; None if no text has a label."""
     digest: str = ""
-    """A checksum of the texts and labels."""
+    """A checksum of the texts, of their tokens and labels."""
 
     def fill(self, texts: Texts, reader: Reader, windows: Windows, progress: Progress) -> None:
         """Read all texts and write what is needed of them."""
         room = windows.length - len(reader.before) - len(reader.after)
-        digest = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(repr([*reader.before, 0, *reader.after]).encode(), digest_size=16)
         kinds: set[type] = set()
         with ExitStack() as stack:
             names = (*_TOKEN, "windows", "texts", "text_ends", "labels", "label_ends")
@@ -146,6 +146,7 @@ class Spool:
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
+                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer makes other rows
                     if each.label is not None:
                         kinds.add(type(each.label))
                     cuts = windows.cuts(len(tokens.ids), room) if len(tokens.ids) else []
@@ -220,7 +221,7 @@ class Spool:
         """How many tokens become rows."""
         return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
 
-    def cuts(self, most_tokens: int, *, whole: bool) -> list[tuple[int, int]]:
+    def cuts(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
         """Where the chosen windows are cut into blocks of at most so many tokens; a `whole` text is never cut."""
         windows = self._windows()[self._chosen]
         ends = np.cumsum(windows["length"])
@@ -231,7 +232,8 @@ class Spool:
         found, place = [], 0  # which border comes next
         while place < len(borders):
             start, read = (int(borders[place - 1]), int(reached[place - 1])) if place else (0, 0)
-            place = max(place + 1, int(np.searchsorted(reached, read + most_tokens, "right")))
+            reaches = int(np.searchsorted(reached, read + most_tokens, "right"))
+            place = max(place + 1, reaches if most_texts is None else min(reaches, place + most_texts))
             found.append((start, int(borders[place - 1])))
         return found
 

@@ -19,9 +19,13 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        if held["schema"] != SCHEMA or not isinstance(held["settings"], dict) or not isinstance(held["sizes"], list):
+        if held["schema"] != SCHEMA:
             raise ValueError(f"its schema is {held['schema']!r}")
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        if not isinstance(held["settings"], dict) or not isinstance(held["blocks"], int):
+            raise ValueError("it does not say what was asked for")
+        if any(Path(name).name != name or not isinstance(size, int) for b in held["sizes"] for name, size in b.items()):
+            raise ValueError("it does not say what was written")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is damaged ({error}): throw the run away, restart=True, on the command line --restart"
         ) from error
