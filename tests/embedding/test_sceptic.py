@@ -381,7 +381,6 @@ def test_what_changes_no_row_is_no_other_setting(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s", stride=512)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_word_vectors_changed_far_down_are_others(tmp_path):
     path = tmp_path / "v.vec"
     lines = [f"w{i} {i} 1\n" for i in range(1500)]

@@ -39,7 +39,7 @@ class Embedder(Protocol):
 
     @property
     def digest(self) -> str:
-        """A checksum that another model does not have."""
+        """A checksum that another model does not have; asked for once it is prepared."""
 
     @property
     def batch_tokens(self) -> int:

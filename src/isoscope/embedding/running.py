@@ -127,6 +127,7 @@ def run(
     held = Held()
     write, done = held.write, 0
     _tell_counts(spool.counts, work, say)
+    work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
@@ -138,7 +139,6 @@ def run(
             return None
     tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
     read, total = sum(tokens[:done]), max(1, sum(tokens))
-    work.embedder.prepare(np.flatnonzero(spool.frequency))
 
     def tick(more: int) -> None:
         nonlocal read

@@ -81,11 +81,10 @@ class Words:
 
     @property
     def digest(self) -> str:
-        """A checksum of the first vectors and words, and of how many there are."""
-        first = np.arange(min(1000, len(self._store)))
-        words = "\n".join(self.reader.strings(first.tolist()))
-        found = hashlib.blake2b(np.ascontiguousarray(self._store.take(first)).tobytes(), digest_size=16)
-        found.update(f"{len(self._store)} {words}".encode("utf-8", "surrogatepass"))
+        """A checksum of the words and vectors that are used; see `prepare`."""
+        words = "\n".join(self.reader.strings(self._rows.tolist()))
+        found = hashlib.blake2b(np.ascontiguousarray(self._vectors).tobytes(), digest_size=16)
+        found.update(words.encode("utf-8", "surrogatepass"))
         return found.hexdigest()
 
     def causal(self) -> bool:
