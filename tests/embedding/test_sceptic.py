@@ -254,27 +254,23 @@ def test_more_texts_than_labels_are_refused(vectors):
         isoscope.embed(vectors, ["a", "b", "c"], labels=[0, 1])
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_missing_labels_are_no_label(vectors, tmp_path):
     isoscope.embed(vectors, ["a", "b", "c"], tmp_path / "s", labels=["x", float("nan"), None])
     assert table(tmp_path / "s")["label"].to_pylist() == ["x", None, None]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_truth_values_are_labels_of_one_kind(vectors, tmp_path):
     for number, labels in enumerate(([True, False], np.array([True, False]), [np.True_, np.False_])):
         isoscope.embed(vectors, ["a", "b"], tmp_path / str(number), labels=labels)
         assert table(tmp_path / str(number))["label"].to_pylist() == [1, 0]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_labels_that_no_column_can_hold_are_answered_in_a_line(vectors):
     for labels in ([2**70, 1], 5, "label"):
         with pytest.raises(InputError):
             isoscope.embed(vectors, ["a", "b"], labels=labels)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_what_is_no_list_of_texts_is_refused(vectors):
     pandas = pytest.importorskip("pandas")
     for texts in ({"text": ["a b"]}, pandas.DataFrame({"a": ["b c"]}), np.array([["a", "b"]]), [pandas.NA, ["a"]]):
@@ -282,35 +278,31 @@ def test_what_is_no_list_of_texts_is_refused(vectors):
             isoscope.embed(vectors, texts)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_text_in_place_of_a_path_is_answered_in_a_line(vectors):
     with pytest.raises(InputError):
         isoscope.embed(vectors, "a b c " * 100)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_columns_of_a_list_are_refused(vectors):
     for more in ({"text": "body"}, {"split": "paragraph"}):
         with pytest.raises(InputError):
             isoscope.embed(vectors, ["a", "b"], **more)
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_half_a_character_is_read(bert, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a \\ud83d b"}\n')
-    isoscope.embed(str(bert), path, tmp_path / "s", layers=[0])
+    with pytest.warns(isoscope.DataWarning, match="vocabulary"):
+        isoscope.embed(str(bert), path, tmp_path / "s", layers=[0])
     assert table(tmp_path / "s")["token"].to_pylist()[::2] == ["a", "b"]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_long_cell_of_a_table_is_read(vectors, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("text\n" + "a b " * 50_000 + "\n")
     assert len(isoscope.embed(vectors, path)) == 100_000
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_labels_that_the_first_record_lacks_are_found(vectors, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a"}\n{"text": "b", "label": 1}\n')
@@ -318,7 +310,6 @@ def test_labels_that_the_first_record_lacks_are_found(vectors, tmp_path):
     assert table(tmp_path / "s")["label"].to_pylist() == [None, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="to be mended")
 def test_a_part_of_a_loaded_dataset(vectors):
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(

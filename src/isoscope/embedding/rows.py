@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isoscope.embedding.spool import Block, Spool
+from isoscope.embedding.texts import storable
 
 _AROUND = 40  # characters of context before a token, and behind it
 
@@ -45,7 +46,7 @@ def text_columns(documents: np.ndarray, spool: Spool) -> Any:
 
     columns = {
         "document": pa.array(documents, pa.int64()),
-        "text": pa.array([_storable(spool.text(document)) for document in documents.tolist()], pa.string()),
+        "text": pa.array([storable(spool.text(document)) for document in documents.tolist()], pa.string()),
     }
     return pa.table(columns | _labels(documents, spool))
 
@@ -86,9 +87,4 @@ def snippet(text: str, start: int, end: int, token: str) -> str:
     before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
     left = "…" if start > _AROUND else ""
     right = "…" if end + _AROUND < len(text) else ""
-    return _storable(f"{left}{before}«{text[start:end]}»{after}{right}".replace("\n", " "))
-
-
-def _storable(text: str) -> str:
-    """Without half characters, which UTF-8 cannot hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return storable(f"{left}{before}«{text[start:end]}»{after}{right}".replace("\n", " "))

@@ -13,6 +13,7 @@ import numpy as np
 
 from isoscope.embedding.embedder import Given
 from isoscope.embedding.spool import Reader, Tokens
+from isoscope.embedding.texts import storable
 from isoscope.embedding.transformer import HubReader, asked_to_trust
 from isoscope.errors import InputError, MissingExtra
 from isoscope.training.capturing import evaluating
@@ -86,7 +87,7 @@ class Sentences:
 
     def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`: the text's vector, as if it were the state of a lone token."""
-        texts = [given.text(document) for document in given.documents.tolist()]
+        texts = [storable(given.text(document)) for document in given.documents.tolist()]
         yield self.layers[0], self._encoded(texts)[:, None, :]
 
     def strings(self, ids: Sequence[int]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope.embedding.texts import Text, Texts
+from isoscope.embedding.texts import Texts, missing, storable
 from isoscope.errors import InputError
 
 Progress = Callable[[str, int, float], None]
@@ -140,15 +140,18 @@ class Spool:
             at = 0
             reading = texts.read()
             while group := list(islice(reading, _AT_ONCE)):
-                spoken = [each.text.strip() and each.text for each in group]  # some tokenizers have a token for spaces
+                spoken = [
+                    each.text.strip() and storable(each.text) for each in group
+                ]  # some tokenizers have a token for spaces
                 for each, tokens in zip(group, reader.read(spoken), strict=True):
-                    for kind, value in (("text", each.text.encode("utf-8", "surrogatepass")), ("label", _kept(each))):
+                    label = _label(each.label)
+                    for kind, value in (("text", each.text.encode("utf-8", "surrogatepass")), ("label", _kept(label))):
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
                     digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer makes other rows
-                    if each.label is not None:
-                        kinds.add(type(each.label))
+                    if label is not None:
+                        kinds.add(type(label))
                     cuts = windows.cuts(len(tokens.ids), room) if len(tokens.ids) else []
                     self._count(tokens, reader.unknown, room, cuts)
                     for cut in cuts:
@@ -283,12 +286,19 @@ class Spool:
         return np.memmap(path, dtype, "r")
 
 
-def _kept(each: Text) -> bytes:
-    value = each.label.item() if isinstance(each.label, np.generic) else each.label
+def _label(value: Any) -> Any:
+    """A label as a plain value; None where it is missing."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"a label is {value}: need whole numbers of 64 bits, or strings")
+    return None if missing(value) else value
+
+
+def _kept(label: Any) -> bytes:
     try:
-        return json.dumps(value).encode()
+        return json.dumps(label).encode()
     except TypeError as error:
-        raise InputError(f"a label is a {type(value).__name__}: need a number or a string") from error
+        raise InputError(f"a label is a {type(label).__name__}: need a number or a string") from error
 
 
 def _one_kind(kinds: set[type], name: str) -> str | None:
@@ -297,9 +307,9 @@ def _one_kind(kinds: set[type], name: str) -> str | None:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
         raise InputError(f"{name} has lists for labels: need one value for each text")
-    if all(issubclass(kind, int | np.integer) for kind in kinds):
+    if all(issubclass(kind, int) for kind in kinds):
         return "int"
-    return "float" if all(issubclass(kind, int | float | np.number) for kind in kinds) else "str"
+    return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"
 
 
 def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Reader, special: bool) -> dict[str, np.ndarray]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ SPLITS = ("line", "paragraph", "file")
 """What one text of a plain text file is."""
 
 _ROWS = 1_000  # of a Parquet file, held at once
+_RECORDS = 100  # that say which columns there are
 
 
 class Text(NamedTuple):
@@ -73,18 +75,30 @@ def open_texts(
     if isinstance(source, str | os.PathLike):
         found = _open_path(os.fspath(source), columns, split, config, part)
     elif type(source).__module__.partition(".")[0] == "datasets":
+        if config is not None:
+            raise InputError(f"config is {config!r}: a dataset that is loaded has its configuration; leave it out")
         found = _dataset(source, "dataset", columns, part)
     else:
+        _refuse_parts("list of texts", config, part)
+        if columns.names or split != "line":
+            what = "split" if split != "line" else " and ".join(sorted(columns.names))
+            raise InputError(f"{what} is of a file or a dataset, and texts is a {type(source).__name__}: leave it out")
         found = _strings(source)
-    for name, value in (("config", config), ("part", part)):
-        if value is not None and found.read is not None and not found.name.startswith("dataset "):
-            raise InputError(f"{name} is {value!r}: only a dataset has one, and {found.name} is none")
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
+
+
+def _refuse_parts(name: str, config: str | None, part: str | None) -> None:
+    for role, value in (("config", config), ("part", part)):
+        if value is not None:
+            raise InputError(f"{role} is {value!r}: only a dataset has one, and {name} is none")
 
 
 def _open_path(name: str, columns: Wanted, split: str, config: str | None, part: str | None) -> Texts:
     path = Path(name).expanduser()
+    if not os.path.exists(path) and (len(name.split()) > 1 or len(name) > 200):
+        raise InputError(f"{name[:60]!r} is no file that is here: need one; if it is a text itself, give it in a list")
     if path.is_file():
+        _refuse_parts(path.name, config, part)
         return _open_file(path, columns, split)
     if path.is_dir():
         return _dataset(_load_dataset(str(path), config, part), f"dataset {path.name}", columns, part)
@@ -96,6 +110,8 @@ def _open_path(name: str, columns: Wanted, split: str, config: str | None, part:
 def _strings(source: Any) -> Texts:
     if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise InputError(f"texts is a {type(source).__name__}: need a path, a dataset, or strings")
+    if isinstance(source, Mapping) or hasattr(source, "columns"):
+        raise InputError(f"texts is a {type(source).__name__}, which has columns: give the one that holds the texts")
 
     def read() -> Iterator[Text]:
         for number, each in enumerate(source):
@@ -106,15 +122,28 @@ def _strings(source: Any) -> Texts:
 
 def _string(value: Any, where: str) -> str:
     """A text; a missing one is empty, and counted as such."""
-    if value is None or value != value:
+    if isinstance(value, str):
+        return value
+    if missing(value):
         return ""
-    if not isinstance(value, str):
-        raise InputError(f"{where} is a {type(value).__name__}: need a string")
-    return value
+    raise InputError(f"{where} is a {type(value).__name__}: need a string")
+
+
+def missing(value: Any) -> bool:
+    """Whether there is no value: None, NaN, or what pandas has for it."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+
+
+def storable(text: str) -> str:
+    """Without half characters, which UTF-8 cannot hold and tokenizers do not take; as long as before."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _with_labels(texts: Texts, labels: Any) -> Texts:
-    given = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    given = labels.tolist() if hasattr(labels, "tolist") else labels
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise InputError(f"labels is a {type(labels).__name__}: need a column's name, or one label for each text")
+    given = [*given]
     if given and isinstance(given[0], list | tuple | dict):
         raise InputError(f"labels has a {type(given[0]).__name__} for each text: need one value")
 
@@ -181,7 +210,7 @@ def _cells(path: Path, kind: str, columns: Wanted) -> Texts:
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         for number, line in _decoded(read_lines(path, quoted=quoted), path):
-            yield number, next(csv.reader([line], strict=False)) if quoted else line.split("\t")
+            yield number, _split(line) if quoted else line.split("\t")
 
     head = next(rows(), (1, []))[1]
     names = [cell.strip() for cell in head]
@@ -197,6 +226,15 @@ def _cells(path: Path, kind: str, columns: Wanted) -> Texts:
             yield Text(row[at[0]], None if at[1] is None else _number_or_text(row[at[1]]))
 
     return Texts(path.name, read, label is not None)
+
+
+def _split(line: str) -> list[str]:
+    """The cells of a line, however long they are."""
+    usual = csv.field_size_limit(max(len(line), 1))
+    try:
+        return next(csv.reader([line], strict=False))
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _number_or_text(cell: str) -> Any:
@@ -218,7 +256,8 @@ def _objects(path: Path, kind: str, columns: Wanted) -> Texts:
                 raise InputError(f"{path}, line {number} is a JSON {type(record).__name__}: need an object")
             yield number, record
 
-    text, label = _chosen(list(next(rows(), (1, {}))[1]), columns, path)
+    names = dict.fromkeys(name for _, record in islice(rows(), _RECORDS) for name in record)
+    text, label = _chosen([*names], columns, path)
 
     def read() -> Iterator[Text]:
         for number, record in rows():
@@ -318,7 +357,9 @@ def _dataset(dataset: Any, name: str, columns: Wanted, part: str | None) -> Text
             given = "" if part is None else f" and no {part}"
             raise InputError(f"{name} has the splits {', '.join(parts)}{given}: choose one, --part {parts[0]}")
         dataset = dataset[wanted]
-    text, label = _chosen(dataset.column_names or list(next(iter(dataset))), columns, name)
+    elif part is not None and str(getattr(dataset, "split", None)) != part:
+        raise InputError(f"part is {part!r}: {name} has no splits; leave it out")
+    text, label = _chosen(dataset.column_names or list(next(iter(dataset), {})), columns, name)
     names = getattr(dataset.features.get(label), "names", None) if label and dataset.features else None
 
     def read() -> Iterator[Text]:
