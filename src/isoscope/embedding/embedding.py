@@ -138,7 +138,9 @@ def embed(
 
             shown = stack.enter_context(Bar("tokens"))
         assert callable(shown)
-        held = run(Work(embedder, settings, Spool(folder), batch_tokens), source, shards, shown, say)
+        spool = Spool(folder)
+        stack.callback(spool.close)  # before the folder goes
+        held = run(Work(embedder, settings, spool, batch_tokens), source, shards, shown, say)
     return open_store(held.table() if held is not None else shards.folder if shards is not None else None)
 
 

@@ -128,6 +128,7 @@ class Spool:
     """int, float or str; None if no text has a label."""
     digest: str = ""
     """A checksum of the texts, of their tokens and labels."""
+    _maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     def fill(self, texts: Texts, reader: Reader, windows: Windows, progress: Progress) -> None:
         """Read all texts and write what is needed of them."""
@@ -280,10 +281,14 @@ class Spool:
         return self._mapped(name, _TOKEN[name])
 
     def _mapped(self, name: str, dtype: Any) -> np.ndarray:
-        path = self.folder / name
-        if not path.stat().st_size:
-            return np.zeros(0, dtype)
-        return np.memmap(path, dtype, "r")
+        if name not in self._maps:
+            path = self.folder / name
+            self._maps[name] = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+        return self._maps[name]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._maps.clear()
 
 
 def _label(value: Any) -> Any:
