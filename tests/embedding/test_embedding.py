@@ -83,7 +83,7 @@ def test_every_token_of_every_layer_is_the_models_own_state(which, request, tmp_
 def test_layers_follow_each_other_with_the_same_rows(encoder):
     found = embed(encoder, TEXTS[:5], layers=[0, -1])
     n = len(found) // 2
-    assert found.columns == {"types": "token", "text": "text"}
+    assert found.columns == {"types": "token", "text": "text", "frequency": "frequency"}
     assert found.types[:n].tolist() == found.types[n:].tolist() == " ".join(TEXTS[:5]).split()
     alone = embed(encoder, TEXTS[:5], layers=-1)
     assert np.array_equal(alone.take(range(n)), found.take(range(n, 2 * n)))
@@ -361,7 +361,7 @@ def test_a_damaged_part_is_made_anew(encoder, tmp_path, small_blocks, harm):
         victim.unlink()
     notes = []
     embed(encoder, TEXTS, tmp_path / "store", say=notes.append)
-    assert any("going on from part 3" in note and "made anew" in note for note in notes)
+    assert any("going on from part 3" in note and "damaged there, and made anew" in note for note in notes)
     assert contents(tmp_path / "store") == whole
 
 
@@ -461,5 +461,5 @@ def test_two_at_once_are_kept_apart(encoder, tmp_path):
     from isoscope.embedding.shards import Shards
 
     busy = pytest.raises(InputError, match="is being written by another process")
-    with Shards(tmp_path / "store").opened(restart=False), busy:
+    with Shards(tmp_path / "store").opened(), busy:
         embed(encoder, TEXTS, tmp_path / "store")

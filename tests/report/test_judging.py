@@ -357,6 +357,4 @@ def test_the_local_dimension_is_not_read_off_the_few_neighbours_that_are_no_copi
     copied = np.repeat(ball(10, 8, seed=1), 60, axis=0)
     mixed = isoscope.audit(np.concatenate([ball(300, 8), copied]))["intrinsic_dimension"]
     assert mixed.details["without_estimate"] == 600
-    alone = isoscope.audit(np.concatenate([copied, copied[::60] + 1e-3]))
-    assert "intrinsic_dimension" not in alone
-    assert "copies" in alone.skipped["intrinsic_dimension"]
+    assert "intrinsic_dimension" not in isoscope.audit(copied)

@@ -131,7 +131,7 @@ def embed(
         if shards is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         else:
-            folder = stack.enter_context(shards.opened(restart=restart))
+            folder = stack.enter_context(shards.opened())
         shown = progress or _silent
         if progress is True:
             from isoscope.report.terminal import Bar
@@ -140,7 +140,11 @@ def embed(
         assert callable(shown)
         spool = Spool(folder)
         stack.callback(spool.close)  # before the folder goes
-        held = run(Work(embedder, settings, spool, batch_tokens), source, shards, shown, say)
+        work = Work(embedder, settings, spool, batch_tokens)
+        work.read(source, shown)
+        if restart and shards is not None:
+            shards.clear()
+        held = run(work, shards, shown, say)
     return open_store(held.table() if held is not None else shards.folder if shards is not None else None)
 
 

@@ -45,6 +45,12 @@ class Work:
         self.dtype = np.dtype(settings.dtype)
         self.windows = _windows(embedder, settings)
 
+    def read(self, source: Texts, progress: Progress) -> None:
+        """Read the texts, and choose some if not all are wanted."""
+        self.spool.fill(source, self.embedder.reader, self.windows, progress)
+        if self.settings.max_tokens is not None:
+            self.spool.choose(self.settings.max_tokens, self.settings.seed, whole=self.pooled)
+
     def about(self) -> dict[str, Any]:
         """What decides the rows: a run with other settings cannot be gone on with."""
         own = asdict(self.settings) | {"window": self.windows.length}
@@ -112,17 +118,12 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
-def run(
-    work: Work, source: Texts, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None
-) -> Held | None:
-    """Read the texts, embed what is not done yet, and write it while the next block is computed.
+def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None) -> Held | None:
+    """Embed what is not done yet of the texts that were read, and write it while the next block is computed.
 
     Without shards everything is held.
     """
-    spool, settings = work.spool, work.settings
-    spool.fill(source, work.embedder.reader, work.windows, progress)
-    if settings.max_tokens is not None:
-        spool.choose(settings.max_tokens, settings.seed, whole=work.pooled)
+    spool = work.spool
     cuts = work.blocks()
     held = Held()
     write, done = held.write, 0
@@ -175,6 +176,8 @@ def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) 
     """Say what was found in the texts; where nobody listens, warn of what was not read."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
     warnings = []
+    if work.windows.length < work.settings.window:
+        notes.append(f"read in windows of {work.windows.length} tokens, as the model reads no more at once")
     if counts.empty:
         notes.append(f"{counts.empty:,} texts have no token and no row")
     if counts.longer:

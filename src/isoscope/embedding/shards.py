@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 
 VECTORS = "embedding"
 _GROUP_BYTES = 16 * 2**20  # of vectors in a row group
+_AT_ONCE = 2**20  # bytes
 _SPOOL = "_texts"
 _HALVES = f".{FILE}.", ".layer-"
 """How the names begin under which `replacing` writes these files."""
@@ -31,15 +33,15 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._noted: dict[str, Any] = {"sizes": []}
+        self._noted: dict[str, Any] = {"written": []}
 
     @property
     def done(self) -> int:
         """How many blocks are there."""
-        return len(self._noted["sizes"])
+        return len(self._noted["written"])
 
     @contextmanager
-    def opened(self, *, restart: bool) -> Iterator[Path]:
+    def opened(self) -> Iterator[Path]:
         """The folder for what is needed meanwhile; it is removed at the end, however that comes."""
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"{self.folder} is a file: need the name of a folder")
@@ -58,8 +60,6 @@ class Shards:
                 for path in [*self.folder.iterdir()]:  # of a run that was killed while it wrote
                     if path.name.startswith(_HALVES) and path.name.endswith(".part"):
                         path.unlink()
-                if restart:
-                    self._clear()
                 shutil.rmtree(spool, ignore_errors=True)
                 spool.mkdir()
                 yield spool
@@ -68,7 +68,8 @@ class Shards:
                 if fresh and not any(self.folder.iterdir()):  # bad input leaves nothing
                     self.folder.rmdir()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Throw away what an earlier run left."""
         for path in self.folder.glob("layer-*.parquet"):
             path.unlink()
         (self.folder / FILE).unlink(missing_ok=True)
@@ -82,26 +83,22 @@ class Shards:
             **facts,
             "settings": dict(about),
             "blocks": blocks,
-            "sizes": [],
+            "written": [],
         }
-        if kept is None or not kept["sizes"]:  # nothing was done that could be lost
+        if kept is None or not kept["written"]:  # nothing was done that could be lost
             self._note()
             return ""
         _refuse_other(self.folder, kept["settings"], about)
-        sizes = kept["sizes"][:blocks]
-        for block, files in enumerate(sizes, 1):
-            if not all(_readable(self.folder / name, size) for name, size in files.items()):
+        written = kept["written"][:blocks]
+        for block, files in enumerate(written, 1):
+            if not all(_checksum(self.folder / name) == noted for name, noted in files.items()):
                 break
-            self._noted["sizes"].append(files)
-            progress("checking what is there", block, block / len(sizes))
+            self._noted["written"].append(files)
+            progress("checking what is there", block, block / len(written))
         self._note()
         if self.done == blocks:
             return f"{self.folder} is complete already"
-        lost = (
-            f"; from there on {len(sizes) - self.done} were damaged, and are made anew"
-            if self.done < len(sizes)
-            else ""
-        )
+        lost = "; it is damaged there, and made anew" if self.done < len(written) else ""
         return f"going on from part {self.done + 1} of {blocks}, where an earlier run was interrupted{lost}"
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
@@ -109,7 +106,7 @@ class Shards:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        sizes = {}
+        written = {}
         for layer, rows in vectors.items():
             table = layer_table(columns, layer, rows)
             path = self.folder / f"layer-{layer:02d}-{block:05d}.parquet"
@@ -123,11 +120,9 @@ class Shards:
                     use_dictionary=[*names, "layer"],
                     compression={**plain, f"{VECTORS}.list.element": "none"},
                     write_statistics=[name for name in table.schema.names if name not in (VECTORS, "text")],
-                    write_page_checksum=True,
-                    store_schema=True,
                 )
-            sizes[path.name] = path.stat().st_size
-        self._noted["sizes"].append(sizes)
+            written[path.name] = _checksum(path)
+        self._noted["written"].append(written)
         self._note()
 
     def _note(self) -> None:
@@ -188,20 +183,16 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
     return pa.table([vectors, layers, *columns.columns], schema=pa.schema([*own, *columns.schema]))
 
 
-def _readable(path: Path, size: int) -> bool:
-    """Whether a file is as it was written: its size, and the checksum of each page."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _checksum(path: Path) -> str | None:
+    """Of a whole file, as Parquet's own leave its footer out; None if it cannot be read."""
+    found = 0
     try:
-        if path.stat().st_size != size:
-            return False
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for group in range(file.num_row_groups):
-                file.read_row_group(group)
-    except (OSError, pa.ArrowException):
-        return False
-    return True
+        with path.open("rb") as file:
+            while part := file.read(_AT_ONCE):
+                found = zlib.crc32(part, found)
+    except OSError:
+        return None
+    return f"{found:08x}"
 
 
 def _refuse_other(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

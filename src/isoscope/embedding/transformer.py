@@ -107,6 +107,10 @@ class Transformer:
                 raise InputError(
                     f"model is a {type(model).__name__}: need the folder or the name of a model, or a model"
                 )
+            if hasattr(model, "tokenizer") and hasattr(model, "encode"):  # a SentenceTransformer
+                inner = next((each for each in model.modules() if hasattr(each, "auto_model")), None)
+                tokenizer = tokenizer or model.tokenizer
+                model = model if inner is None else inner.auto_model
             if tokenizer is None:
                 raise InputError(f"model is a {type(model).__name__}: give its tokenizer as well, tokenizer=…")
             self.name, self._model = type(model).__name__, model
@@ -126,8 +130,12 @@ class Transformer:
             self._model.to(self.device)
         takes = inspect.signature(self._model.forward).parameters
         self._more = {"use_cache": False} if "use_cache" in takes else {}
-        self.dim = self._width()
-        self.pads = self._pads()
+        try:
+            self.dim = self._width()
+            self.pads = self._pads()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def digest(self) -> str:
@@ -221,9 +229,7 @@ class Transformer:
         with self.evaluating():
             try:
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
-            except (
-                InputError
-            ):  # inside, some models pad or turn the states (Longformer, XLNet); what they give is right
+            except InputError:  # some models pad or turn the states inside (Longformer, XLNet), and give the right ones
                 if "output_hidden_states" in self._more or not hasattr(self._model, "config"):
                     raise
                 self._more["output_hidden_states"] = True

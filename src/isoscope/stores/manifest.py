@@ -23,7 +23,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             raise ValueError(f"its schema is {held['schema']!r}")
         if not isinstance(held["settings"], dict) or not isinstance(held["blocks"], int):
             raise ValueError("it does not say what was asked for")
-        if any(Path(name).name != name or not isinstance(size, int) for b in held["sizes"] for name, size in b.items()):
+        files = [each for block in held["written"] for each in block.items()]
+        if any(Path(name).name != name or not isinstance(checksum, str) for name, checksum in files):
             raise ValueError("it does not say what was written")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
@@ -40,4 +41,6 @@ def tell_unfinished(folder: Path) -> None:
         tell(str(error))
         return
     if held is not None and not held.get("finished"):
-        tell(f"{folder} is unfinished: {len(held['sizes'])} of {held['blocks']} parts are there; embed goes on with it")
+        tell(
+            f"{folder} is unfinished: {len(held['written'])} of {held['blocks']} parts are there; embed goes on with it"
+        )
