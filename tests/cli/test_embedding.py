@@ -83,9 +83,9 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here):
     slow = (
         "import sys, time; from isoscope.embedding import running, shards; from isoscope.cli.main import main\n"
         "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
-        "write = shards.Shards.write\n"
-        "def slowly(self, *rest): write(self, *rest); print('done', flush=True); time.sleep(0.3)\n"
-        "shards.Shards.write = slowly\n"
+        "put = shards.Shards.put\n"
+        "def slowly(self, parts): put(self, parts); print('done', flush=True); time.sleep(0.3)\n"
+        "shards.Shards.put = slowly\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states"]

@@ -315,7 +315,7 @@ def broken_off(monkeypatch, after, *arguments, **options):
     def once(self, block, *rest):
         if block == after:
             raise KeyboardInterrupt
-        write(self, block, *rest)
+        return write(self, block, *rest)
 
     with monkeypatch.context() as patched:
         patched.setattr(isoscope.embedding.shards.Shards, "write", once)
@@ -431,12 +431,12 @@ import sys, time
 import torch; torch.set_num_threads(1)
 from isoscope.embedding import embedding, running, shards
 running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 40), 1
-write = shards.Shards.write
-def slowly(self, block, columns, vectors):
-    write(self, block, columns, vectors)
-    print(block, flush=True)
+put = shards.Shards.put
+def slowly(self, parts):
+    put(self, parts)
+    print(self.done, flush=True)
     time.sleep(0.05)
-if sys.argv[4:]: shards.Shards.write = slowly
+if sys.argv[4:]: shards.Shards.put = slowly
 embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 
@@ -446,8 +446,8 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_row(encoder, tmp_path):
     lines.write_text("".join(f"{text}\n" for text in TEXTS))
     command = [sys.executable, "-c", SCRIPT, str(encoder), str(lines)]
     with subprocess.Popen([*command, str(tmp_path / "store"), "slowly"], stdout=subprocess.PIPE) as run:
-        assert run.stdout.readline() == b"0\n"
         assert run.stdout.readline() == b"1\n"
+        assert run.stdout.readline() == b"2\n"
         time.sleep(0.02)
         os.kill(run.pid, signal.SIGKILL)
     for target in ("store", "whole"):

@@ -427,7 +427,7 @@ def test_an_error_in_the_middle_says_where_to_go_on(vectors, tmp_path, monkeypat
     def full(self, block, columns, rows):
         if block == 3:
             raise OSError(28, "No space left on device")
-        put(self, block, columns, rows)
+        return put(self, block, columns, rows)
 
     monkeypatch.setattr(Shards, "write", full)
     with pytest.raises(OSError, match="No space") as caught:

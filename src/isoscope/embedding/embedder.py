@@ -45,6 +45,10 @@ class Embedder(Protocol):
     def batch_tokens(self) -> int:
         """How many tokens in a batch suit the device."""
 
+    @property
+    def spares_the_processor(self) -> bool:
+        """Whether it computes elsewhere."""
+
     def causal(self) -> bool:
         """Whether a token's state knows nothing of the tokens behind it."""
 

@@ -29,7 +29,7 @@ def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]],
         "document": pa.array(documents, pa.int64()),
         "position": pa.array(positions, pa.int32()),
     }
-    texts = _Remembered(spool.text)
+    texts = _Remembered(lambda document: storable(spool.text(document)))
     marked = [
         snippet(texts(document), start, end, names[code])
         for document, start, end, code in zip(
@@ -87,4 +87,4 @@ def snippet(text: str, start: int, end: int, token: str) -> str:
     before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
     left = "…" if start > _AROUND else ""
     right = "…" if end + _AROUND < len(text) else ""
-    return storable(f"{left}{before}«{text[start:end]}»{after}{right}".replace("\n", " "))
+    return f"{left}{before}«{text[start:end]}»{after}{right}".replace("\n", " ")

@@ -12,7 +12,7 @@ import numpy as np
 from isoscope.embedding.embedder import Embedder, Given
 from isoscope.embedding.gathering import gathering, refuse_nonfinite
 from isoscope.embedding.rows import text_columns, token_columns
-from isoscope.embedding.shards import Held, Shards
+from isoscope.embedding.shards import Held, Part, Shards
 from isoscope.embedding.spool import Block, Counts, Progress, Spool, Windows, batches
 from isoscope.embedding.texts import Texts
 from isoscope.errors import InputError, tell
@@ -126,14 +126,15 @@ def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[st
     spool = work.spool
     cuts = work.blocks()
     held = Held()
-    write, done = held.write, 0
+    into: Held | Shards = held if shards is None else shards
+    done = 0
     _tell_counts(spool.counts, work, say)
     work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
         said = shards.begin(work.about(), facts, len(cuts), progress)
-        write, done = shards.write, shards.done
+        done = shards.done
         if said and say is not None:
             say(said)
         if done == len(cuts):
@@ -146,21 +147,27 @@ def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[st
         read += more
         progress("embedding", read, read / total)
 
-    def put(number: int, block: Block, vectors: dict[int, np.ndarray]) -> None:
+    def written(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
         refuse_nonfinite(vectors, work.embedder.name)
-        write(number, work.columns(block), vectors)
+        return into.write(number, work.columns(block), vectors)
 
+    # A processor that computes has no core to spare for writing: it does it in between, and only waits for no disk.
+    # Beside a GPU a block is written while the next is computed, in another room.
+    spare = work.embedder.spares_the_processor
+    rooms = [work.room(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
     progress("embedding", read, read / total)
     try:
-        with ThreadPoolExecutor(1) as writer:
+        with ThreadPoolExecutor(1) as aside:
             pending: Future[None] | None = None
-            rooms = [work.room(cuts) for _ in range(min(2, len(cuts) - done))]  # one is filled, one is written
             for number in range(done, len(cuts)):
                 block = spool.block(*cuts[number])
-                vectors = work.vectors(block, rooms[(number - done) % 2], tick)
+                vectors = work.vectors(block, rooms[number % len(rooms)], tick)
                 if pending is not None:
                     pending.result()
-                pending = writer.submit(put, number, block, vectors)
+                if spare:
+                    pending = aside.submit(lambda *block: into.put(written(*block)), number, block, vectors)
+                else:
+                    pending = aside.submit(into.put, written(number, block, vectors))
             if pending is not None:
                 pending.result()
     except InputError:

@@ -46,6 +46,7 @@ class Sentences:
 
     batch_tokens = 2_048
     pads = True
+    spares_the_processor = False
 
     def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
         if isinstance(model, str):

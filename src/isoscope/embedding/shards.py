@@ -8,7 +8,9 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from isoscope.embedding.spool import Progress
 from isoscope.errors import InputError
 from isoscope.files import hold, replacing, sync
 from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
+from isoscope.threads import threads
 
 VECTORS = "embedding"
 _GROUP_BYTES = 16 * 2**20  # of vectors in a row group
@@ -101,28 +104,28 @@ class Shards:
         lost = "; it is damaged there, and made anew" if self.done < len(written) else ""
         return f"going on from part {self.done + 1} of {blocks}, where an earlier run was interrupted{lost}"
 
-    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
-        """Put the files of a block there, and note it: what is not noted does not count."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
+        """Write the files of a block, on all cores, under names that do not count yet."""
+        parts = [Part(self.folder / f"layer-{layer:02d}-{block:05d}.parquet", layer) for layer in vectors]
 
-        written = {}
-        for layer, rows in vectors.items():
-            table = layer_table(columns, layer, rows)
-            path = self.folder / f"layer-{layer:02d}-{block:05d}.parquet"
-            names = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-            plain = {field.name: "snappy" for field in table.schema if field.name != VECTORS}
-            with replacing(path) as temporary:
-                pq.write_table(
-                    table,
-                    temporary,
-                    row_group_size=max(1, _GROUP_BYTES // (rows.itemsize * rows.shape[1])),
-                    use_dictionary=[*names, "layer"],
-                    compression={**plain, f"{VECTORS}.list.element": "none"},
-                    write_statistics=[name for name in table.schema.names if name not in (VECTORS, "text")],
-                )
-            written[path.name] = _checksum(path)
-        self._noted["written"].append(written)
+        def written(part: Part) -> Part:
+            part.write(layer_table(columns, part.layer, vectors[part.layer]))
+            return part
+
+        try:
+            with ThreadPoolExecutor(threads()) as pool:
+                return list(pool.map(written, parts))
+        except BaseException:
+            for part in parts:
+                part.temporary.unlink(missing_ok=True)
+            raise
+
+    def put(self, parts: list[Part]) -> None:
+        """Have the disk hold the files of a block, give them their names, and note it: else it does not count."""
+        for part in parts:
+            sync(part.temporary)
+            os.replace(part.temporary, part.path)
+        self._noted["written"].append({part.path.name: part.checksum for part in parts})
         self._note()
 
     def _note(self) -> None:
@@ -130,6 +133,44 @@ class Shards:
         with replacing(self.folder / FILE) as temporary:
             temporary.write_text(json.dumps(noted, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         sync(self.folder)
+
+
+class _Summed(FileIO):
+    """A file that knows the checksum of what was written to it."""
+
+    checksum = 0
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        self.checksum, length = zlib.crc32(left, self.checksum), len(left)
+        while left:
+            left = left[super().write(left) :]
+        return length
+
+
+class Part:
+    """A file of a block, in the making."""
+
+    def __init__(self, path: Path, layer: int) -> None:
+        self.path, self.layer, self.checksum = path, layer, ""
+        self.temporary = path.with_name(f".{path.name}.part")
+
+    def write(self, table: Any) -> None:
+        """Write a table; the vectors as they are, for such numbers cannot be packed."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names, kind = table.schema.names, table.schema.field(VECTORS).type
+        with _Summed(self.temporary, "wb") as file:
+            pq.write_table(
+                table,
+                file,
+                row_group_size=max(1, _GROUP_BYTES // (kind.list_size * kind.value_type.bit_width // 8)),
+                use_dictionary=["layer", *(f.name for f in table.schema if pa.types.is_dictionary(f.type))],
+                compression={**dict.fromkeys(names, "snappy"), f"{VECTORS}.list.element": "none"},
+                write_statistics=[name for name in names if name not in (VECTORS, "text")],
+            )
+            self.checksum = f"{file.checksum:08x}"
 
 
 @contextmanager
@@ -157,10 +198,14 @@ class Held:
     def __init__(self) -> None:
         self._tables: dict[int, list[Any]] = {}
 
-    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> None:
+    def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
         """Keep a block."""
         for layer, rows in vectors.items():
             self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows.copy()))
+        return []
+
+    def put(self, parts: list[Part]) -> None:
+        """Nothing is left to do."""
 
     def table(self) -> Any:
         """All rows, layer after layer."""

@@ -76,7 +76,8 @@ class HubReader:
 
 def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special tokens that a tokenizer puts before and behind a text."""
-    for word in ("a", *islice(tokenizer.get_vocab(), 100)):  # a tokenizer may pass over what it does not know
+    words = (word for word in tokenizer.get_vocab() if word not in tokenizer.all_special_tokens)
+    for word in ("a", *islice(words, 100)):  # a tokenizer may pass over what it does not know
         bare = tokenizer(word, add_special_tokens=False)["input_ids"]
         if bare:
             break
@@ -151,6 +152,11 @@ class Transformer:
     def batch_tokens(self) -> int:
         """See `Embedder`."""
         return _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
+
+    @property
+    def spares_the_processor(self) -> bool:
+        """See `Embedder`."""
+        return bool(self.device.type != "cpu")
 
     def causal(self) -> bool:
         """See `Embedder`; it is seen by changing the last of four tokens."""

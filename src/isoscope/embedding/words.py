@@ -66,6 +66,7 @@ class Words:
 
     longest: int | None = None
     batch_tokens = 65_536
+    spares_the_processor = False
     pads = True
 
     def __init__(self, store: Store, name: str) -> None:
