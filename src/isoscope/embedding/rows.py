@@ -29,13 +29,11 @@ def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]],
         "document": pa.array(documents, pa.int64()),
         "position": pa.array(positions, pa.int32()),
     }
-    texts = _Remembered(lambda document: storable(spool.text(document)))
-    marked = [
-        snippet(texts(document), start, end, names[code])
-        for document, start, end, code in zip(
-            documents.tolist(), starts.tolist(), ends.tolist(), codes.tolist(), strict=True
-        )
-    ]
+    marked: list[str] = []
+    for rows in np.split(np.arange(len(ids)), np.flatnonzero(np.diff(documents)) + 1):
+        text = storable(spool.text(int(documents[rows[0]]))).replace("\n", " ")
+        places = zip(starts[rows].tolist(), ends[rows].tolist(), codes[rows].tolist(), strict=True)
+        marked.extend(snippet(text, start, end, names[code]) for start, end, code in places)
     columns["text"] = pa.array(marked, pa.string())
     return pa.table(columns | _labels(documents, spool))
 
@@ -57,21 +55,9 @@ def _labels(documents: np.ndarray, spool: Spool) -> dict[str, Any]:
     if spool.label_kind is None:
         return {}
     kind = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}[spool.label_kind]
-    labels = _Remembered(spool.label)
-    values = pa.array([labels(document) for document in documents.tolist()], kind)
+    different, codes = np.unique(documents, return_inverse=True)
+    values = pa.array([spool.label(document) for document in different.tolist()], kind).take(pa.array(codes))
     return {"label": values.dictionary_encode() if spool.label_kind == "str" else values}
-
-
-class _Remembered:
-    """A function that knows its last answer: rows of one text stand together."""
-
-    def __init__(self, asked: Callable[[int], Any]) -> None:
-        self._asked, self._number, self._found = asked, -1, None
-
-    def __call__(self, number: int) -> Any:
-        if number != self._number:
-            self._number, self._found = number, self._asked(number)
-        return self._found
 
 
 def snippet(text: str, start: int, end: int, token: str) -> str:
@@ -84,7 +70,6 @@ def snippet(text: str, start: int, end: int, token: str) -> str:
     """
     if end <= start:  # a special token, or a tokenizer that does not tell places
         return f"«{token}»"
-    before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
-    left = "…" if start > _AROUND else ""
-    right = "…" if end + _AROUND < len(text) else ""
-    return f"{left}{before}«{text[start:end]}»{after}{right}".replace("\n", " ")
+    before = f"…{text[start - _AROUND : start]}" if start > _AROUND else text[:start]
+    after = f"{text[end : end + _AROUND]}…" if end + _AROUND < len(text) else text[end:]
+    return f"{before}«{text[start:end]}»{after}"

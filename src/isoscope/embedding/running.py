@@ -17,8 +17,8 @@ from isoscope.embedding.spool import Block, Counts, Progress, Spool, Windows, ba
 from isoscope.embedding.texts import Texts
 from isoscope.errors import InputError, tell
 
-_BLOCK_BYTES = 512 * 2**20  # of vectors that are held until they are written
-_BLOCK_TOKENS = 8_192, 49_152  # at least and at most in a block: the more, the less padding
+_BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
+_BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding
 _MUCH = 0.02  # of the tokens that are unknown
 
 
