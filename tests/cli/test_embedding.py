@@ -40,9 +40,9 @@ def test_it_says_what_it_read_and_wrote(here, capsys):
     assert "39 texts" in said.err
     assert "19 texts have no token and no row" in said.err
     assert "isoscope audit states --by layer" in said.err
-    assert sorted(path.name for path in (here / "states").glob("*.parquet")) == [
-        "layer-00-00000.parquet",
-        "layer-02-00000.parquet",
+    assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
+        "layer-00-00000.arrow",
+        "layer-02-00000.arrow",
     ]
     assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,2"]) == 0
     assert "states is complete already" in capsys.readouterr().err

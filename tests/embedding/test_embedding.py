@@ -8,7 +8,7 @@ import sys
 import time
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("transformers")
@@ -52,10 +52,8 @@ def states_of(folder, text, **more):
 
 def table(store_or_folder):
     """Everything in a folder's files, layer after layer."""
-    import pyarrow as pa
-
-    files = sorted(store_or_folder.glob("layer-*.parquet"))
-    return pa.concat_tables([pq.read_table(file) for file in files]).unify_dictionaries().to_pandas()
+    files = sorted(store_or_folder.glob("layer-*.arrow"))
+    return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files]).unify_dictionaries().to_pandas()
 
 
 @pytest.mark.parametrize("which", ["encoder", "decoder"])
@@ -305,7 +303,7 @@ def small_blocks(monkeypatch):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".parquet"}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".arrow"}
 
 
 def broken_off(monkeypatch, after, *arguments, **options):
@@ -332,7 +330,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(encoder, tmp_path, small_b
     embed(encoder, TEXTS, tmp_path / "store", say=notes.append)
     assert any("going on from part 4" in note for note in notes)
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
-    assert sorted(path.name for path in (tmp_path / "store").iterdir() if path.suffix != ".parquet") == [
+    assert sorted(path.name for path in (tmp_path / "store").iterdir() if path.suffix != ".arrow") == [
         "_embedding.json"
     ]
 
@@ -407,14 +405,14 @@ def test_folders_that_are_not_its_own_are_left_alone(encoder, tmp_path):
 
 
 def test_a_full_disk_keeps_what_is_done_and_says_how_to_go_on(encoder, tmp_path, small_blocks, monkeypatch):
-    real = pq.write_table
+    real = isoscope.embedding.shards.Part.write
 
-    def full(table, where, *rest, **more):
-        if "layer-01-00002" in str(where):
+    def full(part, table):
+        if part.path.name == "layer-01-00002.arrow":
             raise OSError(28, "No space left on device")
-        return real(table, where, *rest, **more)
+        real(part, table)
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(isoscope.embedding.shards.Part, "write", full)
     with pytest.raises(OSError, match="No space left") as error:
         embed(encoder, TEXTS, tmp_path / "store")
     assert "run the same command again to go on" in error.value.__notes__[0]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +44,7 @@ def vectors(tmp_path_factory):
 
 def table(folder: Path) -> pa.Table:
     """All rows of a store, as they lie on the disk."""
-    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("layer-*.parquet"))])
+    return pa.concat_tables([pa.ipc.open_file(path).read_all() for path in sorted(folder.glob("layer-*.arrow"))])
 
 
 def rows_of(found: pa.Table) -> np.ndarray:
@@ -386,14 +385,14 @@ def test_an_interrupted_first_note_does_not_lock_the_folder(vectors, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "._embedding.json.0123456789abcdef.part").write_text("{")
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
-    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.parquet"]
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.arrow"]
 
 
 def test_half_a_file_of_an_earlier_run_is_cleared_away(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
-    (tmp_path / "s" / ".layer-00-00001.parquet.0123456789abcdef.part").write_bytes(b"half")
+    (tmp_path / "s" / ".layer-00-00001.arrow.0123456789abcdef.part").write_bytes(b"half")
     isoscope.embed(vectors, ["a b"], tmp_path / "s", restart=True)
-    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.parquet"]
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.arrow"]
 
 
 def big_states(bert):
@@ -485,7 +484,7 @@ def test_damaged_shards_are_made_anew(vectors, tmp_path, monkeypatch):
     texts = toy.opinions(12)[0]
     isoscope.embed(vectors, texts, tmp_path / "s")
     whole = {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()}
-    third = tmp_path / "s" / "layer-00-00002.parquet"
+    third = tmp_path / "s" / "layer-00-00002.arrow"
     size = third.stat().st_size
     for harm in (
         lambda: third.write_bytes(whole[third.name][: size // 2]),

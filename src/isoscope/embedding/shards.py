@@ -1,4 +1,4 @@
-"""The folder that is made: a Parquet file for each layer and block, put there whole, and a note of what is done."""
+"""The folder that is made: an Arrow file for each layer and block, put there whole, and a note of what is done."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import isoscope
+from isoscope.embedding.direct import PastTheCache
 from isoscope.embedding.spool import Progress
 from isoscope.errors import InputError
 from isoscope.files import hold, replacing, sync
@@ -24,7 +24,7 @@ from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 from isoscope.threads import threads
 
 VECTORS = "embedding"
-_GROUP_BYTES = 16 * 2**20  # of vectors in a row group
+_BATCH_BYTES = 16 * 2**20  # of vectors in a record batch
 _AT_ONCE = 2**20  # bytes
 _SPOOL = "_texts"
 _HALVES = f".{FILE}.", ".layer-"
@@ -73,7 +73,7 @@ class Shards:
 
     def clear(self) -> None:
         """Throw away what an earlier run left."""
-        for path in self.folder.glob("layer-*.parquet"):
+        for path in self.folder.glob("layer-*.arrow"):
             path.unlink()
         (self.folder / FILE).unlink(missing_ok=True)
 
@@ -106,7 +106,7 @@ class Shards:
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
         """Write the files of a block, on all cores, under names that do not count yet."""
-        parts = [Part(self.folder / f"layer-{layer:02d}-{block:05d}.parquet", layer) for layer in vectors]
+        parts = [Part(self.folder / f"layer-{layer:02d}-{block:05d}.arrow", layer) for layer in vectors]
 
         def written(part: Part) -> Part:
             part.write(layer_table(columns, part.layer, vectors[part.layer]))
@@ -135,19 +135,6 @@ class Shards:
         sync(self.folder)
 
 
-class _Summed(FileIO):
-    """A file that knows the checksum of what was written to it."""
-
-    checksum = 0
-
-    def write(self, data: Any) -> int:
-        left = memoryview(data).cast("B")
-        self.checksum, length = zlib.crc32(left, self.checksum), len(left)
-        while left:
-            left = left[super().write(left) :]
-        return length
-
-
 class Part:
     """A file of a block, in the making."""
 
@@ -156,20 +143,14 @@ class Part:
         self.temporary = path.with_name(f".{path.name}.part")
 
     def write(self, table: Any) -> None:
-        """Write a table; the vectors as they are, for such numbers cannot be packed."""
+        """Write a table; an Arrow file holds the vectors as the memory does, so that no time goes into packing them."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        names, kind = table.schema.names, table.schema.field(VECTORS).type
-        with _Summed(self.temporary, "wb") as file:
-            pq.write_table(
-                table,
-                file,
-                row_group_size=max(1, _GROUP_BYTES // (kind.list_size * kind.value_type.bit_width // 8)),
-                use_dictionary=["layer", *(f.name for f in table.schema if pa.types.is_dictionary(f.type))],
-                compression={**dict.fromkeys(names, "snappy"), f"{VECTORS}.list.element": "none"},
-                write_statistics=[name for name in names if name not in (VECTORS, "text")],
-            )
+        kind = table.schema.field(VECTORS).type
+        rows = max(1, _BATCH_BYTES // (kind.list_size * kind.value_type.bit_width // 8))
+        with PastTheCache(self.temporary) as file:
+            with pa.ipc.new_file(file, table.schema) as into:
+                into.write_table(table, max_chunksize=rows)
             self.checksum = f"{file.checksum:08x}"
 
 
@@ -220,7 +201,6 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
     """A layer's vectors, and beside them what is the same in every layer."""
     import pyarrow as pa
 
-    # Parquet notes of each number whether it is missing, unless none can be: that takes half of the time
     kind = pa.list_(pa.field("element", pa.from_numpy_dtype(rows.dtype), nullable=False), rows.shape[1])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind)
     layers = pa.array(np.full(len(rows), layer, np.int32))
@@ -229,7 +209,7 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
 
 
 def _checksum(path: Path) -> str | None:
-    """Of a whole file, as Parquet's own leave its footer out; None if it cannot be read."""
+    """Of a whole file, as Arrow has none; None if it cannot be read."""
     found = 0
     try:
         with path.open("rb") as file:
