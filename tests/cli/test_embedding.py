@@ -79,7 +79,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(here, capsys, words, said)
     assert not (here / "states").exists()
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here):
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here, capsys):
     slow = (
         "import sys, time; from isoscope.embedding import running, shards; from isoscope.cli.main import main\n"
         "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
@@ -98,3 +98,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here):
     assert "interrupted; what is done is kept in states; go on with: isoscope embed encoder" in told
     assert not json.loads((here / "states" / "_embedding.json").read_text())["finished"]
     assert not (here / "states" / "_texts").exists()
+    assert main(["audit", "states"]) == 0
+    told = capsys.readouterr().err.strip().split("\n")
+    assert len(told) == 1
+    assert told[0].startswith("isoscope: states is unfinished")

@@ -10,7 +10,6 @@ from typing import Any
 
 from isoscope.cli.auditing import Watched
 from isoscope.cli.session import Interruption, typed
-from isoscope.cli.training import warnings_told
 from isoscope.embedding.embedding import embed as embed_texts
 from isoscope.errors import InputError
 from isoscope.stores.manifest import FILE, read_manifest
@@ -31,7 +30,7 @@ def embed(request: Request) -> None:
     """Embed, and say what was written."""
     layers = _layers(request.layers)
     try:
-        with warnings_told(), Watched("tokens") as bar:
+        with Watched("tokens") as bar:
             embed_texts(
                 request.model,
                 request.texts,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from isoscope.cli import audit_commands, model_commands, repair_commands
-from isoscope.cli.session import BAD_INPUT, INTERNAL, INTERRUPTED, Interruption, interrupted, mute, typed
+from isoscope.cli.session import BAD_INPUT, INTERNAL, INTERRUPTED, Interruption, interrupted, mute, typed, warnings_told
 from isoscope.errors import InputError
 
 app = typer.Typer(
@@ -69,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         with suppress(ValueError):  # not in the main thread
             signal.signal(terminating, _end)
     try:
-        return _run(arguments)
+        with warnings_told():
+            return _run(arguments)
     except InputError as error:
         return _fail(str(error), BAD_INPUT, debug)
     except Interruption as stop:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event
+
+from isoscope.errors import DataWarning
 
 GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
@@ -24,3 +29,16 @@ typed: list[str] = []
 def mute() -> None:
     """Write no more to a standard output that nobody reads."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
+
+
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        try:
+            yield
+        finally:
+            words = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DataWarning))
+            for each in words:
+                print(f"isoscope: {each}", file=sys.stderr)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +16,7 @@ from rich.text import Text
 
 from isoscope.cli.auditing import _need_folders, _say_written, _write_json, show
 from isoscope.cli.session import Interruption, interrupted, typed
-from isoscope.errors import DataWarning, InputError
+from isoscope.errors import InputError
 from isoscope.finetuning.finetuning import finetune as train
 from isoscope.finetuning.outcomes import FineTuning, Spread
 from isoscope.stores.columns import plural
@@ -56,7 +53,7 @@ def finetune(request: Request) -> None:
     _need_folders(request.json)
     seeds, layer = _seeds(request.seeds), _layer(request.layer)
     try:
-        with warnings_told(), TrainingBar() as bar:
+        with TrainingBar() as bar:
             found = train(
                 request.model,
                 request.task,
@@ -74,19 +71,6 @@ def finetune(request: Request) -> None:
         show(shown(found))
         for name in ("metrics.json", "page.html"):
             _say_written(request.output / name)
-
-
-@contextmanager
-def warnings_told() -> Iterator[None]:
-    """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DataWarning)
-        try:
-            yield
-        finally:
-            words = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DataWarning))
-            for each in words:
-                print(f"isoscope: {each}", file=sys.stderr)
 
 
 def shown(found: FineTuning) -> Group:
