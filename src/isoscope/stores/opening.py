@@ -177,6 +177,7 @@ def _suffix(path: Path) -> str:
 def _open_shards(name: str, paths: list[Path], wanted: Wanted) -> Store:
     stores = [_open_file(path, wanted) for path in paths]
     if len(stores) == 1:
+        stores[0].name = name
         return stores[0]
     store = Shards(name, paths, stores)
     store.files = tuple(paths)
