@@ -39,7 +39,6 @@ def test_each_format_gives_the_same_texts_and_labels_twice(written, name):
     found = open_texts(written / name)
     for _ in range(2):
         assert [tuple(each) for each in found.read()] == ROWS
-    assert found.labelled
 
 
 def test_datasets_give_the_same_with_the_names_of_classes(tmp_path):

@@ -145,7 +145,10 @@ def embed(
         if restart and shards is not None:
             shards.clear()
         held = run(work, shards, shown, say)
-    return open_store(held.table() if held is not None else shards.folder if shards is not None else None)
+    if shards is not None:
+        return open_store(shards.folder)
+    assert held is not None
+    return open_store(held.table())
 
 
 def _silent(stage: str, rows: int, share: float) -> None:

@@ -35,7 +35,6 @@ class Texts:
 
     name: str
     read: Callable[[], Iterator[Text]]
-    labelled: bool
 
 
 def open_texts(
@@ -117,7 +116,7 @@ def _strings(source: Any) -> Texts:
         for number, each in enumerate(source):
             yield Text(_string(each, f"text {number}"))
 
-    return Texts("list of texts", read, False)
+    return Texts("list of texts", read)
 
 
 def _string(value: Any, where: str) -> str:
@@ -156,7 +155,7 @@ def _with_labels(texts: Texts, labels: Any) -> Texts:
         if count < len(given):
             raise InputError(f"labels has {len(given)} entries, and there are {count} texts: need one for each")
 
-    return Texts(texts.name, read, True)
+    return Texts(texts.name, read)
 
 
 # files
@@ -168,7 +167,7 @@ def _open_file(path: Path, columns: Wanted, split: str) -> Texts:
     if opener is None:
         if columns.names:
             raise InputError(f"{path} is read as plain text, which has no column {' or '.join(sorted(columns.names))}")
-        return Texts(path.name, lambda: _plain(path, split), False)
+        return Texts(path.name, lambda: _plain(path, split))
     if split != "line":
         raise InputError(f'split is {split!r}: {path} is a table, a text of which is a cell; leave it "line"')
     return opener(path, kind, columns)
@@ -225,7 +224,7 @@ def _cells(path: Path, kind: str, columns: Wanted) -> Texts:
                 raise InputError(f"{path}, line {number} has {len(row)} cells, the first line has {len(names)}")
             yield Text(row[at[0]], None if at[1] is None else _number_or_text(row[at[1]]))
 
-    return Texts(path.name, read, label is not None)
+    return Texts(path.name, read)
 
 
 def _split(line: str) -> list[str]:
@@ -265,7 +264,7 @@ def _objects(path: Path, kind: str, columns: Wanted) -> Texts:
                 _string(record.get(text), f"{path}, line {number}: {text}"), record.get(label) if label else None
             )
 
-    return Texts(path.name, read, label is not None)
+    return Texts(path.name, read)
 
 
 def _parquet(path: Path, kind: str, columns: Wanted) -> Texts:
@@ -293,7 +292,7 @@ def _parquet(path: Path, kind: str, columns: Wanted) -> Texts:
             except (OSError, pa.ArrowException) as error:
                 raise InputError(f"{path} is damaged behind row {number}: {' '.join(str(error).split())}") from error
 
-    return Texts(path.name, read, label is not None)
+    return Texts(path.name, read)
 
 
 _TABLES = {
@@ -369,4 +368,4 @@ def _dataset(dataset: Any, name: str, columns: Wanted, part: str | None) -> Text
                 value = names[value] if 0 <= value < len(names) else None
             yield Text(_string(row[text], f"{name}, row {number}: {text}"), value)
 
-    return Texts(name if name.startswith("dataset") else f"dataset {name}", read, label is not None)
+    return Texts(name if name.startswith("dataset") else f"dataset {name}", read)

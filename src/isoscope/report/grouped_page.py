@@ -302,14 +302,7 @@ def _numbers(audits: Sequence[GroupedAudit], drawn: Sequence[Panel]) -> Markup:
     for audit in audits:
         tables += [
             tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
-            tag(
-                "div",
-                _table(audit, traces),
-                class_="scroll",
-                tabindex="0",
-                role="region",
-                aria_label=f"All numbers of {audit.source}",
-            ),
+            _scrolled(_table(audit, traces), f"All numbers of {audit.source}"),
         ]
     lead = tag("p", ", ".join(f"{SYMBOLS[each]} {WORDS[each]}" for each in VERDICTS), class_="hint")
     return section("numbers", "All numbers", lead, *tables)
