@@ -197,6 +197,14 @@ class NearestSoFar:
         parts = list(blocks(len(self.queries), self.rows))
         run_all(in_threads(offer_part, parts, len(parts)))
 
+    def join(self, distances: np.ndarray, indices: np.ndarray) -> None:
+        """Look at what another search with the same queries kept of other rows: its `distances` and `indices`."""
+        distances = np.concatenate([self.distances, distances], axis=1)
+        indices = np.concatenate([self.indices, indices], axis=1)
+        order = np.lexsort((indices, distances))[:, self.distances.shape[1] - 1 :: -1]  # a heap has its worst first
+        self.distances = np.take_along_axis(distances, order, axis=1)
+        self.indices = np.take_along_axis(indices, order, axis=1)
+
     def found(self) -> tuple[np.ndarray, np.ndarray]:
         """Distances and row numbers so far, nearest first; of equal ones the smaller number first."""
         order = np.lexsort((self.indices, self.distances))

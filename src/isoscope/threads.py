@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -84,10 +84,25 @@ def _limit_this_thread() -> None:
     _blas().limit(limits=1)
 
 
+_Alone = local()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """What this thread does inside is done by it alone: others like it run beside it, one for each core."""
+    before = getattr(_Alone, "is_so", False)
+    _Alone.is_so = True
+    try:
+        with single_blas():
+            yield
+    finally:
+        _Alone.is_so = before
+
+
 def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Generator[R, None, None]:
     """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
     workers = threads()
-    if workers == 1 or expected < 2:
+    if workers == 1 or expected < 2 or getattr(_Alone, "is_so", False):
         yield from map(work, items)
         return
     items = iter(items)

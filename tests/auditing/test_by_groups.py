@@ -14,6 +14,7 @@ from isoscope.auditing.by_groups import measure_groups, parted
 from isoscope.auditing.grouping import group_rows
 from isoscope.auditing.measuring import measure
 from isoscope.auditing.settings import Settings
+from isoscope.engines import Local
 from isoscope.sketching import Sketch
 from isoscope.stores import open_store
 
@@ -65,12 +66,14 @@ def test_each_group_is_what_it_is_alone(X, rng, monkeypatch, sample, how, metric
     monkeypatch.setattr("isoscope.stores.store.default_rows", lambda d: 170)
     columns = {"labels": rng.integers(0, 3, 1500), "types": rng.integers(0, 90, 1500), "frequency": rng.random(1500)}
     settings = Settings(sample=sample, metric=metric)
-    found = measure_groups(open_store(X, **columns), group_rows(codes), "cut", settings=settings, progress=silent)
+    found = measure_groups(
+        open_store(X, **columns), group_rows(codes), "cut", settings=settings, progress=silent, engine=Local()
+    )
     assert list(found.groups) == ["0", "1", "2"]
     for code, (name, group) in enumerate(found.groups.items()):
         own = codes == code
         store = open_store(X[own], **{role: values[own] for role, values in columns.items()})
-        alone = measure(store, queries=None, settings=settings, progress=silent)
+        alone = measure(store, queries=None, settings=settings, progress=silent, engine=Local())
         assert group.name == f"array, cut {name}"
         assert same(dataclasses.replace(group, name=alone.name), alone)
 
@@ -79,11 +82,11 @@ def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
     codes = rng.integers(0, 2, 1500)
     X[::50] = np.nan
     settings = Settings(sample=200, nonfinite="drop")
-    found = measure_groups(open_store(X), group_rows(codes), "cut", settings=settings, progress=silent)
-    alone = measure(open_store(X[codes == 1]), queries=None, settings=settings, progress=silent)
+    found = measure_groups(open_store(X), group_rows(codes), "cut", settings=settings, progress=silent, engine=Local())
+    alone = measure(open_store(X[codes == 1]), queries=None, settings=settings, progress=silent, engine=Local())
     assert same(dataclasses.replace(found.groups["1"], name="array"), alone)
     with pytest.raises(InputError, match=r"array, cut [01]: .*NaN"):
-        measure_groups(open_store(X), group_rows(codes), "cut", settings=Settings(), progress=silent)
+        measure_groups(open_store(X), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=Local())
 
 
 def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
@@ -92,7 +95,9 @@ def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
         store, reads = open_store(X, types=codes), []
         plain = store.batches
         store.batches = lambda columns=(), plain=plain, reads=reads: (reads.append(tuple(columns)), plain(columns))[1]
-        measure_groups(store, group_rows(codes), "cut", settings=Settings(sample=sample), progress=silent)
+        measure_groups(
+            store, group_rows(codes), "cut", settings=Settings(sample=sample), progress=silent, engine=Local()
+        )
         assert len(reads) == expected
         assert reads[0] == ("types",)
         assert not any(reads[1:])
@@ -135,7 +140,7 @@ def test_samples_are_smaller_where_groups_are_many(X, rng, monkeypatch):
     monkeypatch.setattr(by_groups, "_LEAST_SAMPLE", 100)
     monkeypatch.setattr(by_groups, "_SAMPLE_BYTES", 3 * 8 * 4 * 150)
     found = measure_groups(
-        open_store(X), group_rows(rng.integers(0, 3, 1500)), "cut", settings=Settings(), progress=silent
+        open_store(X), group_rows(rng.integers(0, 3, 1500)), "cut", settings=Settings(), progress=silent, engine=Local()
     )
     assert found.settings.sample == 150
     assert all(len(group.sample) == 150 and group.settings.sample == 150 for group in found.groups.values())
@@ -147,7 +152,9 @@ def test_the_sums_of_types_are_bounded_over_all_groups_together(X, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store.default_rows", lambda d: 60)  # else one group is done before the next
     codes, types = np.arange(1500) % 3, np.arange(1500)
     types[codes == 0] %= 30  # ten types in one group, five hundred in each of the others
-    found = measure_groups(open_store(X, types=types), group_rows(codes), "cut", settings=Settings(), progress=silent)
+    found = measure_groups(
+        open_store(X, types=types), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=Local()
+    )
     given_up = [group.types_given_up for group in found.groups.values()]
     assert given_up[0] == 0
     assert sum(number > 0 for number in given_up) == 1  # one of the two makes room for the other
@@ -160,7 +167,9 @@ def test_a_group_that_cannot_be_measured_is_skipped_with_the_reason(X):
     codes = np.zeros(1500, np.int64)
     codes[:3], codes[3:9] = 1, 2
     X[3:9] = 0
-    found = measure_groups(open_store(X), group_rows(codes), "cut", settings=Settings(sample=100), progress=silent)
+    found = measure_groups(
+        open_store(X), group_rows(codes), "cut", settings=Settings(sample=100), progress=silent, engine=Local()
+    )
     assert list(found.groups) == ["0"]
     assert list(found.skipped) == ["1", "2"]
     assert "array, cut 1 has 3 vectors of 8 dimensions: an audit needs 4" in found.skipped["1"]

@@ -8,10 +8,12 @@ from scipy.special import logsumexp
 
 import isoscope
 from isoscope.auditing import passes
-from isoscope.auditing.passes import GROUPS, Axes, Placed, first_pass, neighbors, partition, rows_of
+from isoscope.auditing.passes import GROUPS, Axes, Neighbors, PartitionSums, Placed, first_pass, second_pass
 from isoscope.auditing.settings import Settings
+from isoscope.engines import Local, Tally
+from isoscope.engines.engine import tallied
 from isoscope.pairs import NearestSoFar, nearest
-from isoscope.stores import open_store
+from isoscope.stores import Batch, open_store
 from tests.conftest import DTYPES, rotation, tolerance
 
 CLOUDS = {
@@ -35,8 +37,12 @@ def silent(stage, rows, share):
 
 
 def chunks(X, size):
-    """X in chunks of so many rows."""
-    return lambda: ((i, X[i : i + size]) for i in range(0, len(X), size))
+    """X in batches of so many rows."""
+    return (Batch(i, X[i : i + size], {}, 0.0) for i in range(0, len(X), size))
+
+
+def partition(sketch, raw, batches):
+    return tallied(PartitionSums(sketch, raw), batches).logs()
 
 
 def logs_of(X, size):
@@ -113,7 +119,9 @@ def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(
     X, labels = rng.standard_normal((300, 5)).astype(np.float32), np.arange(300) % 7
     told = []
     store = open_store(X, labels=labels, types=labels % 2, text=[f"row {i}" for i in range(300)])
-    found = first_pass(store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50)
+    found = first_pass(
+        Local(), store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50
+    )
     expected = isoscope.sketch(X, types=labels % 2)
     np.testing.assert_allclose(found.sketch.scatter, expected.scatter, rtol=tolerance("float64"))
     assert found.types.inter == pytest.approx(expected.inter_similarity(), rel=tolerance("float64"))
@@ -137,7 +145,7 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 
     store = open_store(X, types=np.arange(300))
     store.__class__ = Pieces
-    found = first_pass(store, Settings(seed=3), silent, "", columns=store.columns, size=50)
+    found = first_pass(Local(), store, Settings(seed=3), silent, "", columns=store.columns, size=50)
     assert found.types.rows == 50  # of the sample
     assert found.types_given_up == 50 * (allowed // 50 + 1)
     assert found.sketch.n == 300
@@ -147,19 +155,32 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 def test_a_store_without_a_finite_row_is_refused():
     store = open_store(np.full((5, 3), np.nan))
     with pytest.raises(isoscope.InputError, match="no finite row"):
-        first_pass(store, Settings(nonfinite="drop"), silent, "", size=50)
+        first_pass(Local(), store, Settings(nonfinite="drop"), silent, "", size=50)
+
+
+class Seen(Tally):
+    """All rows, as they come by."""
+
+    def __init__(self):
+        self.rows = []
+
+    def summed(self, item):
+        return item.vectors
+
+    def add(self, part):
+        self.rows.append(part)
 
 
 @pytest.mark.parametrize("size", [200, 100])
 def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng, size):
     X = rng.standard_normal((150, 5))
     store = open_store(X)
-    first = first_pass(store, Settings(), silent, "", size=size)
+    first = first_pass(Local(), store, Settings(), silent, "", size=size)
     store.batches = None if size == 200 else store.batches  # it is not asked for what is held
     told = []
-    rows = rows_of(store, first.sample, 150, lambda *a: told.append(a), "again")
-    for _ in range(2):
-        np.testing.assert_array_equal(np.concatenate([chunk for _, chunk in rows()]), X)
+    seen = Seen()
+    second_pass(Local(), seen, store, first.sample, 150, lambda *a: told.append(a), "again")
+    np.testing.assert_array_equal(np.concatenate(seen.rows), X)
     assert told[-1] == ("again", 150, 1.0)
 
 
@@ -173,7 +194,7 @@ def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metr
     placed = Placed(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
     search = NearestSoFar(placed(X[asked]), 5, centre=placed.centre, own=asked)
-    neighbors([search], placed, chunks(X, 37))
+    tallied(Neighbors([search], placed), chunks(X, 37))
     distances, indices = search.found()
     unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
     expected = nearest((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
@@ -188,7 +209,7 @@ def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found
     placed = Placed(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
     search = NearestSoFar(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
-    neighbors([search], placed, chunks(X, 2))
+    tallied(Neighbors([search], placed), chunks(X, 2))
     assert sorted(search.found()[1][0].tolist()) == found
 
 
@@ -198,7 +219,7 @@ def test_a_rotation_turns_the_neighbours_along(rng):
     for Y in (X, X @ rotation(5, rng)):
         placed = Placed("cosine", isoscope.sketch(Y))
         search = NearestSoFar(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
-        neighbors([search], placed, chunks(Y, 11))
+        tallied(Neighbors([search], placed), chunks(Y, 11))
         answers.append(search.found())
     np.testing.assert_array_equal(answers[0][1], answers[1][1])
     np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=tolerance("float64"))

@@ -187,7 +187,7 @@ def test_findings_go_by_their_names_the_worst_first(found):
 def test_progress_is_told_to_whom_it_may_concern():
     told = []
     isoscope.audit(cloud(), progress=lambda *a: told.append(a))
-    assert {stage for stage, _, _ in told} >= {"summing up", "partition function", "clusters"}
+    assert {stage for stage, _, _ in told} >= {"summing up", "partition and neighbours", "clusters"}
 
 
 # how it is kept

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoscope.arrays import host
-from isoscope.auditing.passes import Progress
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler

@@ -14,7 +14,7 @@ from isoscope.advising.rows import find_rows, gather, refuse_unknown
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
 from isoscope.advising.unlabelled import Unlabelled
-from isoscope.auditing.passes import Progress
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.store import Store

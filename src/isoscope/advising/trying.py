@@ -13,7 +13,7 @@ from isoscope.advising.candidates import AS_IS, Candidate
 from isoscope.advising.evidence import Evidence, draws
 from isoscope.advising.labelled import Labelled
 from isoscope.advising.task import Task
-from isoscope.auditing.passes import Progress
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine

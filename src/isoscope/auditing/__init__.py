@@ -1,1 +1,1 @@
-"""Everything an audit measures, in at most three passes over a store, with how sure each number is."""
+"""Everything an audit measures, in at most two passes over a store, with how sure each number is."""

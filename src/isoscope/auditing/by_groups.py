@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from isoscope.auditing.grouping import Grouping
 from isoscope.auditing.measuring import Measured, Measuring
-from isoscope.auditing.passes import FirstLook, PartitionSums, Progress, held_rows, offer, partition, silent
+from isoscope.auditing.passes import FirstLook, held
 from isoscope.auditing.settings import Settings
+from isoscope.engines import Engine, Tally
+from isoscope.engines.engine import Progress, silent, tallied
 from isoscope.errors import InputError
-from isoscope.metrics.partition import LogSum
-from isoscope.sketching import Sketch
 from isoscope.stores import Batch, Store
 from isoscope.stores.store import default_rows
-from isoscope.threads import in_threads
 
 _SAMPLE_BYTES = 2**30  # what the samples of all groups may take
 _LEAST_SAMPLE = 2_000
@@ -33,26 +33,38 @@ class MeasuredGroups:
 
 
 def measure_groups(
-    store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress
+    store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress, engine: Engine
 ) -> MeasuredGroups:
     """Measure everything that applies, for each group apart, in at most two passes over the store.
 
-    Each group gives what it would give as a store of its own, to the last bit: its rows are numbered from 0 and come in
-    the batches that they would come in alone.
+    Each group gives what it would give as a store of its own, on one machine to the last bit: its rows are numbered
+    from 0 and come in the batches that they would come in alone.
     """
     store = store.without("ids").without("groups")
     settings = replace(settings, sample=_sample(settings.sample, len(grouping.names), store.dim))
-    passing = _Passing(store, grouping, progress)
     names = [f"{store.name}, {by} {name}" for name in grouping.names]
-    found, skipped = _first(passing, names, settings)
-    _second(passing, found)
+    looks: list[FirstLook] = []
+    looks += [FirstLook(settings, columns=store.columns, others=looks) for _ in names]
+    rows = default_rows(store.dim)
+    seen = engine.tally(ByGroup(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
+    found: dict[int, Measuring] = {}
+    skipped: dict[str, str] = {}
+    for code, look in seen.tallies.items():
+        try:
+            found[code] = Measuring(names[code], store, settings, look.seen(names[code]))
+        except InputError as error:
+            skipped[grouping.names[code]] = str(error)
+    _second(engine, store, grouping, names, found, progress)
     progress("groups", 0, 0.0)
     measured = {}
-    for code, one in in_threads(lambda item: (item[0], item[1].measured(silent)), found.items(), len(found)):
+    for code, one in zip(found, engine.each(_finish, found.values()), strict=True):
         measured[grouping.names[code]] = one
         progress("groups", one.n, len(measured) / len(found))
-    why = {grouping.names[code]: reason for code, reason in skipped.items()}
-    return MeasuredGroups(measured, why | grouping.others, settings)
+    return MeasuredGroups(measured, skipped | grouping.others, settings)
+
+
+def _finish(one: Measuring) -> Measured:
+    return one.measured(silent)
 
 
 def _sample(asked: int, groups: int, dim: int) -> int:
@@ -60,26 +72,99 @@ def _sample(asked: int, groups: int, dim: int) -> int:
     return min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE))
 
 
-class _Passing:
-    """The passes over a store, parted by group."""
-
-    def __init__(self, store: Store, grouping: Grouping, progress: Progress):
-        self.store, self.grouping, self.progress = store, grouping, progress
-        self.counts = grouping.counts
-
-    def batches(self, name: str, columns: Iterable[str] = (), among: Iterable[int] | None = None) -> Iterator[_Part]:
-        """Batches of each group's rows, of those `among` the groups alone."""
-        chosen = np.ones(len(self.counts), bool) if among is None else np.isin(np.arange(len(self.counts)), [*among])
-
-        def watched() -> Iterator[Batch]:
-            for batch in self.store.batches(list(columns)):
-                self.progress(name, batch.start + len(batch.vectors), batch.share)
-                yield batch
-
-        return parted(watched(), self.grouping.codes, np.where(chosen, self.counts, 0), default_rows(self.store.dim))
-
-
 _Part = tuple[int, Batch]
+"""A group's code, and some of its rows."""
+
+
+class ByGroup(Tally):
+    """A tally for each of some groups; a group sees its rows alone, numbered within it.
+
+    Parameters
+    ----------
+    tallies : dict
+        By the code of the group; rows of others are passed over.
+    names : sequence of str
+        What each group is called in an error.
+    grouping : Grouping
+        Which group each row is in.
+    rows : int
+        In a batch, as the groups' own stores would have them.
+    """
+
+    def __init__(self, tallies: Mapping[int, Any], names: Sequence[str], grouping: Grouping, rows: int):
+        self.tallies, self.names, self.rows = tallies, names, rows
+        self.columns = list(dict.fromkeys(role for tally in tallies.values() for role in tally.columns))
+        self._seen = np.zeros(len(grouping.names), np.int64)
+        self._see(grouping.codes, 0, np.zeros_like(self._seen))
+        self.counts = self._own
+
+    def _see(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
+        """Look at the rows from number `first` on, which have these codes; `before` them were so many of each group."""
+        self._codes, self._first, self._before = codes, first, before
+        mine = np.isin(np.arange(len(before)), [*self.tallies])
+        self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
+
+    def items(self, batches: Iterable[Batch]) -> Iterator[_Part]:
+        """Batches of each group's rows."""
+        here = (batch._replace(start=batch.start - self._first) for batch in batches)
+        for code, batch in parted(here, self._codes, self._own, self.rows):
+            batch = batch._replace(start=batch.start + int(self._before[code]))
+            self.tallies[code].watch(batch)
+            yield code, batch
+
+    def summed(self, item: _Part) -> tuple[int, int, Any]:
+        """What a group's batch adds to it."""
+        code, batch = item
+        try:
+            return code, len(batch.vectors), self.tallies[code].summed(batch)
+        except InputError as error:
+            raise InputError(f"{self.names[code]}: {error}") from error
+
+    def add(self, part: tuple[int, int, Any]) -> None:
+        """Add it to the group's."""
+        code, rows, more = part
+        self.tallies[code].add(more)
+        self._count(code, rows)
+
+    def _count(self, code: int, rows: int) -> None:
+        """A group is settled with its last row."""
+        self._seen[code] += rows
+        if self._seen[code] == self.counts[code]:
+            self.tallies[code].settle()
+
+    def gathered(self) -> dict[int, tuple[int, Any]]:
+        """What each group gathered, of how many rows."""
+        return {
+            code: (int(self._seen[code]), tally.gathered()) for code, tally in self.tallies.items() if self._seen[code]
+        }
+
+    def join(self, gathered: dict[int, tuple[int, Any]]) -> None:
+        """Join to each group what its like gathered."""
+        for code, (rows, more) in gathered.items():
+            self.tallies[code].join(more)
+            self._count(code, rows)
+
+    def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
+        """The codes of these rows, and how many of each group come before them."""
+        before = self._codes[:first]
+        return self._codes[first : first + rows], first, np.bincount(before[before >= 0], minlength=len(self._before))
+
+    def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
+        """See only these rows."""
+        self._see(*share)
+
+    def expect(self, rows: int) -> None:
+        """Tell each group how many rows it has."""
+        for code, tally in self.tallies.items():
+            tally.expect(int(self.counts[code]))
+
+    def fell_short(self) -> bool:
+        """Whether a group did."""
+        return any(tally.fell_short() for tally in self.tallies.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        nobody = np.zeros(0, self._codes.dtype)  # a process is told of its own rows alone
+        return {**self.__dict__, "_codes": nobody}
 
 
 def parted(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_Part]:
@@ -134,55 +219,22 @@ def _slice(batch: Batch, start: int, stop: int) -> Batch:
     return batch._replace(vectors=batch.vectors[start:stop], columns=columns)
 
 
-def _first(passing: _Passing, names: Sequence[str], settings: Settings) -> tuple[dict[int, Measuring], dict[int, str]]:
-    """Sums and samples; a group is settled with its last row, and one that cannot be measured is told why."""
-    looks: list[FirstLook] = []
-    looks += [FirstLook(settings, others=looks) for _ in names]
-    left = passing.counts.copy()
-    found: dict[int, Measuring] = {}
-    skipped: dict[int, str] = {}
-
-    def watched() -> Iterator[_Part]:
-        for code, batch in passing.batches("summing up", passing.store.columns):
-            looks[code].watch(batch)
-            yield code, batch
-
-    def summed(part: _Part) -> tuple[int, int, Sketch]:
-        code, batch = part
-        try:
-            return code, len(batch.vectors), looks[code].summed(batch)
-        except InputError as error:
-            raise InputError(f"{names[code]}: {error}") from error
-
-    for code, rows, sums in in_threads(summed, watched(), 2):
-        looks[code].add(sums)
-        left[code] -= rows
-        if not left[code]:
-            try:
-                found[code] = Measuring(names[code], passing.store, settings, looks[code].seen(names[code]))
-            except InputError as error:
-                skipped[code] = str(error)
-    return dict(sorted(found.items())), dict(sorted(skipped.items()))
-
-
-def _second(passing: _Passing, found: dict[int, Measuring]) -> None:
+def _second(
+    engine: Engine,
+    store: Store,
+    grouping: Grouping,
+    names: Sequence[str],
+    found: Mapping[int, Measuring],
+    progress: Progress,
+) -> None:
     """The partition function, and the neighbours of each group's sample among all of its rows.
 
-    Both need the first pass alone, so one look at each row does for both; a group that its sample holds needs none.
+    A group that its sample holds whole is not read again.
     """
-    sums = {code: PartitionSums(one.sketch, one.raw) for code, one in found.items() if not one.whole}
-
-    def summed(part: _Part) -> tuple[int, Batch, tuple[np.ndarray, list[LogSum]]]:
-        code, batch = part
-        return code, batch, sums[code].summed((batch.start, batch.vectors))
-
-    if sums:
-        for code, batch, more in in_threads(summed, passing.batches("partition and neighbours", among=sums), 2):
-            sums[code].add(more)
-            if found[code].searches:
-                offer(found[code].searches, found[code].placed, batch.start, batch.vectors)
-    for code, one in found.items():
+    stage = "partition and neighbours"
+    read = {code: one.second() for code, one in found.items() if not one.whole}
+    if read:
+        engine.tally(ByGroup(read, names, grouping, default_rows(store.dim)), store, progress, stage)
+    for one in found.values():
         if one.whole:
-            one.logs = partition(one.sketch, one.raw, held_rows(one.sample, silent, ""))
-        else:
-            one.logs = sums[code].logs()
+            tallied(one.second(), held(one.sample, silent, stage))

@@ -1,8 +1,9 @@
-"""All measurements that apply to a store, made in at most three passes over it."""
+"""All measurements that apply to a store, made in at most two passes over it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,17 +12,18 @@ from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.passes import (
     Axes,
     FirstPass,
+    Neighbors,
+    PartitionSums,
     Placed,
-    Progress,
     axes_of,
     first_pass,
-    neighbors,
-    partition,
-    rows_of,
+    second_pass,
 )
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.structure import cluster_rows, label_scores
 from isoscope.auditing.type_cosines import TypeCosines
+from isoscope.engines import Engine, Tally, Together
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import ClusterChoice
 from isoscope.metrics.topology import h0_barcode
@@ -121,23 +123,20 @@ class Measured:
         return len(self.sample) == self.n
 
 
-def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
+def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
     """Measure everything that applies."""
     store = store.without("ids")  # they say nothing of the space
     if queries is not None and queries.dim != store.dim:
         raise InputError(
             f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
         )
-    first = first_pass(store, settings, progress, "summing up", columns=store.columns)
+    first = first_pass(engine, store, settings, progress, "summing up", columns=store.columns)
     one = Measuring(store.name, store, settings, first)
     sketch, sample = one.sketch, one.sample
-    progress("partition function", 0, 0.0)
-    one.logs = partition(sketch, one.raw, rows_of(store, sample, sketch.n, progress, "partition function"))
-    rows = rows_of(store, sample, sketch.n, progress, "neighbours")
-    seek = None if queries is None else _Seeking(queries, one.placed, sketch, sample, settings, progress)
-    searches = [*one.searches, *([] if seek is None else [seek.search])]
-    if searches:
-        neighbors(searches, one.placed, rows)
+    seek = None if queries is None else _Seeking(queries, one.placed, sketch, sample, settings, progress, engine)
+    progress("partition and neighbours", 0, 0.0)
+    tally = one.second(() if seek is None else (seek.search,))
+    second_pass(engine, tally, store, sample, sketch.n, progress, "partition and neighbours")
     return one.measured(progress, None if seek is None else seek.found())
 
 
@@ -158,25 +157,25 @@ class Measuring:
 
     def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
         _refuse(name, first.sketch, first.sample)
-        self.name, self.store, self.settings = name, store, settings
+        self.name, self.settings = name, settings
+        self.dtype, self.columns = str(store.dtype), dict(store.columns)
         self.first, self.sketch, self.sample = first, first.sketch, first.sample
         self.skipped: dict[str, str] = {}
         self.placed = Placed(settings.metric, self.sketch)
         self.raw = axes_of(self.sketch, self.sample, centred=False)
         self.usable = np.flatnonzero(self.placed.usable(self.sample.vectors))
         self.ask = _Asking(self.placed, self.sketch, self.sample, self.usable, self.skipped)
-        self.logs = np.empty(0)
-        """Of the partition function, from the second pass."""
+        self.sums = PartitionSums(self.sketch, self.raw)
 
     @property
     def whole(self) -> bool:
         """Whether the sample holds all rows, so that they need not be read again."""
         return len(self.sample) == self.sketch.n
 
-    @property
-    def searches(self) -> list[NearestSoFar]:
-        """What is to be offered all rows in the third pass."""
-        return [] if self.ask.search is None else [self.ask.search]
+    def second(self, searches: Sequence[NearestSoFar] = ()) -> Tally:
+        """What all rows are to be shown to in the second pass, and to other `searches` besides."""
+        searches = [*([] if self.ask.search is None else [self.ask.search]), *searches]
+        return Together(self.sums, Neighbors(searches, self.placed)) if searches else self.sums
 
     def measured(self, progress: Progress, queries: Queries | None = None) -> Measured:
         """After all passes: what they found, and what is measured on the sample."""
@@ -198,13 +197,13 @@ class Measuring:
         scores, shuffled = label_scores(sample, self.usable, settings, skipped)
         return Measured(
             name=self.name,
-            dtype=str(self.store.dtype),
+            dtype=self.dtype,
             settings=settings,
             sketch=sketch,
             sample=sample,
             raw=self.raw,
             centred=centred,
-            partition=self.logs,
+            partition=self.sums.logs(),
             cosines=cosines,
             around=around,
             lists=lists,
@@ -216,7 +215,7 @@ class Measuring:
             shuffled_scores=shuffled,
             queries=queries,
             types=self.first.types,
-            columns=dict(self.store.columns),
+            columns=self.columns,
             types_given_up=self.first.types_given_up,
             skipped=skipped,
         )
@@ -243,9 +242,11 @@ def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
         )
 
 
-def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> tuple[np.ndarray, Neighborhood | None]:
+def measure_cosines(
+    store: Store, *, settings: Settings, progress: Progress, engine: Engine
+) -> tuple[np.ndarray, Neighborhood | None]:
     """Only what tells a cosine's worth: counts of the sample's cosines, and neighbours; at most two passes."""
-    first = first_pass(store, settings, progress, "summing up")
+    first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
     placed = Placed("cosine", sketch)
     usable = np.flatnonzero(placed.usable(sample.vectors))
@@ -253,7 +254,7 @@ def measure_cosines(store: Store, *, settings: Settings, progress: Progress) -> 
         raise InputError(f"{len(usable)} vectors of {store.name} have a direction: need 2 for a cosine")
     ask = _Asking(placed, sketch, sample, usable, {})
     if ask.search is not None:
-        neighbors([ask.search], placed, rows_of(store, sample, sketch.n, progress, "neighbours"))
+        second_pass(engine, Neighbors([ask.search], placed), store, sample, sketch.n, progress, "neighbours")
     around = ask.found()[0]
     return (_cosines(sample) if ask.cosines is None else ask.cosines), around
 
@@ -314,12 +315,19 @@ class _Seeking:
     """The nearest rows of the corpus to each query, or to a sample of them."""
 
     def __init__(
-        self, store: Store, placed: Placed, sketch: Sketch, sample: Sample, settings: Settings, progress: Progress
+        self,
+        store: Store,
+        placed: Placed,
+        sketch: Sketch,
+        sample: Sample,
+        settings: Settings,
+        progress: Progress,
+        engine: Engine,
     ):
         self.name, self.unit = store.name, placed.unit
         self.rows = sample.rows if len(sample) == sketch.n else None
         size = settings.sample if self.rows is not None else asking(sketch.n, settings.sample)
-        self.first = first_pass(store, settings, progress, "reading queries", size=size)
+        self.first = first_pass(engine, store, settings, progress, "reading queries", size=size)
         vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):

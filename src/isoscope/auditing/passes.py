@@ -1,38 +1,29 @@
-"""The three passes over a store: sums and a sample; the partition function; the neighbours of some queries."""
+"""The two passes over a store: sums and a sample; then the partition function and the neighbours of some queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
+from isoscope.engines import Engine, Tally
+from isoscope.engines.engine import Progress, tallied
 from isoscope.errors import InputError
 from isoscope.metrics.partition import LogSum
 from isoscope.pairs import NearestSoFar
 from isoscope.sketching import Sketch
 from isoscope.stores import Batch, Store
 from isoscope.stores.sampling import Sample, Sampler
-from isoscope.threads import in_threads
-
-Progress = Callable[[str, int, float], None]
-"""Told, now and then: what is being done, how many rows it has seen, which share of all that is (0…1)."""
-
-Rows = Callable[[], Iterable[tuple[int, np.ndarray]]]
-"""The rows of a cloud in chunks, each with the number of its first row; may be asked for again."""
 
 GROUPS = 16
 """Groups of rows that are left out in turn, to see how sure the partition function is."""
 
 _TYPE_BYTES = 512 * 2**20  # what the sums of all types may take before they are given up
-
-
-def silent(stage: str, rows: int, share: float) -> None:
-    """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +38,20 @@ class FirstPass:
     """How many types had been met when their sums became too many to keep; 0 if they were kept."""
 
 
-class FirstLook:
-    """The first pass over one cloud, a batch at a time: its sums and a sample; `others` are looked at along with it."""
+_Gathered = tuple[Sketch, Sample | None, Any, TypeCosines | None, int]
 
-    def __init__(self, settings: Settings, size: int = 0, others: Sequence[FirstLook] = ()):
-        self.settings, self.others = settings, others
+
+class FirstLook(Tally):
+    """The first pass over one cloud: its sums and a sample; `others` are looked at along with it."""
+
+    def __init__(
+        self, settings: Settings, size: int = 0, columns: Iterable[str] = (), others: Sequence[FirstLook] = ()
+    ):
+        self.settings, self.others, self.columns = settings, others, list(columns)
         self.sampler = Sampler(size or settings.sample, settings.seed)
         self.total = Sketch()
         self.types: TypeUnits | None = None
+        self.settled: TypeCosines | None = None
         self.given_up = 0
 
     def watch(self, batch: Batch) -> None:
@@ -67,6 +64,9 @@ class FirstLook:
             return
         self.types = self.types or TypeUnits(batch.vectors.shape[1])
         self.types.add(batch.vectors, batch.columns["types"])
+        self._bound_types()
+
+    def _bound_types(self) -> None:
         looks = [self, *(other for other in self.others if other is not self)]
         while sum(look.type_bytes for look in looks) > _TYPE_BYTES:
             max(looks, key=lambda look: look.type_bytes).give_types_up()
@@ -81,42 +81,71 @@ class FirstLook:
         assert self.types is not None
         self.given_up, self.types = len(self.types), None
 
-    def summed(self, batch: Batch) -> Sketch:
+    def summed(self, item: Batch) -> Sketch:
         """The sums of one batch, by any thread."""
-        return Sketch.of(batch.vectors, nonfinite=self.settings.nonfinite, first=batch.start)
+        return Sketch.of(item.vectors, nonfinite=self.settings.nonfinite, first=item.start)
 
     def add(self, part: Sketch) -> None:
         """Add the sums of the next batch."""
         self.total = self.total + part
 
+    def gathered(self) -> _Gathered:
+        """Sums, sample and types so far."""
+        sample = self.sampler.sample() if self.sampler.pool else None
+        types = None if self.types is None else self.types.gathered()
+        return self.total, sample, types, self.settled, self.given_up
+
+    def join(self, gathered: _Gathered) -> None:
+        """Add those of later rows; types that were too many there are too many."""
+        total, sample, types, settled, given_up = gathered
+        self.add(total)
+        if sample is not None:
+            self.sampler.join(sample)
+        self.settled = self.settled or settled
+        self.given_up = max(self.given_up, given_up)
+        if self.given_up:
+            self.types = None
+        elif types is not None:
+            self.types = self.types or TypeUnits(types[1].shape[1])
+            self.types.join(types)
+            self._bound_types()
+
+    def expect(self, rows: int) -> None:
+        """Keep no row that surely is not among the sample."""
+        self.sampler.expect(rows)
+
+    def fell_short(self) -> bool:
+        """Whether the sample may lack rows."""
+        return self.sampler.fell_short() and self.total.n > self.sampler.held
+
+    def settle(self) -> None:
+        """Keep of the sums of types what they say."""
+        if self.types is not None:
+            self.settled, self.types = self.types.cosines(), None
+
     def seen(self, name: str) -> FirstPass:
-        """What the cloud of this name gave; its sums of types are not kept any longer."""
+        """What the cloud of this name gave."""
         if not self.total.n:
             raise InputError(f"{name} has no finite row: need vectors of numbers")
-        sample, types = self.sampler.sample(), None
-        if self.types is not None:
-            types = self.types.cosines()
-        elif self.given_up:
-            types = TypeCosines.of(sample.vectors, sample.columns["types"])
-        self.types = None
-        return FirstPass(self.total, sample, types, self.given_up)
+        self.settle()
+        sample = self.sampler.sample()
+        if self.given_up:
+            self.settled = TypeCosines.of(sample.vectors, sample.columns["types"])
+        return FirstPass(self.total, sample, self.settled, self.given_up)
 
 
 def first_pass(
-    store: Store, settings: Settings, progress: Progress, name: str, *, columns: Iterable[str] = (), size: int = 0
+    engine: Engine,
+    store: Store,
+    settings: Settings,
+    progress: Progress,
+    stage: str,
+    *,
+    columns: Iterable[str] = (),
+    size: int = 0,
 ) -> FirstPass:
     """Sum up all rows and choose a sample of them, as large as the settings say unless a `size` is given."""
-    look = FirstLook(settings, size)
-
-    def watched() -> Iterator[Batch]:
-        for batch in store.batches(list(columns)):
-            look.watch(batch)
-            progress(name, batch.start + len(batch.vectors), batch.share)
-            yield batch
-
-    for part in in_threads(look.summed, watched(), 2):
-        look.add(part)
-    return look.seen(store.name)
+    return engine.tally(FirstLook(settings, size, columns), store, progress, stage).seen(store.name)
 
 
 class Axes(NamedTuple):
@@ -148,30 +177,26 @@ def axes_of(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
     return Axes(np.concatenate([small.values[seen], np.zeros(sketch.d - int(seen.sum()))]), vectors)
 
 
-def rows_of(store: Store, sample: Sample, n: int, progress: Progress, name: str) -> Rows:
-    """All rows: from memory if the sample holds them all, else from the store."""
-
-    def read() -> Iterator[tuple[int, np.ndarray]]:
-        for batch in store.batches():
-            yield batch.start, batch.vectors
-            progress(name, batch.start + len(batch.vectors), batch.share)
-
-    return held_rows(sample, progress, name) if len(sample) == n else read
-
-
-def held_rows(sample: Sample, progress: Progress, name: str) -> Rows:
-    """The rows of a sample."""
-
-    def held() -> Iterator[tuple[int, np.ndarray]]:
-        rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
-        for part in blocks(len(sample), rows):
-            yield part.start, sample.vectors[part]
-            progress(name, part.stop, part.stop / len(sample))
-
-    return held
+def second_pass(
+    engine: Engine, tally: Tally, store: Store, sample: Sample, n: int, progress: Progress, stage: str
+) -> None:
+    """Show all rows to a tally: from memory if the sample holds them all, numbered as they are held there."""
+    if len(sample) < n:
+        gathered = engine.tally(tally, store, progress, stage)
+        assert gathered is tally
+        return
+    tallied(tally, held(sample, progress, stage))
 
 
-class PartitionSums:
+def held(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
+    """The rows of a sample, as if they were a store."""
+    rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
+    for part in blocks(len(sample), rows):
+        yield Batch(part.start, sample.vectors[part], {}, part.stop / len(sample))
+        progress(stage, part.stop, part.stop / len(sample))
+
+
+class PartitionSums(Tally):
     """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows."""
 
     def __init__(self, sketch: Sketch, raw: Axes):
@@ -182,10 +207,9 @@ class PartitionSums:
         shape = (GROUPS, 2 * self.directions.shape[1])
         self.counts, self.total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
-    def summed(self, item: tuple[int, np.ndarray]) -> tuple[np.ndarray, list[LogSum]]:
-        """The sums of one chunk, by any thread; it comes with the number of its first row."""
-        first, chunk = item
-        chunk = _finite(host(chunk))[0]
+    def summed(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
+        """The sums of one batch, by any thread."""
+        first, chunk = item.start, _finite(host(item.vectors))
         kinds = self.directions.astype(chunk.dtype)
         parts = []
         counts = np.zeros(GROUPS)
@@ -203,11 +227,19 @@ class PartitionSums:
             parts.append(LogSum(largest, rest))
         return counts, parts
 
-    def add(self, found: tuple[np.ndarray, list[LogSum]]) -> None:
-        """Add the sums of the next chunk."""
-        self.counts += found[0]
-        for more in found[1]:
+    def add(self, part: tuple[np.ndarray, list[LogSum]]) -> None:
+        """Add the sums of the next batch."""
+        self.counts += part[0]
+        for more in part[1]:
             self.total = self.total.plus(np, more)
+
+    def gathered(self) -> tuple[np.ndarray, list[LogSum]]:
+        """The sums so far."""
+        return self.counts, [self.total]
+
+    def join(self, gathered: tuple[np.ndarray, list[LogSum]]) -> None:
+        """Add those of later rows."""
+        self.add(gathered)
 
     def logs(self) -> np.ndarray:
         """(GROUPS, directions); a direction that no row reaches, if there is one, stands last: its terms are e⁰."""
@@ -216,18 +248,10 @@ class PartitionSums:
             return np.asarray(logs if self.reached.all() else np.column_stack([logs, np.log(self.counts)]))
 
 
-def partition(sketch: Sketch, raw: Axes, rows: Rows) -> np.ndarray:
-    """log Z of each direction for each of some groups of rows; see `PartitionSums`."""
-    sums = PartitionSums(sketch, raw)
-    for found in in_threads(sums.summed, rows(), 2):
-        sums.add(found)
-    return sums.logs()
-
-
-def _finite(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The finite rows of a chunk, and which they are."""
+def _finite(chunk: np.ndarray) -> np.ndarray:
+    """The finite rows of a chunk."""
     finite = np.isfinite(chunk).all(axis=1)
-    return (chunk if finite.all() else chunk[finite]), finite
+    return chunk if finite.all() else chunk[finite]
 
 
 class Placed:
@@ -249,18 +273,29 @@ class Placed:
         return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
 
 
-def neighbors(searches: list[NearestSoFar], placed: Placed, rows: Rows) -> None:
-    """Offer all rows to each of some searches."""
-    for first, chunk in rows():
-        offer(searches, placed, first, chunk)
+class Neighbors(Tally):
+    """Some searches, to each of which all rows are offered."""
 
+    def __init__(self, searches: Sequence[NearestSoFar], placed: Placed):
+        self.searches, self.placed = searches, placed
 
-def offer(searches: list[NearestSoFar], placed: Placed, first: int, chunk: np.ndarray) -> None:
-    """Offer some rows, numbered from `first`, to each of some searches."""
-    chunk = host(chunk)
-    usable = placed.usable(chunk)
-    if not usable.all():
-        chunk = np.where(usable[:, None], chunk, 0)
-    chunk = placed(chunk)
-    for search in searches:
-        search.offer(chunk, first, usable)
+    def summed(self, item: Batch) -> tuple[int, np.ndarray, np.ndarray]:
+        """The rows of a batch where the metric sees them, and which of them can be neighbours."""
+        rows = host(item.vectors)
+        usable = self.placed.usable(rows)
+        return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
+
+    def add(self, part: tuple[int, np.ndarray, np.ndarray]) -> None:
+        """Offer them to each search, which has threads of its own."""
+        first, rows, usable = part
+        for search in self.searches:
+            search.offer(rows, first, usable)
+
+    def gathered(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The nearest so far, for each search."""
+        return [(search.distances, search.indices) for search in self.searches]
+
+    def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Take the nearest of both."""
+        for search, found in zip(self.searches, gathered, strict=True):
+            search.join(*found)

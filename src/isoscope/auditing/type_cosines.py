@@ -50,11 +50,28 @@ class TypeUnits:
         """Add some rows with their types; rows that are not finite are passed over."""
         from isoscope.kernels import add_units
 
+        add_units(host(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
+
+    def gathered(self) -> tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]:
+        """The types met so far, and what was added up of each."""
+        k = len(self)
+        return [*self.codes], self.sums[:k], self.counts[:k], self.lengths[:k]
+
+    def join(self, gathered: tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]) -> None:
+        """Add what was gathered of other rows."""
+        names, sums, counts, lengths = gathered
+        codes = self._codes(names)
+        self.sums[codes] += sums
+        self.counts[codes] += counts
+        self.lengths[codes] += lengths
+
+    def _codes(self, names: list[Any]) -> np.ndarray:
+        """The place of each type; for one that is met for the first time there is one then."""
         seen = self.codes
-        codes = np.fromiter((seen.setdefault(kind, len(seen)) for kind in types.tolist()), np.int64, len(types))
+        codes = np.fromiter((seen.setdefault(kind, len(seen)) for kind in names), np.int64, len(names))
         if len(seen) > len(self.counts):
             self._grow(max(len(seen), 2 * len(self.counts)))
-        add_units(host(vectors), codes, self.sums, self.counts, self.lengths)
+        return codes
 
     def _grow(self, size: int) -> None:
         more = size - len(self.counts)

@@ -15,6 +15,7 @@ from rich.console import Console
 from isoscope.auditing.measuring import measure_cosines, percentile
 from isoscope.auditing.settings import Settings
 from isoscope.cli.session import interrupted, mute
+from isoscope.engines import Local
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report import grouped_table
@@ -139,7 +140,7 @@ def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], 
             raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
     store = open_store(source, **columns)
     with Watched() as bar:
-        counts, around = measure_cosines(store, settings=settings, progress=bar)
+        counts, around = measure_cosines(store, settings=settings, progress=bar, engine=Local())
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)

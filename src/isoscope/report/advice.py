@@ -17,7 +17,7 @@ from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
 from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabelled_task
 from isoscope.advising.trying import Tried, try_all
-from isoscope.auditing.passes import Progress
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import plain

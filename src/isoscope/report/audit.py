@@ -14,8 +14,9 @@ import numpy as np
 import isoscope
 from isoscope.arrays import real, whole
 from isoscope.auditing.measuring import Measured, measure, percentile
-from isoscope.auditing.passes import Progress, silent
 from isoscope.auditing.settings import Settings
+from isoscope.engines import Engine, engine_for
+from isoscope.engines.engine import Progress, silent
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import VERDICTS, Finding, plain, worst
@@ -52,6 +53,7 @@ def audit(
     seed: int = ...,
     nonfinite: str = ...,
     progress: bool | Progress = ...,
+    engine: Any = ...,
 ) -> Audit: ...
 @overload
 def audit(
@@ -69,6 +71,7 @@ def audit(
     seed: int = ...,
     nonfinite: str = ...,
     progress: bool | Progress = ...,
+    engine: Any = ...,
 ) -> GroupedAudit: ...
 def audit(
     source: Any,
@@ -85,10 +88,11 @@ def audit(
     seed: int = 0,
     nonfinite: str = "raise",
     progress: bool | Progress = False,
+    engine: Any = "local",
 ) -> Audit | GroupedAudit:
     """Measure everything that applies to some vectors and say what it means.
 
-    At most three passes over the source, in bounded memory. Sums over rows are exact, whatever the number of rows;
+    At most two passes over the source, in bounded memory. Sums over rows are exact, whatever the number of rows;
     what needs pairs is measured on all rows up to `sample`, and on a random sample above, which each finding says.
 
     Parameters
@@ -115,6 +119,8 @@ def audit(
         Refuse rows with NaN or infinity, or leave them out and count them.
     progress : bool or function
         Show a bar on the terminal; or a function that is told the stage, the rows seen and the share done.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Who reads the rows: threads of this process; the client that it uses, or Dask's threads in it; a cluster.
 
     Examples
     --------
@@ -134,11 +140,12 @@ def audit(
     asked = None if queries is None else open_store(queries)
 
     def made(progress: Progress) -> Audit | GroupedAudit:
-        if by is None:
-            return Audit.of(_measured(store.without("groups"), asked, settings, progress))
-        from isoscope.report.grouped import audit_groups
+        with engine_for(engine) as running:
+            if by is None:
+                return Audit.of(_measured(store.without("groups"), asked, settings, progress, running))
+            from isoscope.report.grouped import audit_groups
 
-        return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress)
+            return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)
 
     if progress is True:
         from isoscope.report.terminal import Bar
@@ -148,9 +155,9 @@ def audit(
     return made(progress or silent)
 
 
-def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress) -> Measured:
+def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
     def measured(store: Store) -> Measured:
-        return measure(store, queries=queries, settings=settings, progress=progress)
+        return measure(store, queries=queries, settings=settings, progress=progress, engine=engine)
 
     found, lacking = forgiving(store, measured)
     found.skipped.update(lacking)

@@ -15,8 +15,9 @@ import isoscope
 from isoscope.arrays import whole
 from isoscope.auditing.by_groups import MeasuredGroups, measure_groups
 from isoscope.auditing.grouping import MOST, Grouping, group_rows
-from isoscope.auditing.passes import Progress
 from isoscope.auditing.settings import Settings
+from isoscope.engines import Engine
+from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.audit import Audit, forgiving, held_json, printable
@@ -49,14 +50,14 @@ class Series(NamedTuple):
     """What a cloud without structure gives."""
 
 
-def audit_groups(store: Store, by: str, settings: Settings, progress: Progress) -> GroupedAudit:
+def audit_groups(store: Store, by: str, settings: Settings, progress: Progress, engine: Engine) -> GroupedAudit:
     """Audit each group of a store that has a column to group by."""
     values = store.column("groups")
     assert values is not None
     grouping = group_rows(values, _LAYERS if by == "layer" else MOST)
 
     def measured(store: Store) -> MeasuredGroups:
-        return measure_groups(store, grouping, by, settings=settings, progress=progress)
+        return measure_groups(store, grouping, by, settings=settings, progress=progress, engine=engine)
 
     found, lacking = forgiving(store, measured)
     if not found.groups:

@@ -80,6 +80,9 @@ class ArrowStore(Store):
                 values = {name: self._column(batch, name) for name in names}
                 yield Piece(vectors, values, done / len(self), batch if beside else None)
 
+    def _places(self) -> list[int]:
+        return [int(end) for end in self._ends[:-1]]
+
     def _layout(self) -> Layout:
         with _named(self._where):
             schema = self._pieces.settled()

@@ -43,6 +43,9 @@ class ColumnError(InputError):
         super().__init__(message)
         self.role = role
 
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.role)
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -55,6 +58,12 @@ class Wanted:
     def names(self) -> set[str]:
         """The columns that were named as something."""
         return {value for value in self.roles.values() if isinstance(value, str)}
+
+    def names_alone(self) -> Wanted:
+        """The same, with nothing in the place of values that were given."""
+        return Wanted(
+            self.vectors, {role: v if v is None or isinstance(v, str) else () for role, v in self.roles.items()}
+        )
 
 
 def plural(count: int, word: str) -> str:

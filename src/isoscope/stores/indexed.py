@@ -45,6 +45,9 @@ class IndexedStore(Store):
             values = {name: self._table[name][part] for name in names}
             yield Piece(ready(self._rows[part]), values, part.stop / len(self))
 
+    def _places(self) -> list[int]:
+        return [] if getattr(self._rows, "scanned", False) else super()._places()
+
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return ready(self._rows[indices])
 

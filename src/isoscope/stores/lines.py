@@ -86,6 +86,9 @@ class LineStore(Store):
         if held:
             yield Piece(_one(vectors), values, 1.0)
 
+    def _places(self) -> list[int]:
+        return []
+
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([self._form.vectors(lines) for lines in self._chosen(indices)])
 

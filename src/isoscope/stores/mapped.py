@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,15 @@ class MappedStore(Store):
     def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         for piece in self._store._read(names, rows, start, beside):
             yield piece._replace(vectors=self._sent(piece.vectors))
+
+    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+        inner, start = self._store._cut(start, stop)
+        other = copy.copy(self)
+        other._store = inner
+        return other, start
+
+    def _places(self) -> list[int]:
+        return self._store._places()
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return self._sent(self._store._pick(indices))

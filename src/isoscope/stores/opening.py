@@ -145,6 +145,7 @@ def _open_file(path: Path, wanted: Wanted) -> Store:
         raise InputError(f"{path} is empty: need vectors in it")
     store = _OPENERS[_format(path, start)](path, wanted)
     store.files = (path,)
+    store._opened = _open_file, (path.absolute(), wanted.names_alone())
     return store
 
 

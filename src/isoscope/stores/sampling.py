@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,7 @@ class Sampler:
         self.limit = np.uint64(2**64 - 1)
         self.pool: list[Sample] = []
         self.held = 0
+        self.expected = False
 
     def offer(self, batch: Batch) -> None:
         """Look at some rows; non-finite ones are passed over."""
@@ -62,6 +64,26 @@ class Sampler:
         self.held += len(chosen)
         if self.held > 2 * self.size:
             self._prune()
+
+    def expect(self, rows: int) -> None:
+        """Of so many rows in all, pass those over whose keys are too large to be among the smallest.
+
+        That more than a thousandth of the rows is not finite is not foreseen: see `fell_short`.
+        """
+        enough = 1.001 * self.size + 8 * math.sqrt(self.size) + 64
+        if enough < rows:
+            self.limit = np.uint64(int(enough / rows * 2**64))
+            self.expected = True
+
+    def fell_short(self) -> bool:
+        """Whether so many rows were passed over that too few are left."""
+        return self.expected and self.held < self.size
+
+    def join(self, later: Sample) -> None:
+        """Choose also from what another kept of rows behind these."""
+        self.pool.append(later)
+        self.held += len(later)
+        self._prune()
 
     def sample(self) -> Sample:
         """What was kept, in the store's order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,6 +63,22 @@ class Shards(Store):
                 share = float((before + piece.share * (size - before)) / self._sizes[-1])  # of the bytes
                 yield piece._replace(vectors=piece.vectors.astype(self.dtype, copy=False), share=share)
             before = size
+
+    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+        starts = np.concatenate([[0], self._ends()])
+        low = int(np.searchsorted(starts, start, "right")) - 1
+        high = max(int(np.searchsorted(starts, stop)), low + 1)
+        other = copy.copy(self)
+        other._stores, other._paths = self._stores[low:high], self._paths[low:high]
+        other._sizes = self._sizes[low:high] - (self._sizes[low - 1] if low else 0)
+        other._counted, other.files = self._ends()[low:high] - starts[low], tuple(other._paths)
+        return other, start - int(starts[low])
+
+    def _places(self) -> list[int]:
+        starts = np.concatenate([[0], self._ends()])
+        return [
+            int(start) + at for start, store in zip(starts, self._stores, strict=False) for at in (0, *store._places())
+        ]
 
     def _layout(self) -> Layout | None:
         layouts = [layout for store in self._stores if (layout := store._layout()) is not None]

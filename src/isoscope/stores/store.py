@@ -63,6 +63,7 @@ class Store(ABC):
         """The files that are read; none if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None
         """The name of the vectors, if it was said."""
+        self._opened: tuple[Callable[..., Store], tuple[Any, ...]] | None = None  # how to open it in another process
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -85,6 +86,34 @@ class Store(ABC):
     def _layout(self) -> Layout | None:
         """The columns of a table; None if the store is not one."""
         return None
+
+    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+        """The least store that holds the rows from `start` to `stop`, and where they begin in it.
+
+        What is in memory, and what no other process could open, is these rows alone.
+        """
+        if self._opened is not None:
+            return self, start
+        from isoscope.stores.indexed import IndexedStore
+
+        rows = np.arange(start, stop)
+        table = {name: self._values(name, rows) for name in set(self.columns.values()) - self._given.keys()}
+        return IndexedStore(self.name, self._pick(rows), self.columns, table), 0
+
+    def _places(self) -> list[int]:
+        """The rows, beside row 0, at which reading begins at once: none where a file is read from its beginning."""
+        return [*range(default_rows(self.dim), len(self), default_rows(self.dim))]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._opened is None:
+            return super().__reduce_ex__(protocol)
+        kept = ("name", "columns", "guessed", "chosen", "_given", "_hidden")
+        return (*self._opened, {name: getattr(self, name) for name in kept})  # files are opened anew where it arrives
+
+    def __copy__(self) -> Store:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
 
     def batches(
         self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, beside: bool = False

@@ -130,6 +130,7 @@ class _WordBinary:
     """A word2vec binary file: words end with a space and vary in length, so where rows begin is looked up once."""
 
     dtype = np.dtype(np.float32)
+    scanned = True
 
     def __init__(self, path: Path, n: int, dim: int, start: int) -> None:
         self._path, self.shape, self._start = path, (n, dim), start

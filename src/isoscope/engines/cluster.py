@@ -1,0 +1,256 @@
+"""A cluster of Dask's: each worker tallies spans of rows, and what they gather is joined in a tree, there and not here.
+
+The tree is the same whatever the workers are and whichever is done first, so that the result is the same to the last
+bit on one worker and on a thousand. A worker that dies takes what it gathered with it: the scheduler has others read
+those spans again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import isoscope
+from isoscope.engines.engine import Progress, Tallied, silent, tallied
+from isoscope.errors import InputError, MissingExtra
+from isoscope.stores import Store
+from isoscope.stores.spans import Span, spans
+from isoscope.threads import alone
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_BRANCHES = 8  # what so many workers gathered is joined in one task
+_PATIENCE = 10.0  # seconds until a scheduler that does not answer is given up
+_WITHOUT_WORKERS = 60.0  # seconds that a cluster may be without any: one that was killed is started again
+_POLL = 0.02
+
+
+@contextmanager
+def started(address: str | None, workers: int | None = None) -> Iterator[Cluster]:
+    """A cluster by its scheduler's address; or this process's own client; or one that ends with the context."""
+    distributed = _distributed()
+    if address is not None:
+        if workers is not None:
+            raise InputError(f"workers is {workers} and the scheduler {address} has its own: give one of the two")
+        with _client(distributed, address) as client:
+            yield Cluster(client)
+        return
+    client = _current(distributed) if workers is None else None
+    if client is not None:
+        yield Cluster(client)
+        return
+    if workers is not None and workers < 1:
+        raise InputError(f"workers is {workers}: need 1 at least")
+    own = {"n_workers": workers, "threads_per_worker": 1, "processes": True} if workers else {"processes": False}
+    with (
+        distributed.LocalCluster(dashboard_address=None, **own) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield Cluster(client)
+
+
+class Cluster:
+    """The workers behind a `dask.distributed.Client`."""
+
+    def __init__(self, client: Any):
+        if client.asynchronous:
+            raise InputError("the client is asynchronous: need one that waits, Client(address)")
+        self.client = client
+        _need_alike(client)
+
+    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
+        """See `Engine`."""
+        parts = spans(store)
+        empty = pickle.dumps(tally)
+        tally.expect(len(store))
+        tally.join(self._gathered(tally, parts, progress, stage))
+        if not tally.fell_short():
+            return tally
+        tally = pickle.loads(empty)
+        tally.join(self._gathered(tally, parts, progress, stage))
+        return tally
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """See `Engine`."""
+        futures = [self._submit(_done, pickle.dumps((work, item))) for item in items]
+        try:
+            for future in futures:
+                yield self._result(future)
+                future.release()
+        finally:
+            _let_go(futures)
+
+    def _gathered(self, tally: Tallied, parts: Sequence[Span], progress: Progress, stage: str) -> Any:
+        """What the workers gather of all parts."""
+        empty = self._submit(_same, pickle.dumps(tally))
+        leaves = {
+            self._submit(_of_span, empty, pickle.dumps(part), tally.share(part.first, part.rows)): part.rows
+            for part in parts
+        }
+        level = list(leaves)
+        joins = []
+        while len(level) > 1:
+            groups = [level[i : i + _BRANCHES] for i in range(0, len(level), _BRANCHES)]
+            level = [self._submit(_joined, empty, group, priority=1) for group in groups]
+            joins += level
+        try:
+            self._watch(leaves, sum(leaves.values()), progress, stage)
+            return self._result(level[0])
+        finally:
+            _let_go([empty, *leaves, *joins])
+
+    def _submit(self, work: Callable[..., Any], *given: Any, priority: int = 0) -> Any:
+        import dask
+
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**40}):
+            return self.client.submit(work, *given, pure=False, priority=priority)
+
+    def _watch(self, leaves: dict[Any, int], rows: int, progress: Progress, stage: str) -> None:
+        """Tell how many rows are done until all are; what is done is held here no longer."""
+        waiting = _distributed().as_completed(leaves)
+        done, seen = 0, time.monotonic()
+        while not waiting.is_empty():
+            found = waiting.next_batch(block=False)
+            for future in found:
+                if future.status != "finished":
+                    self._result(future)
+                done += leaves[future]
+                progress(stage, done, done / rows)
+                future.release()
+            if found:
+                seen = time.monotonic()
+                continue
+            time.sleep(_POLL)
+            if time.monotonic() - seen > _PATIENCE:
+                self._need_workers()
+                seen = time.monotonic()
+
+    def _need_workers(self) -> None:
+        """Refuse to wait for nobody."""
+        try:
+            self.client.wait_for_workers(1, timeout=_WITHOUT_WORKERS)
+        except TimeoutError as error:
+            raise InputError(
+                f"the cluster has had no worker for {_WITHOUT_WORKERS:.0f} seconds: look at the workers' logs, and run "
+                "the same again"
+            ) from error
+        except OSError as error:
+            raise _lost(error) from error
+
+    def _result(self, future: Any) -> Any:
+        distributed = _distributed()
+        try:
+            return future.result()
+        except InputError:
+            raise
+        except distributed.KilledWorker as error:
+            raise InputError(
+                f"workers died {error.allowed_failures + 1} times over the same rows: mostly for want of memory; give "
+                "them more, or fewer threads, and look at their logs"
+            ) from error
+        except (distributed.CancelledError, distributed.comm.CommClosedError, OSError) as error:
+            if isinstance(error, OSError) and self.client.status == "running":
+                raise
+            raise _lost(error) from error
+
+
+def _let_go(futures: Iterable[Any]) -> None:
+    """What nobody wants any longer the scheduler forgets, done or not."""
+    for future in futures:
+        future.release()
+
+
+def _lost(error: BaseException) -> InputError:
+    return InputError(f"the connection to the scheduler was lost ({type(error).__name__}): run the same again")
+
+
+# what a worker does
+
+
+def _same(held: bytes) -> bytes:
+    return held
+
+
+def _of_span(empty: bytes, span: bytes, share: Any) -> Any:
+    """What the rows of a span give."""
+    tally = pickle.loads(empty)
+    tally.narrow(share)
+    try:
+        part = pickle.loads(span)
+    except (InputError, OSError) as error:
+        from distributed import get_worker
+
+        raise InputError(f"{error} (worker {get_worker().address}: all workers must see the same files)") from error
+    with alone():
+        return tallied(tally, part.batches(tally.columns)).gathered()
+
+
+def _joined(empty: bytes, parts: list[Any]) -> Any:
+    """What several parts gave, in their order."""
+    tally = pickle.loads(empty)
+    for part in parts:
+        tally.join(part)
+    return tally.gathered()
+
+
+def _done(held: bytes) -> Any:
+    work, item = pickle.loads(held)
+    with alone():
+        return work(item)
+
+
+# how it is reached
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingExtra('engine="dask" needs Dask\'s distributed: pip install "isoscope[dask]"') from error
+    return distributed
+
+
+def _current(distributed: Any) -> Any:
+    """The client that this process uses already, if there is one."""
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None
+
+
+def _client(distributed: Any, address: str) -> Any:
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(
+            f"no Dask scheduler answers at {address}: look whether it runs and whether this machine may reach it"
+        ) from error
+    return client
+
+
+def _need_alike(client: Any) -> None:
+    """Refuse workers that would read differently what is sent to them, or none at all."""
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError as error:
+        raise InputError(f"the scheduler at {client.scheduler.address} has no workers: start some") from error
+    found = client.get_versions(packages=["isoscope"])
+    here = {**found["client"]["packages"], "isoscope": isoscope.__version__}
+    for worker, about in found["workers"].items():
+        there = about["packages"]
+        for package in ("python", "distributed", "isoscope"):
+            mine, theirs = (_version(package, held.get(package)) for held in (here, there))
+            if mine != theirs:
+                what = f"has {package} {theirs}" if theirs else f"has no {package}"
+                raise InputError(
+                    f"worker {worker} {what}, and here it is {mine}: install the same on all workers and here"
+                )
+
+
+def _version(package: str, version: str | None) -> str | None:
+    """What must be the same: of Python the first two numbers."""
+    return ".".join(version.split(".")[:2]) if version and package == "python" else version

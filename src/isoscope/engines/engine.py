@@ -1,0 +1,85 @@
+"""Which engine tallies the rows, and the one that is there on every machine: threads of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from isoscope.engines.tally import Tally
+from isoscope.errors import InputError
+from isoscope.stores import Batch, Store
+from isoscope.threads import in_threads
+
+T = TypeVar("T")
+R = TypeVar("R")
+Tallied = TypeVar("Tallied", bound=Tally)
+
+Progress = Callable[[str, int, float], None]
+"""Told, now and then: what is being done, how many rows it has seen, which share of all that is (0…1)."""
+
+
+def silent(stage: str, rows: int, share: float) -> None:
+    """Show nothing."""
+
+
+class Engine(Protocol):
+    """Reads the rows of stores, and does work that has no order."""
+
+    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
+        """The tally of all rows of a store, from that of none."""
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """`work` on each item; the results come in the items' order."""
+
+
+class Local:
+    """Threads of this process, each with a batch of rows at a time."""
+
+    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
+        """See `Engine`."""
+
+        def watched() -> Iterator[Batch]:
+            for batch in store.batches(tally.columns):
+                yield batch
+                progress(stage, batch.start + len(batch.vectors), batch.share)
+
+        return tallied(tally, watched())
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """See `Engine`."""
+        items = list(items)
+        return in_threads(work, items, len(items))
+
+
+def tallied(tally: Tallied, batches: Iterable[Batch]) -> Tallied:
+    """A tally, with rows that come in order added to it."""
+    for part in in_threads(tally.summed, tally.items(batches), 2):
+        tally.add(part)
+    return tally
+
+
+@contextmanager
+def engine_for(engine: Any, workers: int | None = None) -> Iterator[Engine]:
+    """The engine that is meant by "local", "dask", the address of a scheduler, a client of Dask's, or an engine.
+
+    "dask" is the client that is in use in this process, if there is one; else Dask's threads in this process, or that
+    many `workers`, each a process, which end with the context.
+    """
+    if engine == "local":
+        yield Local()
+    elif isinstance(engine, str) and (engine == "dask" or "://" in engine):
+        from isoscope.engines.cluster import started
+
+        with started(None if engine == "dask" else engine, workers) as running:
+            yield running
+    elif hasattr(engine, "tally"):
+        yield engine
+    elif hasattr(engine, "scheduler_info"):
+        from isoscope.engines.cluster import Cluster
+
+        yield Cluster(engine)
+    else:
+        raise InputError(
+            f'engine is {engine!r}: need "local", "dask", the address of a Dask scheduler or a dask.distributed.Client'
+        )

@@ -1,0 +1,72 @@
+"""The tallies that fits need: the sketch of a store, and a sample of its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoscope.arrays import host
+from isoscope.engines.tally import Tally
+from isoscope.errors import InputError
+from isoscope.sketching import Sketch
+from isoscope.stores import Batch
+from isoscope.stores.sampling import Sample, Sampler
+
+
+class Sums(Tally):
+    """The sketch of all rows; with `types`, of each type's too."""
+
+    def __init__(self, nonfinite: str = "raise", *, types: bool = False):
+        self.nonfinite = nonfinite
+        self.columns = ["types"] if types else []
+        self.total = Sketch()
+
+    def summed(self, item: Batch) -> Sketch:
+        """The sketch of a batch."""
+        return Sketch.of(item.vectors, item.columns.get("types"), nonfinite=self.nonfinite, first=item.start)
+
+    def add(self, part: Sketch) -> None:
+        """Add the next batch's."""
+        self.total = self.total + part
+
+    def gathered(self) -> Sketch:
+        """The sketch so far."""
+        return self.total
+
+    def join(self, gathered: Sketch) -> None:
+        """Add that of later rows."""
+        self.add(gathered)
+
+
+class Kept(Tally):
+    """A random sample of the rows of the store of this name, all of which must be finite."""
+
+    def __init__(self, size: int, seed: int, name: str):
+        self.sampler, self.name = Sampler(size, seed), name
+
+    def summed(self, item: Batch) -> Batch:
+        """The batch, once its rows are seen to be finite."""
+        finite = np.isfinite(host(item.vectors)).all(axis=1)
+        if not finite.all():
+            first = item.start + int(np.argmin(finite))
+            raise InputError(f"{self.name} has NaN or infinity, the first in row {first}: drop or mend such rows")
+        return item
+
+    def add(self, part: Batch) -> None:
+        """Look at the next batch."""
+        self.sampler.offer(part)
+
+    def gathered(self) -> Sample:
+        """The rows that are kept so far."""
+        return self.sampler.sample()
+
+    def join(self, gathered: Sample) -> None:
+        """Choose from later rows too."""
+        self.sampler.join(gathered)
+
+    def expect(self, rows: int) -> None:
+        """Keep no row that surely is not among the sample."""
+        self.sampler.expect(rows)
+
+    def fell_short(self) -> bool:
+        """Whether rows may be lacking."""
+        return self.sampler.fell_short()
