@@ -26,18 +26,20 @@ _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is adde
 _ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
 
 
-def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketch:
+def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise", engine: Any = "local") -> Sketch:
     """Sum up a whole cloud, chunk by chunk, on all cores.
 
     Parameters
     ----------
-    source : (n, d) array, or iterable
-        An array (a memory-mapped one is never loaded whole), or chunks: (m, d) arrays, or pairs of such an array and
-        its rows' types.
+    source : (n, d) array, store, path, or iterable
+        An array (a memory-mapped one is never loaded whole); a store, or the path of whatever `open_store` opens; or
+        chunks: (m, d) arrays, or pairs of such an array and its rows' types.
     types : (n,) labels, optional
         What each row of an array is an instance of; gives S_inter, S_intra and the label objectives.
     nonfinite : {"raise", "drop"}
         Refuse rows with NaN or infinity, or leave them out and count them.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Who reads a store or a path: threads of this process; the client that it uses, or Dask's threads; a cluster.
 
     Examples
     --------
@@ -49,6 +51,11 @@ def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise") -> Sketc
     """
     if nonfinite not in ("raise", "drop"):
         raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+
+    if isinstance(source, str | os.PathLike) or hasattr(source, "batches") or engine != "local":
+        from isoscope.engines.sums import sketch_store
+
+        return sketch_store(source, types, nonfinite, engine)
 
     def summed(item: tuple[int, Any, Any]) -> Sketch:
         first, chunk, chunk_types = item

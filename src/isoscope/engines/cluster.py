@@ -47,7 +47,7 @@ def started(address: str | None, workers: int | None = None) -> Iterator[Cluster
         raise InputError(f"workers is {workers}: need 1 at least")
     own = {"n_workers": workers, "threads_per_worker": 1, "processes": True} if workers else {"processes": False}
     with (
-        distributed.LocalCluster(dashboard_address=None, **own) as cluster,
+        distributed.LocalCluster(dashboard_address="127.0.0.1:0", **own) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield Cluster(client)
@@ -76,19 +76,20 @@ class Cluster:
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See `Engine`."""
-        futures = [self._submit(_done, pickle.dumps((work, item))) for item in items]
+        shared = self._submit(_same, pickle.dumps(work))
+        futures = [self._submit(_done, shared, pickle.dumps(item)) for item in items]
         try:
             for future in futures:
                 yield self._result(future)
                 future.release()
         finally:
-            _let_go(futures)
+            _let_go([shared, *futures])
 
     def _gathered(self, tally: Tallied, parts: Sequence[Span], progress: Progress, stage: str) -> Any:
         """What the workers gather of all parts."""
         empty = self._submit(_same, pickle.dumps(tally))
         leaves = {
-            self._submit(_of_span, empty, pickle.dumps(part), tally.share(part.first, part.rows)): part.rows
+            self._submit(_of_span, empty, pickle.dumps(part), tally.share(part.first, len(part))): len(part)
             for part in parts
         }
         level = list(leaves)
@@ -98,7 +99,7 @@ class Cluster:
             level = [self._submit(_joined, empty, group, priority=1) for group in groups]
             joins += level
         try:
-            self._watch(leaves, sum(leaves.values()), progress, stage)
+            self._watch(leaves, level[0], progress, stage)
             return self._result(level[0])
         finally:
             _let_go([empty, *leaves, *joins])
@@ -109,9 +110,10 @@ class Cluster:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**40}):
             return self.client.submit(work, *given, pure=False, priority=priority)
 
-    def _watch(self, leaves: dict[Any, int], rows: int, progress: Progress, stage: str) -> None:
-        """Tell how many rows are done until all are; what is done is held here no longer."""
-        waiting = _distributed().as_completed(leaves)
+    def _watch(self, leaves: dict[Any, int], root: Any, progress: Progress, stage: str) -> None:
+        """Tell how many rows are done until all are; what is done, but the root, is held from here no longer."""
+        rows = sum(leaves.values())
+        waiting = _distributed().as_completed(leaves, loop=self.client.loop)
         done, seen = 0, time.monotonic()
         while not waiting.is_empty():
             found = waiting.next_batch(block=False)
@@ -120,7 +122,8 @@ class Cluster:
                     self._result(future)
                 done += leaves[future]
                 progress(stage, done, done / rows)
-                future.release()
+                if future is not root:
+                    future.release()
             if found:
                 seen = time.monotonic()
                 continue
@@ -179,14 +182,9 @@ def _of_span(empty: bytes, span: bytes, share: Any) -> Any:
     """What the rows of a span give."""
     tally = pickle.loads(empty)
     tally.narrow(share)
-    try:
-        part = pickle.loads(span)
-    except (InputError, OSError) as error:
-        from distributed import get_worker
-
-        raise InputError(f"{error} (worker {get_worker().address}: all workers must see the same files)") from error
+    part = _arrived(span)
     with alone():
-        return tallied(tally, part.batches(tally.columns)).gathered()
+        return tallied(tally, part.numbered(tally.columns)).gathered()
 
 
 def _joined(empty: bytes, parts: list[Any]) -> Any:
@@ -197,10 +195,21 @@ def _joined(empty: bytes, parts: list[Any]) -> Any:
     return tally.gathered()
 
 
-def _done(held: bytes) -> Any:
-    work, item = pickle.loads(held)
+def _done(work: bytes, item: bytes) -> Any:
+    done = pickle.loads(work)
+    given = _arrived(item)
     with alone():
-        return work(item)
+        return done(given)
+
+
+def _arrived(held: bytes) -> Any:
+    """What was sent, with the files of its stores opened here."""
+    try:
+        return pickle.loads(held)
+    except (InputError, OSError) as error:
+        from distributed import get_worker
+
+        raise InputError(f"{error} (worker {get_worker().address}: all workers must see the same files)") from error
 
 
 # how it is reached

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isoscope.arrays import host
+from isoscope.engines.engine import engine_for
 from isoscope.engines.tally import Tally
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
-from isoscope.stores import Batch
+from isoscope.stores import Batch, open_store
 from isoscope.stores.sampling import Sample, Sampler
 
 
@@ -35,6 +38,16 @@ class Sums(Tally):
     def join(self, gathered: Sketch) -> None:
         """Add that of later rows."""
         self.add(gathered)
+
+
+def sketch_store(source: Any, types: Any, nonfinite: str, engine: Any) -> Sketch:
+    """The sketch of whatever `open_store` opens; `types` are a column's name, or an entry for each row."""
+    store = open_store(source, types=types)
+    with engine_for(engine) as running:
+        total = running.tally(Sums(nonfinite, types=types is not None), store).total
+    if not total.n:
+        raise InputError(f"{store.name} has no finite row: need one at least")
+    return total
 
 
 class Kept(Tally):

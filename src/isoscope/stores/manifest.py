@@ -9,6 +9,8 @@ from typing import Any
 from isoscope.errors import InputError, tell
 
 FILE = "_embedding.json"
+REPAIRED = "_repaired.json"
+"""The note in a folder that a repair is written to."""
 SCHEMA = "isoscope.embedding/1"
 
 
@@ -44,3 +46,6 @@ def tell_unfinished(folder: Path) -> None:
         tell(
             f"{folder} is unfinished: {len(held['written'])} of {held['blocks']} parts are there; embed goes on with it"
         )
+    repaired = folder / REPAIRED
+    if repaired.exists() and '"finished": true' not in repaired.read_text(encoding="utf-8"):
+        tell(f"{folder} is unfinished: not all repaired vectors are there; apply goes on with it")

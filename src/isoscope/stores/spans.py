@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from isoscope.stores.store import Batch, Store
+from isoscope.stores.beside import Layout
+from isoscope.stores.store import Batch, Piece, Store
 
 SPAN_BYTES = 128 * 2**20
 """Of vectors: what a worker reads in one task. It holds a batch of them at a time."""
@@ -15,39 +16,47 @@ SPAN_BYTES = 128 * 2**20
 _MOST_SPANS = 20_000
 
 
-@dataclass(frozen=True)
-class Span:
-    """The rows `first` … `first + rows` of a store, to be read where the span arrives."""
+class Span(Store):
+    """Rows of another store, from `start` on; `first` is the number that the whole store gives the first of them."""
 
-    store: Store
-    """The shards that hold them; nothing of it is read before it is asked for."""
-    start: int
-    """Where they begin in it."""
-    rows: int
-    first: int
-    """The number of the first of them in the whole store."""
-    given: dict[str, np.ndarray]
-    """The values of roles that are in no file."""
+    def __init__(self, store: Store, start: int, rows: int, first: int, given: dict[str, np.ndarray]) -> None:
+        super().__init__(store.name, store.dim, store.dtype, {**store.columns, **{role: role for role in given}})
+        self._store, self._start, self._length, self.first = store, start, rows, first
+        self._given, self._hidden, self.guessed = given, store._hidden, store.guessed
 
-    def batches(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
-        """These rows in order, in the batches in which the whole store gives them, with its numbers."""
-        read = [role for role in columns if role not in self.given]
-        for batch in self.store.batches(read, start=self.start):
-            at = batch.start - self.start
-            batch = _clipped(batch, self.rows - at)
-            stop = at + len(batch.vectors)
-            values = {role: self.given[role][at:stop] for role in columns if role in self.given}
-            ordered = {role: (batch.columns | values)[role] for role in columns}
-            yield batch._replace(start=self.first + at, columns=ordered, share=stop / self.rows)
-            if stop == self.rows:
+    def __len__(self) -> int:
+        return self._length
+
+    def numbered(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
+        """The batches in which the whole store gives these rows, with its numbers."""
+        for batch in self.batches(columns):
+            yield batch._replace(start=batch.start + self.first)
+
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        left = self._length - start
+        for piece in self._store._read(names, rows, self._start + start, beside):
+            piece = _clipped(piece, left)
+            left -= len(piece.vectors)
+            yield piece._replace(share=1 - left / self._length)
+            if not left:
                 return
 
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return self._store._pick(indices + self._start)
 
-def _clipped(batch: Batch, rows: int) -> Batch:
-    if len(batch.vectors) <= rows:
-        return batch
-    columns = {role: values[:rows] for role, values in batch.columns.items()}
-    return batch._replace(vectors=batch.vectors[:rows], columns=columns)
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._store._values(name, self._start + (np.arange(len(self)) if indices is None else indices))
+
+    def _layout(self) -> Layout | None:
+        return self._store._layout()
+
+
+def _clipped(piece: Piece, rows: int) -> Piece:
+    if len(piece.vectors) <= rows:
+        return piece
+    columns = {name: values[:rows] for name, values in piece.columns.items()}
+    beside = None if piece.beside is None else piece.beside.slice(0, rows)
+    return piece._replace(vectors=piece.vectors[:rows], columns=columns, beside=beside)
 
 
 def spans(store: Store, most_bytes: int = SPAN_BYTES) -> list[Span]:
@@ -60,7 +69,7 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES) -> list[Span]:
     >>> import numpy as np
     >>> from isoscope.stores import open_store
     >>> store = open_store(np.zeros((100_000, 64), np.float32), labels=np.arange(100_000) % 2)
-    >>> [(span.first, span.rows) for span in spans(store, 10_000_000)]
+    >>> [(span.first, len(span)) for span in spans(store, 10_000_000)]
     [(0, 65536), (65536, 34464)]
     """
     n = len(store)

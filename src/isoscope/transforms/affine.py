@@ -21,7 +21,7 @@ class AffineRepair(Repair):
 
     _least_rows = 1
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
         """Learn from vectors: an (n, d) array, a `Sketch`, a store, or the path of a file.
 
         Parameters
@@ -30,9 +30,11 @@ class AffineRepair(Repair):
             The corpus. A file is read in chunks.
         y : ignored
             For pipelines.
+        engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+            Who reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
-        return self._learn_from(self._summed(X, reset=True))
+        return self._learn_from(self._summed(X, reset=True, engine=engine))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more vectors, besides those seen before."""
@@ -46,10 +48,10 @@ class AffineRepair(Repair):
         more = self._summed(X, reset=first)
         return self._learn_from(more if first else self.sketch_ + more)
 
-    def _summed(self, X: Any, *, reset: bool) -> Sketch:
+    def _summed(self, X: Any, *, reset: bool, engine: Any = "local") -> Sketch:
         if not is_source(X):
             return sketch(validate_data(self, on_host(X), dtype=FLOATS, reset=reset))
-        found = X if isinstance(X, Sketch) else sketch(store_of(X))
+        found = X if isinstance(X, Sketch) else sketch(store_of(X), engine=engine)
         if not reset and found.d != self.n_features_in_:
             raise InputError(f"vectors of {found.d} dimensions after vectors of {self.n_features_in_}: need the same")
         if reset:

@@ -17,6 +17,7 @@ import numpy as np
 import isoscope
 from isoscope.arrays import blocks
 from isoscope.errors import InputError
+from isoscope.files import replacing
 from isoscope.stores import Batch, Store, open_store
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.resuming import Unfinished
@@ -39,14 +40,16 @@ def repair_store(
     *,
     columns: bool = True,
     restart: bool = False,
+    engine: Any = "local",
     progress: Callable[[str, int, float], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> int:
-    """Write the repaired vectors of a store to a file; gives the number of rows.
+    """Write the repaired vectors of a store to a file, or to a folder of files; gives the number of rows.
 
     In bounded memory, on all cores. The file is replaced when all is written. An interruption (Ctrl-C, a full disk, the
     end of the process) leaves it as it was, and what was done in a hidden folder beside it, from which the same call
-    goes on to the same bytes.
+    goes on to the same bytes. In a folder each part is written whole or not at all, and the same call writes what
+    lacks.
 
     Parameters
     ----------
@@ -55,11 +58,14 @@ def repair_store(
     source : store, path, array or whatever `open_store` opens
         Its rows stay in their order. Only a source in files can be gone on with.
     path : path
-        A name that ends in `.npy`, `.safetensors` or `.parquet`.
+        A name that ends in `.npy`, `.safetensors` or `.parquet`; without an ending, a folder, which gets many files:
+        Parquet for a table with its columns, `.npy` for anything else.
     columns : bool
         Whether what stands beside the vectors is written too, to Parquet; see `write_store`.
     restart : bool
-        Throw away what an interrupted run left.
+        Throw away what an interrupted run left, or what another run left in the folder.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Who reads and writes; see `isoscope.audit`. Others than "local" write to a folder, which they all must see.
     progress : function, optional
         Told "repairing", the rows written so far, and the share of the source that they are.
     say : function, optional
@@ -80,8 +86,16 @@ def repair_store(
     >>> round(float(isoscope.mean_cosine(np.load("centred.npy"))), 2) + 0.0
     0.0
     """
-    path = writable(path)
     store = source if isinstance(source, Store) else open_store(source)
+    if not Path(path).suffix:
+        return _repaired_parts(
+            repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
+        )
+    if engine != "local":
+        raise InputError(
+            f"{path} is one file, which many processes cannot write: name a folder, for a file in each part"
+        )
+    path = writable(path)
     if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
         raise InputError(f"{path} is what is read: give another file to write to")
     columns = columns and path.suffix.lower() == ".parquet"
@@ -93,6 +107,36 @@ def repair_store(
             raise
         work = _Work(repair, store.without(error.role))
         return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
+
+
+def _repaired_parts(
+    repair: Repair | PlainRepair,
+    store: Store,
+    folder: Path,
+    columns: bool,
+    restart: bool,
+    engine: Any,
+    progress: Callable[[str, int, float], None],
+    say: Callable[[str], None],
+) -> int:
+    from isoscope.transforms.parts import repair_parts
+
+    folder_of = {os.path.realpath(file.parent) for file in store.files}
+    if os.path.realpath(folder) in folder_of:
+        raise InputError(f"{folder} is what is read: give another folder to write to")
+    about = _about(_Work(repair, store), "parts", columns)
+    return repair_parts(
+        repair,
+        store,
+        folder,
+        about,
+        _write_part,
+        columns=columns,
+        restart=restart,
+        engine=engine,
+        progress=progress,
+        say=say,
+    )
 
 
 def _silent(stage: str, rows: int, share: float) -> None:
@@ -121,8 +165,11 @@ def _repaired(
         elif lost:
             say(f"what an earlier, interrupted run left cannot be gone on with, as {lost}: beginning anew")
         try:
-            rows = _write(work, left, mark, columns, progress)
-        except BaseException:
+            keep = left.keep if about is not None else None
+            rows = _write(work, left.rows, path.suffix.lower(), mark, columns, progress, keep)
+        except BaseException as error:
+            if isinstance(error, InputError):
+                left.clear()
             if not (left.folder / "progress.json").exists():
                 left.drop()
             raise
@@ -130,15 +177,27 @@ def _repaired(
     return rows
 
 
+def _write_part(repair: Repair | PlainRepair, part: Store, path: Path, columns: bool) -> int:
+    """Write the repaired vectors of a part, whole or not at all; it does no harm if two processes do."""
+    with replacing(path) as temporary:
+        return _write(_Work(repair, part), temporary, path.suffix, Mark(), columns, _silent, None)
+
+
 def _write(
-    work: _Work, left: Unfinished, mark: Mark, columns: bool, progress: Callable[[str, int, float], None]
+    work: _Work,
+    path: Path,
+    ending: str,
+    mark: Mark,
+    columns: bool,
+    progress: Callable[[str, int, float], None],
+    keep: Callable[[Mark], None] | None,
 ) -> int:
-    """Write the rows behind the mark; an interruption leaves them and a note of them, bad input leaves nothing."""
+    """Write the rows behind the mark; where marks are kept, an interruption leaves one."""
     first = next(rows_to_write(work.store, columns), None)
     if first is None:
         raise InputError(f"{work.store.name} has no rows: there is nothing to repair")
     layout = work.store.layout() if columns else None
-    target = open_target(left.rows, left.path.suffix.lower(), work(first), layout, mark)
+    target = open_target(path, ending, work(first), layout, mark)
     try:
         marked, since = time.monotonic(), 0
         do, note = _hands(work, target)
@@ -147,18 +206,15 @@ def _write(
                 note(batch)
                 since += batch.vectors.nbytes
                 progress("repairing", batch.start + len(batch.vectors), batch.share)
-                if left.about is not None and (since > _MARK_BYTES or time.monotonic() - marked > _MARK_SECONDS):
-                    left.keep(mark := target.mark())
+                if keep is not None and (since > _MARK_BYTES or time.monotonic() - marked > _MARK_SECONDS):
+                    keep(mark := target.mark())
                     marked, since = time.monotonic(), 0
         target.finish()
         return target.rows
-    except InputError:
-        left.clear()
-        raise
     except BaseException as error:
-        if left.about is not None:
+        if keep is not None and not isinstance(error, InputError):
             with suppress(OSError):  # of a full disk: then the mark before counts
-                left.keep(mark := target.mark())
+                keep(mark := target.mark())
             if mark.rows:
                 error.add_note(f"run the same command again to go on from row {mark.rows:,}")
         raise

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from isoscope.arrays import Array
+from isoscope.engines import Engine, engine_for
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
 from isoscope.transforms.affine import AffineRepair
@@ -39,7 +40,7 @@ class Chain(Repair):
     def __init__(self, steps: Any = ()):
         self.steps = steps
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
         """Learn each step, from an (n, d) array, a store, or the path of a file.
 
         Parameters
@@ -48,11 +49,14 @@ class Chain(Repair):
             The corpus; a store is read once for each step at least.
         y : ignored
             For pipelines.
+        engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+            Who reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         steps = [clone(step) for step in self.steps]
         if is_source(X):
-            self._fit_source(steps, X)
+            with engine_for(engine) as running:
+                self._fit_source(steps, X, running)
         else:
             X = validate_data(self, on_host(X), dtype=FLOATS)
             for i, step in enumerate(steps):
@@ -61,7 +65,7 @@ class Chain(Repair):
         self.steps_ = steps
         return self
 
-    def _fit_source(self, steps: list[Any], X: Any) -> None:
+    def _fit_source(self, steps: list[Any], X: Any, engine: Engine) -> None:
         if isinstance(X, Sketch):
             if len(steps) > 1:
                 raise InputError("X is a Sketch, which tells the first step alone: give an array, a store or a path")
@@ -71,7 +75,7 @@ class Chain(Repair):
             d = X.dim
         self.__dict__.pop("feature_names_in_", None)
         for i, step in enumerate(steps):
-            step.fit(X)
+            step.fit(X, engine=engine)
             if i + 1 < len(steps):
                 X = X.mapped(step.transform, len(step.get_feature_names_out()))
         self.n_features_in_ = d

@@ -13,10 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope.arrays import Array, accumulator, host, like, take, tiles
+from isoscope.engines import engine_for
+from isoscope.engines.sums import Kept
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import choose_clusters, scattered_rows
 from isoscope.sketching import Sketch
-from isoscope.stores.sampling import Sampler
 from isoscope.threads import in_threads, run_all
 from isoscope.transforms.arithmetic import in_two, minus
 from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
@@ -74,7 +75,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         self.sample = sample
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
         """Learn clusters and what is subtracted in each, from an (n, d) array, a store, or the path of a file.
 
         Parameters
@@ -83,10 +84,12 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             The corpus; of a store, a random sample of `sample` rows is used.
         y : ignored
             For pipelines.
+        engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+            Who reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         for_sample, for_clusters = check_random_state(self.random_state).randint(2**31, size=2).tolist()
-        X = self._rows(X, for_sample)
+        X = self._rows(X, for_sample, engine)
         self.clusters_, codes = np.unique(self._cluster(X, for_clusters), return_inverse=True)
         if isinstance(self.clusterer, str):  # a centre without rows has no mean to subtract
             self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
@@ -103,22 +106,17 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _again(self) -> None:
         self.n_clusters_ = len(self.clusters_)
 
-    def _rows(self, X: Any, seed: int) -> np.ndarray:
+    def _rows(self, X: Any, seed: int, engine: Any) -> np.ndarray:
         if not is_source(X):
             return np.asarray(validate_data(self, on_host(X), dtype=FLOATS))
         if isinstance(X, Sketch):
             raise InputError(f"X is a Sketch: {type(self).__name__} needs the vectors; give an array, store or path")
         store = store_of(X)
-        sampler = Sampler(int(self.sample), seed)
-        for batch in store.batches():
-            finite = np.isfinite(host(batch.vectors)).all(axis=1)
-            if not finite.all():
-                first = batch.start + int(np.argmin(finite))
-                raise InputError(f"{store.name} has NaN or infinity, the first in row {first}: drop or mend such rows")
-            sampler.offer(batch)
+        with engine_for(engine) as running:
+            kept = running.tally(Kept(int(self.sample), seed, store.name), store)
         self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
         self.n_features_in_ = store.dim
-        return sampler.sample().vectors
+        return kept.gathered().vectors
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):

@@ -1,0 +1,133 @@
+"""Applying a repair to a store part by part, into a folder of shards: what many processes can do at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isoscope.engines import engine_for
+from isoscope.errors import InputError
+from isoscope.files import replacing
+from isoscope.stores import Store
+from isoscope.stores.manifest import REPAIRED
+from isoscope.stores.spans import Span, spans
+from isoscope.threads import alone
+
+if TYPE_CHECKING:
+    from isoscope.transforms.plain import PlainRepair
+    from isoscope.transforms.repair import Repair
+
+_SCHEMA = "isoscope.repaired/1"
+
+Write = Callable[[Any, Store, Path, bool], int]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done to each part; it is sent to the workers once."""
+
+    write: Write
+    repair: Repair | PlainRepair
+    folder: Path
+    ending: str
+    columns: bool
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"part-{number:05}{self.ending}"
+
+    def __call__(self, item: tuple[int, Span]) -> int:
+        number, part = item
+        path = self.path(number)
+        if path.exists():  # it was put there whole
+            return len(part)
+        if not self.folder.is_dir():
+            raise InputError(f"{self.folder} is not there: all workers must see the folder that is written to")
+        with alone():
+            return self.write(self.repair, part, path, self.columns)
+
+
+def repair_parts(
+    repair: Repair | PlainRepair,
+    store: Store,
+    folder: Path,
+    about: dict[str, Any] | None,
+    write: Write,
+    *,
+    columns: bool,
+    restart: bool,
+    engine: Any,
+    progress: Callable[[str, int, float], None],
+    say: Callable[[str], None],
+) -> int:
+    """Write the repaired vectors of a store to a folder, each part whole or not at all; gives the number of rows.
+
+    A table with its columns is written as Parquet, anything else as .npy. The parts that an interrupted run finished
+    are left as they are.
+    """
+    ending = ".parquet" if columns and store.layout() is not None else ".npy"
+    parts = spans(store)
+    work = _Work(write, repair, folder.absolute(), ending, columns)
+    kept = _begin(folder, {"about": about, "parts": len(parts), "ending": ending}, restart, work)
+    if kept:
+        say(f"going on behind {kept:,} of {len(parts):,} parts, where an earlier run was interrupted")
+    done, n = 0, len(store)
+    try:
+        with engine_for(engine) as running:
+            for rows in running.each(work, list(enumerate(parts))):
+                done += rows
+                progress("repairing", done, done / n)
+    except BaseException as error:
+        written = sum(work.path(i).exists() for i in range(len(parts)))
+        if not written:
+            _clear(folder)
+            folder.rmdir()
+        elif about is not None:
+            error.add_note(f"run the same command again to go on behind {written:,} of {len(parts):,} parts")
+        raise
+    for left in folder.glob(".part-*"):  # of processes that were killed
+        left.unlink()
+    _note(folder, {"about": about, "parts": len(parts), "ending": ending, "finished": True})
+    return done
+
+
+def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> int:
+    """Make the folder, or find what an interrupted run left; gives how many parts are there already."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: need a folder, or a name that ends in .npy, .safetensors or .parquet")
+    if folder.is_dir() and any(folder.iterdir()):
+        held = _held(folder)
+        if held is None:
+            raise InputError(f"{folder} holds something else than repaired vectors: give another folder, or empty it")
+        if restart:
+            _clear(folder)
+        elif wanted["about"] is None or any(held.get(key) != wanted[key] for key in wanted):
+            raise InputError(
+                f"{folder} holds what another source, repair or version gave: give another folder, or throw that away "
+                "with restart=True, on the command line --restart"
+            )
+    folder.mkdir(exist_ok=True)
+    _note(folder, {**wanted, "finished": False})
+    return sum(work.path(i).exists() for i in range(wanted["parts"]))
+
+
+def _held(folder: Path) -> dict[str, Any] | None:
+    try:
+        held = json.loads((folder / REPAIRED).read_text(encoding="utf-8"))
+        return dict(held) if held["schema"] == _SCHEMA else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _note(folder: Path, told: dict[str, Any]) -> None:
+    with replacing(folder / REPAIRED) as temporary:
+        temporary.write_text(json.dumps({"schema": _SCHEMA, **told}, indent=2) + "\n", encoding="utf-8")
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier run wrote, its note last."""
+    for path in (*folder.glob("part-*"), *folder.glob(".part-*")):
+        path.unlink()
+    (folder / REPAIRED).unlink(missing_ok=True)

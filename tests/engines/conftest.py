@@ -1,0 +1,13 @@
+"""A real cluster: a scheduler and two workers, each a process of its own."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def client():
+    distributed = pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
