@@ -11,11 +11,15 @@ import typer
 from isoscope.cli.options import (
     ByMetric,
     Columns,
+    EngineKind,
     Metric,
     Nonfinite,
     NonfiniteRows,
     SampleRows,
+    Scheduler,
     Seed,
+    Workers,
+    chosen_engine,
     named_roles,
     refuse_overwriting,
 )
@@ -63,6 +67,9 @@ def audit(
     sample: SampleRows = 20_000,
     seed: Seed = 0,
     nonfinite: NonfiniteRows = Nonfinite.error,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
 ) -> None:
     """Measure a space and say what is wrong with it, what that means, and what to try."""
     from isoscope.cli.auditing import Request, audit_groups, audit_one, audit_several
@@ -78,24 +85,26 @@ def audit(
     given = {"labels": labels, "types": types, "text": text, "frequency": frequency}
     inputs = [*sources, queries, *(str(each) for each in (*given.values(), baseline) if each)]
     refuse_overwriting([html, json], inputs)
-    request = Request(
-        columns=named_roles(columns),
-        given=given,
-        by=by,
-        queries=queries,
-        html=html,
-        json=json,
-        baseline=baseline,
-        options={"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value},
-    )
+    options = {"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value}
     verdicts: set[str]
-    if by is not None:
-        verdicts = {each.verdict for each in audit_groups(sources, request)}
-    elif len(sources) > 1:
-        verdicts = {each.verdict for each in audit_several(sources, request)}
-    else:
-        done, directions = audit_one(sources[0], request)
-        verdicts = {done.verdict, *directions}
+    with chosen_engine(engine, scheduler, workers) as running:
+        request = Request(
+            columns=named_roles(columns),
+            given=given,
+            by=by,
+            queries=queries,
+            html=html,
+            json=json,
+            baseline=baseline,
+            options={**options, "engine": running},
+        )
+        if by is not None:
+            verdicts = {each.verdict for each in audit_groups(sources, request)}
+        elif len(sources) > 1:
+            verdicts = {each.verdict for each in audit_several(sources, request)}
+        else:
+            done, directions = audit_one(sources[0], request)
+            verdicts = {done.verdict, *directions}
     if fail_on is not None and verdicts & {Gate.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
         raise typer.Exit(GATE)
 
@@ -108,14 +117,38 @@ def similarity(
     sample: SampleRows = 20_000,
     seed: Seed = 0,
     nonfinite: NonfiniteRows = Nonfinite.error,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
     from isoscope.auditing.settings import Settings
     from isoscope.cli.auditing import tell_similarity
 
-    tell_similarity(
-        source, cosines, named_roles(columns), Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
-    )
+    settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
+    with chosen_engine(engine, scheduler, workers) as running:
+        tell_similarity(source, cosines, named_roles(columns), settings, running)
+
+
+@commands.command()
+def sketch(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Keep the sums, for Sketch.load."),
+    ] = None,
+    columns: Columns = None,
+    nonfinite: NonfiniteRows = Nonfinite.error,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+) -> None:
+    """Sum up a source in one pass, and show what its moments say: the exact part of an audit, in seconds."""
+    from isoscope.cli.auditing import sum_up
+
+    refuse_overwriting([output], [source])
+    with chosen_engine(engine, scheduler, workers) as running:
+        sum_up(source, output, named_roles(columns), nonfinite.value, running)
 
 
 @commands.command()

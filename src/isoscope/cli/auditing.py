@@ -15,7 +15,8 @@ from rich.console import Console
 from isoscope.auditing.measuring import measure_cosines, percentile
 from isoscope.auditing.settings import Settings
 from isoscope.cli.session import interrupted, mute
-from isoscope.engines import Local
+from isoscope.engines import Engine
+from isoscope.engines.sums import Sums
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report import grouped_table
@@ -23,7 +24,7 @@ from isoscope.report.audit import Audit, audit
 from isoscope.report.comparing import agreements, changes
 from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
-from isoscope.report.terminal import Bar, shown, side_by_side
+from isoscope.report.terminal import Bar, moments, shown, side_by_side
 from isoscope.stores import open_store, write_store
 
 _OUT = Path("-")  # standard output
@@ -133,19 +134,35 @@ def show(shown: Any) -> None:
         mute()
 
 
-def tell_similarity(source: str, cosines: list[float], columns: dict[str, str], settings: Settings) -> None:
+def tell_similarity(
+    source: str, cosines: list[float], columns: dict[str, str], settings: Settings, engine: Engine
+) -> None:
     """Print the percentile of each cosine."""
     for cosine in cosines:
         if not -1 <= cosine <= 1:
             raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
     store = open_store(source, **columns)
     with Watched() as bar:
-        counts, around = measure_cosines(store, settings=settings, progress=bar, engine=Local())
+        counts, around = measure_cosines(store, settings=settings, progress=bar, engine=engine)
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)
         beyond = "" if nearest is None else f"; {nearest:.1f}% of rows have their nearest neighbour below it"
         print(f"{cosine:g} is above {100 * percentile(counts, cosine):.2f}% of the pairs in {store.name}{beyond}")
+
+
+def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:
+    """Print what the moments of a source say, and keep its sketch."""
+    _need_folders(target)
+    store = open_store(source, **columns)
+    with Watched() as bar:
+        found = engine.tally(Sums(nonfinite, types="types" in columns), store, bar, "summing up").total
+    if not found.n:
+        raise InputError(f"{store.name} has no finite row: need one at least")
+    if target is not None:
+        found.save(target)
+        _say_written(target)
+    show(moments(found, store.name))
 
 
 def convert(source: str, target: Path, columns: dict[str, str], *, vectors_only: bool) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.engines import Engine
 
 
 class Metric(StrEnum):
@@ -24,6 +29,13 @@ class Nonfinite(StrEnum):
 
     error = "raise"
     drop = "drop"
+
+
+class EngineName(StrEnum):
+    """What --engine takes."""
+
+    local = "local"
+    dask = "dask"
 
 
 _ROLES = ("vectors", "labels", "types", "text", "ids", "frequency")
@@ -45,9 +57,38 @@ NonfiniteRows = Annotated[
     Nonfinite, typer.Option("--nonfinite", help="Refuse rows with NaN or infinity, or drop them.")
 ]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
-Target = Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file.")]
+Target = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file; or a folder."),
+]
 VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
 Restart = Annotated[bool, typer.Option("--restart", help="Throw away what an interrupted run left.")]
+EngineKind = Annotated[
+    EngineName | None, typer.Option("--engine", help="Threads of this process, or a Dask cluster (here, by processes).")
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", metavar="NUMBER", help="Processes of --engine dask, if it has no scheduler.")
+]
+
+
+@contextmanager
+def chosen_engine(kind: EngineName | None, scheduler: str | None, workers: int | None) -> Iterator[Engine]:
+    """The engine that was typed, for as long as a command runs; a scheduler or workers are Dask's."""
+    from isoscope.engines import engine_for
+    from isoscope.threads import threads
+
+    if kind is EngineName.local and (scheduler or workers):
+        raise InputError("--engine local has no scheduler and no workers: leave it, or give --engine dask")
+    if scheduler is not None and "://" not in scheduler:
+        scheduler = f"tcp://{scheduler}"
+    dask = kind is EngineName.dask or scheduler is not None or workers is not None
+    if dask and scheduler is None and workers is None:
+        workers = threads()
+    with engine_for(scheduler or "dask" if dask else "local", workers) as running:
+        yield running
 
 
 def named_roles(pairs: list[str] | None) -> dict[str, str]:

@@ -11,12 +11,16 @@ import typer
 from isoscope.cli.options import (
     ByMetric,
     Columns,
+    EngineKind,
     Metric,
     Restart,
+    Scheduler,
     Seed,
     Source,
     Target,
     VectorsOnly,
+    Workers,
+    chosen_engine,
     named_roles,
     refuse_overwriting,
 )
@@ -64,6 +68,9 @@ def fit(
     shrinkage: _Shrinkage = None,
     sample: _FitSample = None,
     seed: _FitSeed = None,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
 ) -> None:
     """Learn a repair from a corpus and save it; apply it to corpus and queries alike."""
     from isoscope.cli.repairing import Method
@@ -71,7 +78,8 @@ def fit(
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
-    learn(Method(method, options), source, folder, named_roles(columns))
+    with chosen_engine(engine, scheduler, workers) as running:
+        learn(Method(method, options), source, folder, named_roles(columns), running)
 
 
 @commands.command()
@@ -82,6 +90,9 @@ def apply(
     columns: Columns = None,
     vectors_only: VectorsOnly = False,
     restart: Restart = False,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
 ) -> None:
     """Write the repaired vectors of a source; Parquet keeps a table's other columns.
 
@@ -90,7 +101,8 @@ def apply(
     from isoscope.cli.repairing import apply as write
 
     refuse_overwriting([output], [source])
-    write(folder, source, output, named_roles(columns), vectors_only=vectors_only, restart=restart)
+    with chosen_engine(engine, scheduler, workers) as running:
+        write(folder, source, output, named_roles(columns), vectors_only=vectors_only, restart=restart, engine=running)
 
 
 @commands.command()
@@ -110,6 +122,9 @@ def fix(
     shrinkage: _Shrinkage = None,
     sample: _FitSample = None,
     seed: _FitSeed = None,
+    engine: EngineKind = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
 ) -> None:
     """Fit a repair to a source, apply it, and show the audits before and after side by side."""
     from isoscope.cli.repairing import Method
@@ -118,16 +133,18 @@ def fix(
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
     refuse_overwriting([output, html], [source])
-    repair(
-        Method(method, options),
-        source,
-        output,
-        named_roles(columns),
-        saved=save,
-        html=html,
-        vectors_only=vectors_only,
-        restart=restart,
-    )
+    with chosen_engine(engine, scheduler, workers) as running:
+        repair(
+            Method(method, options),
+            source,
+            output,
+            named_roles(columns),
+            saved=save,
+            html=html,
+            vectors_only=vectors_only,
+            restart=restart,
+            engine=running,
+        )
 
 
 @commands.command()

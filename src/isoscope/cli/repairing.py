@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,11 @@ import numpy as np
 import isoscope
 from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_several
 from isoscope.cli.session import Interruption
+from isoscope.engines import Engine, Local
+from isoscope.engines.engine import Progress, Tallied, silent
 from isoscope.errors import InputError
 from isoscope.report.audit import audit
 from isoscope.stores import Store, open_store
-from isoscope.stores.store import Piece
 from isoscope.stores.writing import writable
 from isoscope.transforms.applying import repair_store
 from isoscope.transforms.plain import PlainRepair, load_plain
@@ -81,26 +81,33 @@ def _value(option: str, typed: Any) -> Any:
         raise InputError(f"--{option} {typed}: need {need}") from None
 
 
-def fit(method: Method, source: str, folder: Path, columns: dict[str, str]) -> None:
+def fit(method: Method, source: str, folder: Path, columns: dict[str, str], engine: Engine) -> None:
     """Fit a repair to a source and save it."""
     repair = method.repair()
     _need_free(folder)
-    fitted, rows = _fitted(repair, open_store(source, **columns))
+    fitted, rows = _fitted(repair, open_store(source, **columns), engine)
     fitted.save(folder)
     print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
 
 
 def apply(
-    folder: Path, source: str, target: Path, columns: dict[str, str], *, vectors_only: bool, restart: bool
+    folder: Path,
+    source: str,
+    target: Path,
+    columns: dict[str, str],
+    *,
+    vectors_only: bool,
+    restart: bool,
+    engine: Engine,
 ) -> None:
     """Write the repaired vectors of a source."""
-    writable(target)
+    _need_target(target, engine)
     repair = load_plain(folder) or load_transform(folder)
     if Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
         raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
     store = open_store(source, **columns)
     _need_apart(target, source)
-    _write(repair, store, target, vectors_only=vectors_only, restart=restart)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
 
 
 def fix(
@@ -113,44 +120,64 @@ def fix(
     html: Path | None,
     vectors_only: bool,
     restart: bool,
+    engine: Engine,
 ) -> None:
     """Fit a repair to a source, write the repaired vectors, and show what has changed."""
     repair = method.repair()
-    writable(target)
-    _need_folders(target, html)
+    _need_target(target, engine)
+    _need_folders(html)
     if saved is not None:
         _need_free(saved)
     store = open_store(source, **columns)
     _need_apart(target, source)
-    repair, _ = _fitted(repair, store)
+    repair, _ = _fitted(repair, store, engine)
     if saved is not None:
         repair.save(saved)
         _say_written(saved)
-    _write(repair, store, target, vectors_only=vectors_only, restart=restart)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
     dim = repair.transform(np.zeros((1, store.dim), np.float32)).shape[1]
     try:
         with Watched() as bar:
-            before = audit(store, progress=bar)
+            before = audit(store, progress=bar, engine=engine)
         with Watched() as bar:
-            after = audit(store.mapped(repair.transform, dim, name=target.name), progress=bar)
+            after = audit(store.mapped(repair.transform, dim, name=target.name), progress=bar, engine=engine)
     except InputError as error:
         raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
     show_several([before, after], html)
 
 
-def _fitted(repair: Repair, store: Store) -> tuple[Repair, int]:
+def _fitted(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, int]:
     with Watched() as bar:
-        told = _Told(store, bar)
-        repair.fit(told)
-    return repair, told.rows
+        watched = _Watching(engine, bar)
+        repair.fit(store, engine=watched)
+    return repair, watched.rows
 
 
-def _write(repair: Repair | PlainRepair, store: Store, target: Path, *, vectors_only: bool, restart: bool) -> None:
-    _need_folders(target)
+def _need_target(target: Path, engine: Engine) -> None:
+    """Refuse what cannot be written, before hours of work and not after."""
+    if target.suffix:
+        writable(target)
+        _need_folders(target)
+        if not isinstance(engine, Local):
+            raise InputError(f"{target} is one file, which many processes cannot write: name a folder, without ending")
+    elif not target.absolute().parent.is_dir():
+        raise InputError(f"{target.parent} is not a folder: make it first")
+
+
+def _write(
+    repair: Repair | PlainRepair, store: Store, target: Path, *, vectors_only: bool, restart: bool, engine: Engine
+) -> None:
     try:
         with Watched() as bar:
             rows = repair_store(
-                repair, store, target, columns=not vectors_only, restart=restart, progress=bar, say=_say
+                repair,
+                store,
+                target,
+                columns=not vectors_only,
+                restart=restart,
+                engine=engine,
+                progress=bar,
+                say=_say,
             )
     except KeyboardInterrupt as stop:
         raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is as it was") from stop
@@ -174,26 +201,17 @@ def _need_apart(target: Path, source: str) -> None:
         raise InputError(f"{target} is in {source}, all of which is read: write elsewhere")
 
 
-class _Told(Store):
-    """A store that tells how far it has been read."""
+class _Watching:
+    """An engine that tells how far a fit has read, whatever the fit says itself."""
 
-    def __init__(self, store: Store, progress: Callable[[str, int, float], None]) -> None:
-        super().__init__(store.name, store.dim, store.dtype, {})
-        self._store, self._progress = store, progress
+    def __init__(self, engine: Engine, progress: Progress) -> None:
+        self._engine, self._progress = engine, progress
+        self.each = engine.each
         self.rows = 0
 
-    def __len__(self) -> int:
-        return len(self._store)
+    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "") -> Tallied:
+        def told(stage: str, rows: int, share: float) -> None:
+            self.rows = rows
+            self._progress("fitting", rows, share)
 
-    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
-        self.rows = 0
-        for piece in self._store._read(names, rows, start, beside):
-            self.rows += len(piece.vectors)
-            self._progress("fitting", self.rows, piece.share)
-            yield piece
-
-    def _pick(self, indices: np.ndarray) -> np.ndarray:
-        return self._store._pick(indices)
-
-    def _values(self, name: str, indices: np.ndarray | None) -> Any:
-        return self._store._values(name, indices)
+        return self._engine.tally(tally, store, told)

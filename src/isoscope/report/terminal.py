@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from isoscope.errors import InputError
 from isoscope.report.comparing import aligned, changes, differences_in_setting
 from isoscope.report.finding import VERDICTS, Finding, written
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
+    from isoscope.sketching import Sketch
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
@@ -112,6 +114,35 @@ def _since(baseline: Audit, audit: Audit) -> RenderableType:
     told = [change for change in changes(baseline, audit) if change.direction != "same"]
     parts += [Text(str(change), styles.get(change.direction, "")) for change in told]
     return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
+
+
+def moments(sketch: Sketch, name: str) -> Group:
+    """What the sums over all rows say, without a verdict."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    shares: list[tuple[str, Callable[[], float], str]] = [
+        ("IsoScore", sketch.isoscore, "number"),
+        ("mean cosine", sketch.mean_cosine, "number"),
+        ("first direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
+        ("effective rank", sketch.effective_rank, "number"),
+        ("participation ratio", sketch.participation_ratio, "number"),
+        ("S_intra", sketch.intra_similarity, "number"),
+        ("S_inter", sketch.inter_similarity, "number"),
+        ("shortest vector", lambda: sketch.least_norm, "number"),
+        ("longest vector", lambda: sketch.greatest_norm, "number"),
+        ("zero vectors", lambda: sketch.zeros, "count"),
+        ("rows with NaN or infinity", lambda: sketch.nonfinite, "count"),
+        (
+            "copies of other rows" if sketch.rows.exact else "copies of other rows, about",
+            lambda: sketch.duplicates,
+            "count",
+        ),
+    ]
+    for title, value, form in shares:
+        try:
+            table.add_row(title, Text(written(value(), form), justify="right"))
+        except InputError:  # without types, or too few rows for this one
+            continue
+    return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
 
 
 def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None]) -> Group:

@@ -16,6 +16,7 @@ import numpy as np
 
 import isoscope
 from isoscope.arrays import blocks
+from isoscope.engines import Local
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores import Batch, Store, open_store
@@ -91,7 +92,7 @@ def repair_store(
         return _repaired_parts(
             repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
         )
-    if engine != "local":
+    if engine != "local" and not isinstance(engine, Local):
         raise InputError(
             f"{path} is one file, which many processes cannot write: name a folder, for a file in each part"
         )

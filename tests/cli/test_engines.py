@@ -1,0 +1,91 @@
+"""--engine, --scheduler, --workers: the commands on a cluster give what they give here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.cli.main import main
+from isoscope.stores import open_store
+
+pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')
+from tests.engines.conftest import client  # noqa: F401
+
+
+@pytest.fixture
+def shards(tmp_path):
+    X = np.random.default_rng(0).standard_normal((1500, 8)).astype(np.float32) * np.arange(1, 9) + 2
+    (tmp_path / "shards").mkdir()
+    for i in range(3):
+        np.save(tmp_path / "shards" / f"{i}.npy", X[500 * i : 500 * (i + 1)])
+    return tmp_path / "shards"
+
+
+@pytest.fixture
+def scheduler(client):  # noqa: F811
+    return ["--scheduler", client.scheduler.address]
+
+
+def run(*arguments):
+    assert main([str(each) for each in arguments]) == 0
+
+
+def test_an_audit_on_a_cluster_writes_what_one_here_does(shards, scheduler, tmp_path):
+    run("audit", shards, "--json", tmp_path / "here.json")
+    run("audit", shards, "--json", tmp_path / "there.json", "--engine", "dask", *scheduler)
+    here, there = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("here", "there"))
+    for one, other in zip(there["findings"], here["findings"], strict=True):
+        assert one["name"] == other["name"]
+        assert one["value"] == pytest.approx(other["value"], rel=1e-6, abs=1e-9)
+
+
+def test_a_cluster_of_processes_starts_and_ends_with_the_command(shards, capsys):
+    run("sketch", shards, "--workers", "1")
+    there = capsys.readouterr().out
+    run("sketch", shards)
+    assert capsys.readouterr().out == there
+    assert "1,500 × 8" in there
+    assert "mean cosine" in there
+
+
+def test_a_sketch_is_kept(shards, tmp_path, capsys):
+    run("sketch", shards, "-o", tmp_path / "cloud.sketch")
+    assert isoscope.Sketch.load(tmp_path / "cloud.sketch") == isoscope.sketch(shards)
+
+
+def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path, capsys):
+    run("fit", "whiten", shards, "-o", tmp_path / "repair", *scheduler)
+    assert "fitted to 1,500 vectors" in capsys.readouterr().out
+    run("apply", tmp_path / "repair", shards, "-o", tmp_path / "there", *scheduler)
+    run("apply", tmp_path / "repair", shards, "-o", tmp_path / "here.npy")
+    found = open_store(tmp_path / "there").take(np.arange(1500))
+    np.testing.assert_array_equal(found, np.load(tmp_path / "here.npy"))
+    run("fix", "center", shards, "-o", tmp_path / "fixed", *scheduler)
+    assert "mean cosine" in capsys.readouterr().out.lower()
+    run("similarity", shards, "0.5", *scheduler)
+    assert "0.5 is above" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "local", "--workers", "2"], "--engine local has no scheduler and no workers"),
+        (["--workers", "0"], "workers is 0: need 1 at least"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own: give one of the two"),
+    ],
+)
+def test_what_does_not_go_together_is_told_in_a_line(shards, capsys, arguments, said):
+    assert main(["sketch", str(shards), *arguments]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_one_file_is_not_written_by_many(shards, scheduler, tmp_path, capsys):
+    run("fit", "center", shards, "-o", tmp_path / "repair")
+    assert main(["apply", str(tmp_path / "repair"), str(shards), "-o", str(tmp_path / "a.npy"), *scheduler]) == 2
+    assert "name a folder" in capsys.readouterr().err
+    assert not (tmp_path / "a.npy").exists()
