@@ -50,3 +50,27 @@ def test_a_precision_below_16_bits_is_not_read(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\0" * 4)
     with pytest.raises(InputError, match="holds no vectors; it has v"):
         open_store(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("about", "body", "why"),
+    [
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 12, "its tensors end at"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 20, "its tensors end at"),
+        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 16]}, 16, r"16 bytes from 0 on are no \[2, 3\] of F32"),
+        ({"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}, 16, r"are no \[-2, -2\]"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, 20, "from 4 on"),
+        ({"dtype": "F32", "shape": [2, 2]}, 16, "data_offsets"),
+        ({"dtype": "odd", "shape": [2, 2], "data_offsets": [0, 16]}, 16, "odd"),
+        ([], 16, ""),
+    ],
+)
+def test_tensors_that_do_not_fill_the_file_are_refused(tmp_path, about, body, why):
+    head = json.dumps({"v": about}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(body))
+    with pytest.raises(InputError, match=f"not a whole safetensors file: .*{why}.*; copy or write it again"):
+        open_store(path)
+    path.write_bytes((2**40).to_bytes(8, "little") + head)
+    with pytest.raises(InputError, match="its header would take 1099511627776 of"):
+        open_store(path)

@@ -201,7 +201,7 @@ class ParquetPieces:
 
 
 class IpcPieces:
-    """An Arrow or Feather file by record batches, memory-mapped; the stream form that `datasets` writes, too."""
+    """An Arrow or Feather file by record batches; the stream form that `datasets` writes, too."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -209,13 +209,13 @@ class IpcPieces:
         self._path = path
         with path.open("rb") as file:
             self._stream = file.read(6) != b"ARROW1"
-        with pa.memory_map(str(path)) as source:
+        with _source(path) as source:
             reader = pa.ipc.open_stream(source) if self._stream else pa.ipc.open_file(source)
             self.schema = reader.schema
             if self._stream:
                 self.lengths = [sum(len(batch) for batch in reader)]
                 return
-        with pa.memory_map(str(path)) as source:  # the lengths alone: no more is unpacked than one column
+        with _source(path) as source:  # the lengths alone: no more is unpacked than one column
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
 
@@ -227,7 +227,7 @@ class IpcPieces:
         """See `Pieces`."""
         import pyarrow as pa
 
-        with pa.memory_map(str(self._path)) as source:
+        with _source(self._path) as source:
             if self._stream:
                 batches: Iterator[Any] = (batch.select(names) for batch in pa.ipc.open_stream(source))
             else:
@@ -237,6 +237,19 @@ class IpcPieces:
             for batch in batches:
                 batch.validate(full=True)  # a damaged file may point outside of itself
                 yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
+
+
+def _source(path: Path) -> Any:
+    """A file, mapped, so that what is not packed is read without a copy.
+
+    Where there is no room for that (`ulimit -v`) a record batch at a time is read into memory.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.memory_map(str(path))
+    except OSError:  # if the file is what is wrong, this says so as well
+        return pa.OSFile(str(path))
 
 
 def _cheapest(schema: Any) -> list[int]:

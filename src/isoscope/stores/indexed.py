@@ -1,11 +1,14 @@
-"""Stores whose rows are found by their numbers: arrays, memory maps and whatever can be sliced like one."""
+"""Stores whose rows are found by their numbers: arrays, files and whatever can be sliced like an array."""
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from isoscope.arrays import blocks
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.store import Piece, Store
+
+_WINDOW_BYTES = 64 * 2**20  # the most that is mapped to find single rows
 
 
 class Rows(Protocol):
@@ -57,21 +62,66 @@ class IndexedStore(Store):
 
 @dataclass(frozen=True)
 class Mapped:
-    """An array in a file, mapped while rows are read and at no other time."""
+    """An array in a file: the rows asked for are mapped, and nothing else of it.
 
-    path: Path
+    A map of the whole file would take as much address space as the file is long, which `ulimit -v` and batch systems
+    bound, and all pages that were ever looked at would count as this process's memory.
+    """
+
+    file: Path | IO[bytes]
+    """Its path, or the file itself if it has none."""
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int
     fortran: bool = False
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        order: Any = "F" if self.fortran else "C"
-        try:
-            found: np.ndarray = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)[rows]
-        except ValueError as error:
-            raise InputError(f"{self.path} has become shorter since it was opened: open it again") from error
+        if self.fortran and len(self.shape) > 1:
+            return np.stack([column[rows] for column in self._columns()]).T
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.shape[0])
+            return self._window(start, max(start, stop))[::step]
+        return self._scattered(np.asarray(rows))
+
+    def _columns(self) -> list[Mapped]:
+        """The columns of an array in Fortran's order, each a piece of the file."""
+        length = self.shape[0] * self.dtype.itemsize
+        places = range(self.offset, self.offset + length * self.shape[1], length)
+        return [Mapped(self.file, self.dtype, self.shape[:1], place) for place in places]
+
+    def _scattered(self, rows: np.ndarray) -> np.ndarray:
+        """Rows that stand in order; only the pages that they are on are read."""
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        reach = max(1, _WINDOW_BYTES // self._row_bytes)
+        done = 0
+        while done < len(rows):
+            start = int(rows[done])
+            end = int(np.searchsorted(rows, start + reach))
+            window = self._window(start, int(rows[end - 1]) + 1, scattered=True)
+            found[done:end] = window[rows[done:end] - start]
+            done = end
         return found
+
+    @property
+    def _row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def _window(self, start: int, stop: int, *, scattered: bool = False) -> np.ndarray:
+        """The rows from `start` to `stop`, mapped for as long as they are held."""
+        shape = (stop - start, *self.shape[1:])
+        if not math.prod(shape):
+            return np.empty(shape, self.dtype)
+        place = self.offset + start * self._row_bytes
+        before = place % mmap.ALLOCATIONGRANULARITY  # a map begins where a page does
+        with self.file.open("rb") if isinstance(self.file, Path) else nullcontext(self.file) as file:
+            try:
+                length = before + shape[0] * self._row_bytes
+                window = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=place - before)
+            except ValueError as error:
+                raise InputError(f"{self.file} has become shorter since it was opened: open it again") from error
+        if scattered and hasattr(mmap, "MADV_RANDOM"):
+            window.madvise(mmap.MADV_RANDOM)  # or the system reads far around each row
+        return np.frombuffer(window, self.dtype, math.prod(shape), before).reshape(shape)
 
 
 def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:

@@ -1,4 +1,4 @@
-"""NumPy's own files: .npy, memory-mapped; .npz; and a .npy on standard input. Nothing pickled is ever loaded."""
+"""NumPy's own files: .npy, mapped by batches; .npz; and a .npy on standard input. Nothing pickled is ever loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -77,7 +77,6 @@ def open_npz(path: Path, wanted: Wanted) -> Store:
                 _refuse_pickled(headers[name].dtype, f"{path}: {name}")
             columns = choose_columns(list(beside), wanted, str(path))
             table = {name: _loaded(archive, members[name]) for name in set(columns.values())}
-            rows: Any
             if members[chosen].compress_type == zipfile.ZIP_STORED:
                 rows = _mapped(path, header, _place(path, members[chosen]))
                 check_size(path, rows.offset, header.nbytes, header.shape)
@@ -129,15 +128,14 @@ def _loaded(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _spooled(stream: IO[bytes], header: _Header, where: str) -> np.ndarray:
-    """The array of a stream, mapped from a temporary file without a name: it goes with the array, come what may."""
-    with tempfile.TemporaryFile() as spool:
-        left = header.nbytes
-        while left and (block := stream.read(min(left, _COPY_BYTES))):
-            spool.write(block)
-            left -= len(block)
-        if left:
-            raise InputError(f"{where} is cut: {left} of {header.nbytes} bytes are missing; send it again")
-        spool.flush()
-        order: Any = "F" if header.fortran else "C"
-        return np.memmap(spool, header.dtype, "r", 0, header.shape, order)
+def _spooled(stream: IO[bytes], header: _Header, where: str) -> Mapped:
+    """The array of a stream, kept in a temporary file without a name: it goes with the array, come what may."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed when nobody reads it any longer)
+    left = header.nbytes
+    while left and (block := stream.read(min(left, _COPY_BYTES))):
+        spool.write(block)
+        left -= len(block)
+    if left:
+        raise InputError(f"{where} is cut: {left} of {header.nbytes} bytes are missing; send it again")
+    spool.flush()
+    return Mapped(spool, header.dtype, header.shape, 0, header.fortran)

@@ -31,7 +31,7 @@ class _Records:
             at = int(np.argmax(wrong))
             row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
             raise InputError(
-                f"{self._mapped.path} says {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
+                f"{self._mapped.file} says {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
                 "need vectors of equal length; copy or write it again"
             )
         vectors: np.ndarray = part["vector"]
@@ -39,7 +39,7 @@ class _Records:
 
 
 def open_records(path: Path, wanted: Wanted) -> Store:
-    """An fvecs, bvecs or ivecs file, memory-mapped."""
+    """An fvecs, bvecs or ivecs file, mapped a batch at a time."""
     number = np.dtype(_NUMBERS[path.suffix.lower()])
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 from isoscope.stores.store import Store
 
 _SAMPLE = 20  # lines that say what the file is
+_WORD_BYTES, _LONGEST_WORD = 64, 2**12  # of nearly all words, and of any
+_BUFFER_BYTES = 2**14
 
 
 class _WordLines:
@@ -138,17 +137,22 @@ class _WordBinary:
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         places = self._places()[1:][rows]
-        nbytes = 4 * self.shape[1]
-        with self._bytes() as file:
-            found = b"".join(file[end - nbytes : end] for end in places.tolist())
-        return np.frombuffer(found, "<f4").reshape(-1, self.shape[1])
+        found = np.empty((len(places), self.shape[1]), "<f4")
+        with self._path.open("rb", _BUFFER_BYTES) as file:
+            for row, end in zip(found, places.tolist(), strict=True):
+                file.seek(end - row.nbytes)
+                row[:] = np.frombuffer(file.read(row.nbytes), "<f4")
+        return found
 
     def words(self, rows: Any) -> list[str]:
         """The words of these rows."""
         places, nbytes = self._places(), 4 * self.shape[1] + 1
-        pairs = zip(places[:-1][rows].tolist(), places[1:][rows].tolist(), strict=True)
-        with self._bytes() as file:
-            return [file[a : b - nbytes].lstrip(b"\n").decode("utf-8", "backslashreplace") for a, b in pairs]
+        words = []
+        with self._path.open("rb", _BUFFER_BYTES) as file:
+            for start, end in zip(places[:-1][rows].tolist(), places[1:][rows].tolist(), strict=True):
+                file.seek(start)
+                words.append(file.read(end - nbytes - start).lstrip(b"\n").decode("utf-8", "backslashreplace"))
+        return words
 
     def _places(self) -> np.ndarray:
         """Where each row ends, after where the first begins."""
@@ -156,20 +160,20 @@ class _WordBinary:
             n, nbytes = self.shape[0], 4 * self.shape[1]
             places = np.empty(n + 1, np.int64)
             places[0] = at = self._start
-            with self._bytes() as file:
+            size = self._path.stat().st_size
+            with self._path.open("rb", _BUFFER_BYTES) as file:
                 for i in range(1, n + 1):
-                    space = file.find(b" ", at, at + 2**12)
-                    at = space + 1 + nbytes
-                    if space < 0 or at > len(file):
+                    file.seek(at)
+                    space = file.read(_WORD_BYTES).find(b" ")
+                    if space < 0:
+                        file.seek(at)
+                        space = file.read(_LONGEST_WORD).find(b" ")
+                    at += space + 1 + nbytes
+                    if space < 0 or at > size:
                         raise InputError(f"{self._path} is cut in row {i - 1} of {n}: copy it again")
                     places[i] = at
             self._found = places
         return self._found
-
-    @contextmanager
-    def _bytes(self) -> Iterator[mmap.mmap]:
-        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            yield mapped
 
 
 class _Words:

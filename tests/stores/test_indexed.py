@@ -1,0 +1,73 @@
+"""Arrays in files: the rows asked for, and no more of the file than they take."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isoscope import InputError, open_store
+from isoscope.stores import indexed
+from isoscope.stores.indexed import Mapped
+
+
+@pytest.fixture
+def truth():
+    return np.random.default_rng(3).integers(-99, 99, (5000, 7)).astype(np.float32)
+
+
+def written(array, path, offset, order):
+    path.write_bytes(b"x" * offset + array.tobytes(order))
+    return Mapped(path, array.dtype, array.shape, offset, order == "F")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("offset", [0, 128, 4095, 70_000])
+@pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(4990, 9000), slice(7, 7), slice(-2, None)])
+def test_a_slice_is_the_array_s(truth, tmp_path, order, offset, rows):
+    np.testing.assert_array_equal(written(truth, tmp_path / "a", offset, order)[rows], truth[rows])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("window", [1, 500, 64 * 2**20])
+def test_scattered_rows_are_the_array_s_whatever_is_mapped_at_a_time(truth, tmp_path, order, window, monkeypatch):
+    monkeypatch.setattr(indexed, "_WINDOW_BYTES", window)
+    mapped = written(truth, tmp_path / "a", 200, order)
+    for rows in ([], [0], [4999], [0, 1, 2, 17, 18, 2500, 4998, 4999], range(0, 5000, 3)):
+        rows = np.asarray(rows, np.int64)
+        np.testing.assert_array_equal(mapped[rows], truth[rows])
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not say what is mapped")
+@pytest.mark.parametrize("ending", [".npy", ".safetensors", ".fvecs", ".npz"])
+def test_no_more_is_mapped_than_a_batch(tmp_path, ending):
+    path, rows = tmp_path / f"wide{ending}", np.ones((50_000, 64), np.float32)
+    if ending == ".npy":
+        np.save(path, rows)
+    elif ending == ".npz":
+        np.savez(path, rows)
+    elif ending == ".fvecs":
+        np.insert(rows, 0, np.int32(64).view(np.float32), axis=1).tofile(path)
+    else:
+        pytest.importorskip("safetensors.numpy").save_file({"v": rows}, path)
+    store = open_store(path)
+    for chunk in store.chunks(1000):
+        assert len(chunk) == 1000
+        assert mapped_bytes(path) < 3 * 1000 * 65 * 4 + 2 * 2**16  # the last one may be held beside the next
+    del chunk
+    store.take(np.arange(0, 50_000, 777))
+    assert mapped_bytes(path) == 0
+
+
+def mapped_bytes(path):
+    places = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
+    return sum(int(end, 16) - int(start, 16) for start, end in (place.split("-") for place in places))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_has_become_shorter_is_said(truth, tmp_path, order):
+    mapped = written(truth, tmp_path / "a", 0, order)
+    (tmp_path / "a").write_bytes(b"short")
+    with pytest.raises(InputError, match="has become shorter since it was opened: open it again"):
+        mapped[10:20]
+    with pytest.raises(InputError, match="has become shorter"):
+        mapped[np.asarray([4000])]
