@@ -13,6 +13,7 @@ __version__ = "0.1.0.dev0"
 
 _ROOMS = {
     "errors": ["DataWarning", "InputError", "MissingExtra"],
+    "memory": ["memory_limit"],
     "sketching": ["Sketch", "sketch"],
     "metrics.spectrum": [
         "Estimate",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from isoscope.losses.persistent_entropy import PersistentEntropy
     from isoscope.losses.regularizer import Regularizer
     from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
+    from isoscope.memory import memory_limit
     from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
     from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
     from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn

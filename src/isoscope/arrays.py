@@ -24,6 +24,7 @@ from array_api_compat import (
 )
 
 from isoscope.errors import InputError, tell
+from isoscope.memory import tile_bytes
 
 Array = Any
 """An array of NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
@@ -251,7 +252,7 @@ def result(xp: Any, X: Array, value: Array) -> Array:
 def tiles(X: Array, *, nbytes: int = TILE_BYTES, itemsize: int = 8) -> Iterator[slice]:
     """Slices that walk over the rows of X, each within `nbytes` once its values take `itemsize` bytes."""
     n, d = X.shape
-    return blocks(n, max(1, nbytes // (itemsize * max(d, 1))))
+    return blocks(n, max(1, tile_bytes(nbytes) // (itemsize * max(d, 1))))
 
 
 def blocks(n: int, rows: int) -> Iterator[slice]:

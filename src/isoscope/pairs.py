@@ -14,6 +14,7 @@ import numpy as np
 
 from isoscope.arrays import blocks, whole
 from isoscope.errors import InputError
+from isoscope.memory import tile_bytes
 from isoscope.threads import in_threads, run_all, threads
 
 MAX_MEMORY = 256 * 2**20
@@ -27,8 +28,8 @@ _SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
     """How many rows a block may have, so that a tile of pairs for each thread stays within `max_memory` bytes."""
-    each = itemsize * threads()
-    if whole(max_memory, "max_memory") < each * _SMALLEST_BLOCK**2:
+    each, max_memory = itemsize * threads(), tile_bytes(whole(max_memory, "max_memory"))
+    if max_memory < each * _SMALLEST_BLOCK**2:
         raise InputError(
             f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
         )

@@ -19,6 +19,7 @@ from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, 
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
 from isoscope.formulas import Moments
+from isoscope.memory import tile_bytes
 from isoscope.threads import in_threads
 from isoscope.type_sums import TypeSums
 
@@ -82,7 +83,7 @@ def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], in
         if types is not None:
             found = groups(types, n, name="types", min_groups=0)
             types = found.names[found.codes]
-        parts = list(blocks(n, max(1, _CHUNK_BYTES // (8 * max(d, 1)))))
+        parts = list(blocks(n, max(1, tile_bytes(_CHUNK_BYTES) // (8 * max(d, 1)))))
         return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
     if not isinstance(source, Iterable):
         raise InputError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")

@@ -26,11 +26,12 @@ def _blas() -> Any:
 
 
 class _Limit:
-    """How many callers hold BLAS to one thread now, and how many threads it has when none does."""
+    """How many callers hold BLAS to one thread now, how many threads it has when none does, how many we may have."""
 
     lock = Lock()
     holders = 0
     threads = 1
+    most: int | None = None
     leave = Event()
     holder: Thread | None = None
 
@@ -38,7 +39,13 @@ class _Limit:
 def threads() -> int:
     """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
     with _Limit.lock:
-        return _Limit.threads if _Limit.holders else _blas_threads()
+        own = _Limit.threads if _Limit.holders else _blas_threads()
+    return own if _Limit.most is None else min(own, _Limit.most)
+
+
+def at_most(workers: int | None) -> None:
+    """Have our own threads be no more than this; None lets them be as many as BLAS has."""
+    _Limit.most = workers
 
 
 def _blas_threads() -> int:

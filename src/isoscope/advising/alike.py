@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isoscope.arrays import blocks, unit_rows
+from isoscope.memory import tile_bytes
 
 _TILE = 64 * 2**20  # bytes of similarities held at a time
 
@@ -36,7 +37,7 @@ def most_alike(queries: np.ndarray, corpus: np.ndarray, k: int, metric: str, *, 
         mean, unit = corpus.mean(axis=0, dtype=np.float64), float(np.abs(corpus).max()) or 1.0
         queries, corpus = (((X - mean) / unit).astype(corpus.dtype) for X in (queries, corpus))
         lengths = np.einsum("ij,ij->i", corpus, corpus) / 2
-    for part in blocks(len(queries), max(1, _TILE // (corpus.itemsize * len(corpus)))):
+    for part in blocks(len(queries), max(1, tile_bytes(_TILE) // (corpus.itemsize * len(corpus)))):
         alike = queries[part] @ corpus.T
         if lengths is not None:
             alike -= lengths

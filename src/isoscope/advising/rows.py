@@ -10,6 +10,7 @@ import numpy as np
 from isoscope.arrays import host
 from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
+from isoscope.memory import sample_rows
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
 from isoscope.stores.store import Store
@@ -36,6 +37,7 @@ class Rows:
 def gather(store: Store, needed: np.ndarray, size: int, seed: int, progress: Progress, stage: str = "reading") -> Rows:
     """The rows of these numbers, and so many others, chosen at random, that there are `size` in all."""
     needed = np.unique(needed)
+    size = sample_rows(size, store.dim, 2 * store.dtype.itemsize)  # as they are, and as a repair makes them
     sampler = Sampler(max(size, len(needed)), seed)  # some of the sample may be needed anyway
     kept, numbers, total = [], [], 0
     for batch in store.batches():

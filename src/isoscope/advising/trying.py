@@ -15,6 +15,7 @@ from isoscope.advising.labelled import Labelled
 from isoscope.advising.task import Task
 from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
+from isoscope.memory import tile_bytes
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.spectrum import isoscore
@@ -108,7 +109,7 @@ def _drawn(task: Task, held: list[list[Evidence]], sizes: np.ndarray, seed: int)
     for fold, (of_fold, size) in enumerate(zip(held, sizes, strict=True)):
         _, groups = np.unique(task.groups[task.folds[fold]], return_inverse=True)
         drawn = np.empty_like(found)
-        step = max(1, int(2**22 // size))  # draws at a time: 32 MB of weights
+        step = max(1, int(tile_bytes(2**25) // (8 * size)))  # draws at a time: 32 MB of weights
         for start in range(0, DRAWS, step):
             stop = min(start + step, DRAWS)
             weights = draws(groups, stop - start, rng)

@@ -15,6 +15,7 @@ from isoscope.auditing.settings import Settings
 from isoscope.engines import Engine, Tally
 from isoscope.engines.engine import Progress, silent, tallied
 from isoscope.errors import InputError
+from isoscope.memory import sample_rows
 from isoscope.stores import Batch, Store
 from isoscope.stores.store import default_rows
 
@@ -69,7 +70,7 @@ def _finish(one: Measuring) -> Measured:
 
 def _sample(asked: int, groups: int, dim: int) -> int:
     """Rows of each group's sample, so that all samples together stay within bounds."""
-    return min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE))
+    return sample_rows(min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE)), dim, clouds=groups)
 
 
 _Part = tuple[int, Batch]

@@ -14,6 +14,7 @@ from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
 from isoscope.engines import Engine, Tally
 from isoscope.engines.engine import Progress, tallied
 from isoscope.errors import InputError
+from isoscope.memory import tile_bytes
 from isoscope.metrics.partition import LogSum
 from isoscope.pairs import NearestSoFar
 from isoscope.sketching import Sketch
@@ -68,7 +69,7 @@ class FirstLook(Tally):
 
     def _bound_types(self) -> None:
         looks = [self, *(other for other in self.others if other is not self)]
-        while sum(look.type_bytes for look in looks) > _TYPE_BYTES:
+        while sum(look.type_bytes for look in looks) > tile_bytes(_TYPE_BYTES):
             max(looks, key=lambda look: look.type_bytes).give_types_up()
 
     @property

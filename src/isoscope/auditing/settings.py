@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
+from isoscope.memory import sample_rows
+from isoscope.stores import Store
 
 LEAST_SAMPLE = 100
 
@@ -29,3 +31,7 @@ class Settings:
             raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
         if not 0 <= whole(self.seed, "seed") < 2**32:
             raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**32 - 1}")
+
+    def fitted_to(self, store: Store) -> Settings:
+        """The same, with a sample of the store's rows that a limit of memory has room for."""
+        return replace(self, sample=sample_rows(self.sample, store.dim, store.dtype.itemsize))

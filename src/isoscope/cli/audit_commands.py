@@ -12,6 +12,7 @@ from isoscope.cli.options import (
     ByMetric,
     Columns,
     EngineKind,
+    MaxMemory,
     Metric,
     Nonfinite,
     NonfiniteRows,
@@ -70,6 +71,7 @@ def audit(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Measure a space and say what is wrong with it, what that means, and what to try."""
     from isoscope.cli.auditing import Request, audit_groups, audit_one, audit_several
@@ -120,6 +122,7 @@ def similarity(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
     from isoscope.auditing.settings import Settings
@@ -157,6 +160,7 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
     columns: Columns = None,
     vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")] = False,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps a table's other columns)."""
     from isoscope.cli.auditing import convert as copy

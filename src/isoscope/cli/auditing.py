@@ -143,7 +143,7 @@ def tell_similarity(
             raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
     store = open_store(source, **columns)
     with Watched() as bar:
-        counts, around = measure_cosines(store, settings=settings, progress=bar, engine=engine)
+        counts, around = measure_cosines(store, settings=settings.fitted_to(store), progress=bar, engine=engine)
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)

@@ -81,9 +81,10 @@ def main(arguments: list[str] | None = None) -> int:
         mute()
         return 0
     except OSError as error:
-        return _fail(_os_words(error), BAD_INPUT, debug)
+        words = _memory_words(error) if error.errno == errno.ENOMEM else _os_words(error)
+        return _fail(words, BAD_INPUT, debug)
     except MemoryError as error:
-        return _fail(f"out of memory: {error}; try a smaller --sample", BAD_INPUT, debug)
+        return _fail(_memory_words(error), BAD_INPUT, debug)
     except Exception as error:
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
@@ -118,6 +119,10 @@ def _run(arguments: list[str]) -> int:
     if code == INTERRUPTED:  # typer makes this of Ctrl-C
         raise KeyboardInterrupt
     return code
+
+
+def _memory_words(error: BaseException) -> str:
+    return f"out of memory ({error}): give what there is with --max-memory, as in --max-memory 2GB"
 
 
 def _os_words(error: OSError) -> str:

@@ -38,6 +38,15 @@ class EngineName(StrEnum):
     dask = "dask"
 
 
+def _limited(command: typer.Context, size: str | None) -> str | None:
+    """Have the limit in force until the command is done."""
+    if size is not None:
+        from isoscope.memory import memory_limit
+
+        command.with_resource(memory_limit(size))
+    return size
+
+
 _ROLES = ("vectors", "labels", "types", "text", "ids", "frequency")
 Columns = Annotated[
     list[str] | None,
@@ -60,6 +69,15 @@ Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
 Target = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file; or a folder."),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        callback=_limited,
+        help="Memory to get by with, 2GB or 500MB, the system's cache of files aside.",
+    ),
 ]
 VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
 Restart = Annotated[bool, typer.Option("--restart", help="Throw away what an interrupted run left.")]

@@ -12,6 +12,7 @@ from isoscope.cli.options import (
     ByMetric,
     Columns,
     EngineKind,
+    MaxMemory,
     Metric,
     Restart,
     Scheduler,
@@ -71,6 +72,7 @@ def fit(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Learn a repair from a corpus and save it; apply it to corpus and queries alike."""
     from isoscope.cli.repairing import Method
@@ -93,6 +95,7 @@ def apply(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Write the repaired vectors of a source; Parquet keeps a table's other columns.
 
@@ -125,6 +128,7 @@ def fix(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Fit a repair to a source, apply it, and show the audits before and after side by side."""
     from isoscope.cli.repairing import Method
@@ -173,6 +177,7 @@ def advise(
     missing: Annotated[
         Missing, typer.Option(help="Refuse judgements of rows that are not there, or leave them out.")
     ] = Missing.error,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Try every repair on your own task and prescribe the simplest that surely helps, or none.
 

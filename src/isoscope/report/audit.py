@@ -142,7 +142,7 @@ def audit(
     def made(progress: Progress) -> Audit | GroupedAudit:
         with engine_for(engine) as running:
             if by is None:
-                return Audit.of(_measured(store.without("groups"), asked, settings, progress, running))
+                return Audit.of(_measured(store.without("groups"), asked, settings.fitted_to(store), progress, running))
             from isoscope.report.grouped import audit_groups
 
             return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)

@@ -12,6 +12,7 @@ import numpy as np
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
+from isoscope.memory import batch_bytes, need_room
 from isoscope.stores.beside import Layout
 from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, plain_values, plural, refuse_missing
 
@@ -325,5 +326,6 @@ class Store(ABC):
 
 
 def default_rows(dim: int) -> int:
-    """How many rows a batch has unless it is said: 16 MB of float32."""
-    return max(1, min(_MOST_ROWS, _BATCH_BYTES // (4 * max(dim, 1))))
+    """How many rows a batch has unless it is said: 16 MB of float32, less if memory is limited."""
+    need_room(dim)
+    return max(1, min(_MOST_ROWS, batch_bytes(_BATCH_BYTES) // (4 * max(dim, 1))))

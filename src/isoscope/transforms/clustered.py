@@ -16,6 +16,7 @@ from isoscope.arrays import Array, accumulator, host, like, take, tiles
 from isoscope.engines import engine_for
 from isoscope.engines.sums import Kept
 from isoscope.errors import InputError
+from isoscope.memory import sample_rows
 from isoscope.metrics.clusters import choose_clusters, scattered_rows
 from isoscope.sketching import Sketch
 from isoscope.threads import in_threads, run_all
@@ -112,8 +113,9 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if isinstance(X, Sketch):
             raise InputError(f"X is a Sketch: {type(self).__name__} needs the vectors; give an array, store or path")
         store = store_of(X)
+        size = sample_rows(int(self.sample), store.dim, store.dtype.itemsize)
         with engine_for(engine) as running:
-            kept = running.tally(Kept(int(self.sample), seed, store.name), store)
+            kept = running.tally(Kept(size, seed, store.name), store)
         self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
         self.n_features_in_ = store.dim
         return kept.gathered().vectors
