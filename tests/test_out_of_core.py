@@ -1,0 +1,150 @@
+"""A file several times larger than the memory: the real commands, in processes whose address space is limited."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import isoscope
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux alone")
+
+LIMIT, LIBRARIES = 768 * 2**20, 600 * 2**20  # of address space; most of what libraries take is never looked at
+ROWS, DIM = 2_400_000, 64
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+
+@pytest.fixture(scope="module")
+def block():
+    return np.random.default_rng(0).standard_normal((20_000, DIM)) + np.linspace(0, 1, DIM)
+
+
+@pytest.fixture(scope="module")
+def large(block, tmp_path_factory):
+    path = write_blocks(tmp_path_factory.mktemp("large") / "large.npy", block, ROWS)
+    assert path.stat().st_size > 3 * LIMIT
+    yield path
+    path.unlink()
+
+
+def write_blocks(path, block, rows):
+    """One block of rows again and again; of 16 bytes a number, so that few numbers, and little work, fill the file."""
+    wide = block.astype(np.longdouble)
+    with path.open("wb") as file:
+        about = {"descr": np.lib.format.dtype_to_descr(wide.dtype), "fortran_order": False, "shape": (rows, DIM)}
+        np.lib.format.write_array_header_1_0(file, about)
+        for _ in range(rows // len(wide)):
+            file.write(wide.data)
+    return path
+
+
+def limited(*arguments, **options):
+    """Run Python in a process that cannot have more address space than the limit."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
+        env={**os.environ, **ONE_THREAD},
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def command(*arguments):
+    done = limited("-m", "isoscope", *arguments, "--max-memory", "250MB")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_limit_is_real(large):
+    for mode in ("None", "'r'"):
+        done = limited("-c", f"import numpy; numpy.load({str(large)!r}, mmap_mode={mode})")
+        assert done.returncode
+        assert "memory" in done.stderr.lower()
+
+
+def test_audit(large, block, tmp_path):
+    command("audit", large, "--sample", 100, "--json", tmp_path / "audit.json", "--html", tmp_path / "audit.html")
+    found = isoscope.Audit.from_json(tmp_path / "audit.json")
+    assert found.n == ROWS
+    unit = np.linalg.norm((block / np.linalg.norm(block, axis=1, keepdims=True)).mean(axis=0)) ** 2
+    assert found["mean_cosine"].value == pytest.approx((ROWS * unit - 1) / (ROWS - 1), rel=1e-9)
+    assert (tmp_path / "audit.html").stat().st_size > 10_000
+
+
+def test_similarity(large):
+    assert "0.9 is above 100.00% of the pairs in large.npy" in command("similarity", large, 0.9, "--sample", 100)
+
+
+def test_fit_and_apply(large, block, tmp_path):
+    command("fit", "center", large, "-o", tmp_path / "repair")
+    repair = isoscope.load_transform(tmp_path / "repair")
+    np.testing.assert_allclose(repair.mean_, block.mean(axis=0), rtol=1e-11)
+    command("apply", tmp_path / "repair", large, "-o", tmp_path / "out.npy")
+    made = np.load(tmp_path / "out.npy", mmap_mode="r")
+    assert made.shape == (ROWS, DIM)
+    np.testing.assert_allclose(made[-500:], block[-500:] - block.mean(axis=0), atol=1e-11)
+    (tmp_path / "out.npy").unlink()
+
+
+def test_convert(large, block, tmp_path):
+    command("convert", large, tmp_path / "out.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy", mmap_mode="r")[-20_000:], block)
+    (tmp_path / "out.npy").unlink()
+
+
+def test_fix(block, tmp_path):
+    """Two audits and all else: of a smaller file, which still has no room beside the libraries."""
+    few = write_blocks(tmp_path / "few.npy", block, ROWS // 4)
+    assert few.stat().st_size > 3 * (LIMIT - LIBRARIES)
+    shown = command("fix", "center", few, "-o", tmp_path / "out.npy", "--html", tmp_path / "both.html")
+    assert f"{ROWS // 4:,} vectors" in shown
+    assert (tmp_path / "both.html").stat().st_size > 10_000
+    few.unlink()
+    (tmp_path / "out.npy").unlink()
+
+
+def test_scattered_rows_are_found_under_the_limit(large, block):
+    code = (
+        "import sys, numpy, isoscope; store = isoscope.open_store(sys.argv[1]); "
+        "print(numpy.abs(store.take(numpy.arange(0, len(store), 1003))).sum())"
+    )
+    done = limited("-c", code, large)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(np.abs(block[np.arange(0, ROWS, 1003) % len(block)]).sum())
+
+
+def test_too_little_memory_is_one_line(large):
+    done = limited("-m", "isoscope", "audit", large, "--max-memory", "100MB")
+    assert done.returncode == 2
+    assert done.stderr == "isoscope: a memory of 100MB is too small for d = 64: need 191MB at least\n"
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_max_memory_is_kept(tmp_path, ending):
+    """What is the process's own, RssAnon, looked at every few milliseconds."""
+    rows = np.random.default_rng(1).standard_normal((100_000, 96)).astype(np.float32)
+    isoscope.write_store(tmp_path / f"rows.{ending}", rows)
+    peak = own_memory("audit", tmp_path / f"rows.{ending}", "--max-memory", "220MB", "--json", tmp_path / "a.json")
+    assert 50e6 < peak < 220e6
+    assert json.loads((tmp_path / "a.json").read_text())["settings"]["sample"] < 20_000
+
+
+def own_memory(*arguments):
+    """The most bytes that a command held as its own."""
+    words = [sys.executable, "-m", "isoscope", *map(str, arguments)]
+    peak = 0
+    with subprocess.Popen(words, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max(peak, *(1024 * int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line), 0)
+            time.sleep(0.005)
+    assert process.returncode == 0
+    return peak
