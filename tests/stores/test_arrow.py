@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -162,3 +163,46 @@ def test_a_damaged_page_is_named(place, tmp_path, truth):
     with pytest.raises(InputError, match=r"a\.parquet cannot be read") as caught:
         read(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("packed", [None, "lz4"])
+def test_what_is_not_packed_is_read_where_the_file_is_mapped(packed, tmp_path):
+    """One record batch of all rows: it need not fit into memory."""
+    vectors = np.random.default_rng(0).standard_normal((20_000, 64)).astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 64)
+    kinds = pa.array(["a", "b"] * 10_000).dictionary_encode()
+    table = pa.table({"v": lists, "empty": [""] * 20_000, "kind": kinds, "few": [None, 1] * 10_000})
+    feather.write_feather(table, tmp_path / "a.feather", compression=packed or "uncompressed", chunksize=20_000)
+    store = open_store(tmp_path / "a.feather", labels="kind")
+    before = pa.total_allocated_bytes()
+    batch = next(store.batches(["labels"], rows=1000))
+    assert (pa.total_allocated_bytes() - before >= vectors.nbytes) == (packed is not None)
+    np.testing.assert_array_equal(batch.vectors, vectors[:1000])
+    assert batch.columns["labels"][:3].tolist() == ["a", "b", "a"]
+
+
+def test_a_file_that_cannot_be_mapped_is_read(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError("Memory mapping file failed: Cannot allocate memory")
+
+    vectors = np.arange(12.0).reshape(4, 3)
+    table = pa.table({"v": vectors.tolist(), "n": [1, 2, 3, 4]})
+    feather.write_feather(table, tmp_path / "a.feather", compression="uncompressed")
+    with pa.OSFile(str(tmp_path / "b.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    monkeypatch.setattr(pa, "memory_map", refuse)
+    for name in ("a.feather", "b.arrow"):
+        store = open_store(tmp_path / name)
+        np.testing.assert_array_equal(np.concatenate(list(store.chunks(3))), vectors)
+        np.testing.assert_array_equal(store.take([3, 0]), vectors[[3, 0]])
+
+
+def test_a_lack_of_memory_is_not_laid_to_the_file(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise pa.ArrowMemoryError("malloc of size 1024 failed")
+
+    pq.write_table(pa.table({"v": [[1.0, 2.0]]}), tmp_path / "a.parquet")
+    store = open_store(tmp_path / "a.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", full)
+    with pytest.raises(MemoryError, match=r"a\.parquet: malloc of size 1024 failed"):
+        next(store.chunks())

@@ -215,6 +215,7 @@ class IpcPieces:
             if self._stream:
                 self.lengths = [sum(len(batch) for batch in reader)]
                 return
+            self._in_place = _in_place(source, reader)
         with _source(path) as source:  # the lengths alone: no more is unpacked than one column
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
@@ -230,6 +231,8 @@ class IpcPieces:
         with _source(self._path) as source:
             if self._stream:
                 batches: Iterator[Any] = (batch.select(names) for batch in pa.ipc.open_stream(source))
+            elif self._in_place:  # choosing columns beforehand would copy them
+                batches = iter([pa.ipc.open_file(source).get_batch(piece).select(names)])
             else:
                 fields = [self.schema.get_field_index(name) for name in names]
                 options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -250,6 +253,19 @@ def _source(path: Path) -> Any:
         return pa.memory_map(str(path))
     except OSError:  # if the file is what is wrong, this says so as well
         return pa.OSFile(str(path))
+
+
+def _in_place(source: Any, reader: Any) -> bool:
+    """Whether the values of a file are not packed and stand in memory where the file is mapped."""
+    import pyarrow as pa
+
+    if not isinstance(source, pa.MemoryMappedFile) or not reader.num_record_batches:
+        return False
+    buffers = [each for column in reader.get_batch(0).columns for each in column.buffers() if each is not None]
+    longest = max(buffers, key=lambda each: each.size)  # an empty one may stand anywhere
+    source.seek(0)
+    whole = source.read_buffer()
+    return bool(whole.address <= longest.address < whole.address + whole.size)
 
 
 def _cheapest(schema: Any) -> list[int]:
@@ -286,6 +302,8 @@ def _named(where: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         what = " ".join(str(error).split())[:200] or type(error).__name__
+        if isinstance(error, MemoryError):  # nothing is wrong with the file
+            raise MemoryError(f"{where}: {what}") from error
         raise InputError(f"{where} cannot be read: {what}; copy or write it again") from error
 
 
