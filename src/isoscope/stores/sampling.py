@@ -91,15 +91,17 @@ class Sampler:
         return self.pool[0]
 
     def _prune(self) -> None:
+        if self.held > self.size:  # before they are joined, so that none is held twice that is not kept
+            keys = np.concatenate([part.keys for part in self.pool])
+            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
+            for i, part in enumerate(self.pool):
+                self.pool[i] = part.at(np.flatnonzero(part.keys <= self.limit))
         joined = Sample(
             np.concatenate([part.rows for part in self.pool]),
             np.concatenate([part.vectors for part in self.pool]),
             {role: np.concatenate([part.columns[role] for part in self.pool]) for role in self.pool[0].columns},
             np.concatenate([part.keys for part in self.pool]),
         )
-        if len(joined) > self.size:
-            joined = joined.at(joined.first(self.size))
-            self.limit = joined.keys.max()
         self.pool, self.held = [joined], len(joined)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from isoscope.arrays import tiles
 from isoscope.auditing import nulls, spreads
 from isoscope.auditing.measuring import LIST
 from isoscope.report.finding import Finding, Range
@@ -23,7 +24,8 @@ from isoscope.report.judging.evidence import (
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
     """Whether vectors are about equally long."""
-    norms = np.linalg.norm(e.m.sample.vectors.astype(np.float64), axis=1)
+    vectors = e.m.sample.vectors
+    norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
     value = float(norms.std() / norms.mean())
     low, high = e.around(value, spreads.variation(norms, len(norms)), len(norms))
     null = nulls.norm_variation(e.d)
