@@ -8,8 +8,9 @@ time is estimated before any row is read, for vectors of d dimensions on w threa
   thread, 4 more for each group of rows that is measured apart;
 - the tiles that each thread works on: 16 MB;
 - and what can be made smaller, which shares the rest: the sample, with the copies that its neighbours and clusters are
-  found in (half of the rest; 6 copies and 4 KB for each row), batches of rows on their way (a quarter; two more than
-  there are threads, twice, each in two copies), the sums of types and the tiles of pairs (an eighth each).
+  found in (half of the rest; 6 copies and 4 KB for each row), batches of rows on their way (a quarter; two for each
+  thread and two more, each in two copies, and one for each further group), the sums of types and the tiles of pairs
+  (an eighth each).
 
 Threads are given up first if they would take more than a third of what is left beside the libraries, then rows of the
 sample and of the batches. The least that does has one thread and a sample of 1,000 rows.
@@ -122,7 +123,9 @@ def batch_bytes(usual: int) -> int:
     """How large a batch of rows may be."""
     if not _now:
         return usual
-    return max(_LEAST_BYTES, min(usual, _now[-1].rest // (4 * 2 * (2 * _now[-1].workers + 2))))
+    limit = _now[-1]
+    held = 2 * (2 * limit.workers + 2) + limit.clouds - 1  # a group's rows wait until they fill a batch
+    return max(_LEAST_BYTES, min(usual, limit.rest // (4 * held)))
 
 
 def tile_bytes(usual: int) -> int:

@@ -423,3 +423,38 @@ def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys
 def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, arguments, complaint):
     assert main(["audit", str(layers), *(each.format(layers=layers) for each in arguments)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "failure", [MemoryError("Unable to allocate 8.00 GiB"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+)
+def test_running_out_of_memory_is_one_line_that_says_what_to_do(cone, capsys, monkeypatch, failure):
+    def full(*arguments, **options):
+        raise failure
+
+    monkeypatch.setattr("isoscope.cli.auditing.audit", full)
+    assert main(["audit", str(cone)]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"isoscope: out of memory \(.*llocate.*\): give what there is with --max-memory, .*2GB\n", said)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "SOURCE"],
+        ["similarity", "SOURCE", "0.5"],
+        ["convert", "SOURCE", "new.npy"],
+        ["fit", "center", "SOURCE", "-o", "repair"],
+        ["fix", "center", "SOURCE", "-o", "new.npy"],
+        ["advise", "SOURCE"],
+    ],
+)
+def test_max_memory_holds_for_a_command_and_no_longer(words, cone, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [str(cone) if word == "SOURCE" else word for word in words]
+    assert main([*words, "--max-memory", "100MB"]) == 2
+    said = r"isoscope: a memory of 100MB is too small for d = 8: need \d+MB at least\n"
+    assert re.fullmatch(said, capsys.readouterr().err)
+    assert main([*words, "--max-memory", "much"]) == 2
+    assert "a memory of 'much': need a size such as 2GB" in capsys.readouterr().err
+    assert main(["convert", str(cone), str(tmp_path / "new.npy")]) == 0
