@@ -124,7 +124,7 @@ def test_scattered_rows_are_found_under_the_limit(large, block):
 def test_too_little_memory_is_one_line(large):
     done = limited("-m", "isoscope", "audit", large, "--max-memory", "100MB")
     assert done.returncode == 2
-    assert done.stderr == "isoscope: a memory of 100MB is too small for d = 64: need 191MB at least\n"
+    assert done.stderr == "isoscope: a memory of 100MB is too small for d = 64: need 211MB at least\n"
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])

@@ -3,7 +3,7 @@
 A limit is of what the process holds as its own, beyond the files that the system keeps in its cache. What is held at a
 time is estimated before any row is read, for vectors of d dimensions on w threads:
 
-- the interpreter, its libraries and the compiled loops: 140 MB;
+- the interpreter, its libraries and the compiled loops: 160 MB;
 - d×d matrices of float64, 8d² bytes each: 10 for the sums, the axes and what it takes to find them, 5 more for each
   thread, 4 more for each group of rows that is measured apart;
 - the tiles that each thread works on: 16 MB;
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from isoscope.errors import InputError, tell
 from isoscope.threads import at_most, threads
 
-_LIBRARIES = 140 * 10**6
+_LIBRARIES = 160 * 10**6
 _MATRICES, _MATRICES_EACH, _MATRICES_CLOUD = 10, 5, 4
 _THREAD_BYTES = 16 * 2**20
 _SAMPLE_COPIES, _NEIGHBOR_BYTES = 6, 4096

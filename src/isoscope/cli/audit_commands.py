@@ -145,6 +145,7 @@ def sketch(
     engine: EngineKind = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    max_memory: MaxMemory = None,
 ) -> None:
     """Sum up a source in one pass, and show what its moments say: the exact part of an audit, in seconds."""
     from isoscope.cli.auditing import sum_up
