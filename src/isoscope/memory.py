@@ -105,6 +105,11 @@ def memory_limit(size: str | int) -> Iterator[None]:
             _now[-1].meet(1, 1)
 
 
+def limit_now() -> int | None:
+    """The limit in force, in bytes; None without one."""
+    return _now[-1].size if _now else None
+
+
 def size_of(said: str | int) -> int:
     """The bytes that are meant by "2GB", "1.5GiB" or a number."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?I?)B?\s*", str(said).upper())

@@ -133,6 +133,29 @@ def test_fits_learn_the_same(folder, client, repair, rng):
     np.testing.assert_allclose(there.transform(X), here.transform(X), rtol=1e-5, atol=1e-6)
 
 
+class Batches(Sums):
+    """Sums that know how large the batches were."""
+
+    largest = 0
+
+    def add(self, part):
+        self.largest = max(self.largest, part if isinstance(part, int) else part.n)
+
+    def gathered(self):
+        return self.largest
+
+    join = add
+
+
+def test_workers_keep_within_the_limit_of_memory_too(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "spans", cut)
+    np.save(tmp_path / "a.npy", np.zeros((60_000, 200), np.float32))
+    free = cluster.Cluster(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
+    with isoscope.memory_limit("230MB"):
+        bound = cluster.Cluster(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
+    assert bound < free / 4
+
+
 class Slow(Sums):
     """Sums that take their time, and say which process takes it."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import isoscope
 from isoscope.engines.engine import Progress, Tallied, silent, tallied
 from isoscope.errors import InputError, MissingExtra
+from isoscope.memory import limit_now, memory_limit, need_room
 from isoscope.stores import Store
 from isoscope.stores.spans import Span, spans
 from isoscope.threads import alone
@@ -76,7 +77,7 @@ class Cluster:
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See `Engine`."""
-        shared = self._submit(_same, pickle.dumps(work))
+        shared = self._submit(_same, pickle.dumps((work, limit_now())))
         futures = [self._submit(_done, shared, pickle.dumps(item)) for item in items]
         try:
             for future in futures:
@@ -87,7 +88,7 @@ class Cluster:
 
     def _gathered(self, tally: Tallied, parts: Sequence[Span], progress: Progress, stage: str) -> Any:
         """What the workers gather of all parts."""
-        empty = self._submit(_same, pickle.dumps(tally))
+        empty = self._submit(_same, pickle.dumps((tally, limit_now())))
         leaves = {
             self._submit(_of_span, empty, pickle.dumps(part), tally.share(part.first, len(part))): len(part)
             for part in parts
@@ -180,26 +181,34 @@ def _same(held: bytes) -> bytes:
 
 def _of_span(empty: bytes, span: bytes, share: Any) -> Any:
     """What the rows of a span give."""
-    tally = pickle.loads(empty)
+    tally, limit = pickle.loads(empty)
     tally.narrow(share)
     part = _arrived(span)
-    with alone():
+    with _asked(limit):
+        need_room(part.dim)
         return tallied(tally, part.numbered(tally.columns)).gathered()
 
 
 def _joined(empty: bytes, parts: list[Any]) -> Any:
     """What several parts gave, in their order."""
-    tally = pickle.loads(empty)
+    tally, _ = pickle.loads(empty)
     for part in parts:
         tally.join(part)
     return tally.gathered()
 
 
 def _done(work: bytes, item: bytes) -> Any:
-    done = pickle.loads(work)
+    done, limit = pickle.loads(work)
     given = _arrived(item)
-    with alone():
+    with _asked(limit):
         return done(given)
+
+
+@contextmanager
+def _asked(limit: int | None) -> Iterator[None]:
+    """As it was asked for: in one thread, and in as much memory as the asking process may take."""
+    with alone(), nullcontext() if limit is None else memory_limit(limit):
+        yield
 
 
 def _arrived(held: bytes) -> Any:
