@@ -1,0 +1,137 @@
+"""Where vectors are in a database: what was typed taken apart, and the form of it that may be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+from isoscope.errors import InputError
+
+_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
+_OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
+_OWN = ("table", "column", "key", "missing", "type")  # the other options of a PostgreSQL URL are libpq's
+_SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+_SAFE = "/:,.-_~()*"
+_FORMS = {
+    "postgresql": "postgresql://user@host:5432/database?table=NAME&column=NAME",
+    "qdrant": "qdrant:PATH#collection or qdrant:http://host:6333#collection",
+    "lancedb": "lancedb:PATH#table",
+    "chroma": "chroma:PATH#collection or chroma:http://host:8000#collection",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Address:
+    """Where vectors are in a database, as it was typed, and as it may be shown."""
+
+    kind: str
+    """postgresql, qdrant, lancedb or chroma."""
+    place: str
+    """URL or path, with the credentials: it is never printed."""
+    collection: str
+    """The table or collection; empty if it was not said."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What stands behind the "?" and is isoscope's to know: column, key, missing, …"""
+
+    @property
+    def shown(self) -> str:
+        """The address without a password, a token or a key: the only form that is shown or written anywhere."""
+        said = [(name, value) for name, value in self.options.items() if not _SECRET.search(name)]
+        place, _, query = self.place.partition("?")
+        place = _USER.sub(lambda found: _without_password(found[0]), place)
+        told = [each for each in query.split("&") if each and not _SECRET.search(unquote(each.partition("=")[0]))]
+        if self.kind == "postgresql":
+            own = [("table", self.collection)] if self.collection else []
+            told += [f"{name}={quote(value, safe=_SAFE)}" for name, value in own + said]
+            return place + ("?" + "&".join(told) if told else "")
+        told += [f"{name}={value}" for name, value in said]
+        collection = f"#{self.collection}" if self.collection else ""
+        return f"{self.kind}:{place}{collection}" + ("?" + "&".join(told) if told else "")
+
+    def hidden(self, words: str) -> str:
+        """Words of somebody else, an error of a driver for example, without what is secret here, on one line."""
+        for secret in self._secrets():
+            words = words.replace(secret, "…")
+        return " ".join(words.replace(self.place, self.shown).split())
+
+    def _secrets(self) -> list[str]:
+        users = [found.rstrip("@").partition(":")[2] for found in _USER.findall(self.place)]
+        pairs = [each.partition("=") for each in self.place.partition("?")[2].split("&")]
+        pairs += [(name, "=", value) for name, value in self.options.items()]
+        found = [*users, *(value for name, _, value in pairs if _SECRET.search(unquote(name)))]
+        forms = {form for each in found for form in (each, unquote(each), quote(each, safe="")) if form}
+        return sorted(forms, key=len, reverse=True)
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+
+def address(text: str) -> Address | None:
+    """The address of vectors in a database; None if the text is none, and the name of a file for example.
+
+    Examples
+    --------
+    >>> where = address("postgresql://me:secret@db.example:5432/library?table=docs&column=embedding")
+    >>> where.collection, where.options["column"], where
+    ('docs', 'embedding', Address(postgresql://me@db.example:5432/library?table=docs&column=embedding))
+    >>> address("lancedb:/data/library#docs?missing=drop").options
+    {'missing': 'drop'}
+    >>> address("docs.parquet") is None
+    True
+    """
+    if found := _POSTGRES.match(text):
+        return _postgresql(text[found.end() :])
+    if found := _OTHERS.match(text):
+        return _other(found[1].lower(), text[found.end() :])
+    return None
+
+
+def _postgresql(rest: str) -> Address:
+    base, _, query = rest.partition("?")
+    user, _, _ = base.rpartition("@")
+    if "@" in user or "/" in user or "?" in query or "#" in base:
+        raise InputError(  # what cannot be taken apart is not shown: a part of it is the password
+            "postgresql://…: the address cannot be read; in a user name or password write %40 for @, %2F for /, %3F "
+            f"for ?, %23 for # (need {_FORMS['postgresql']})"
+        )
+    options = _options(query, "postgresql")
+    own = {name: value for name, value in options.items() if name in _OWN}
+    collection = own.pop("table", "")
+    others = "&".join(f"{name}={quote(value, safe=_SAFE)}" for name, value in options.items() if name not in _OWN)
+    return Address("postgresql", f"postgresql://{base}" + ("?" + others if others else ""), collection, own)
+
+
+def _other(kind: str, rest: str) -> Address:
+    place, _, collection = rest.rpartition("#") if "#" in rest else (rest, "", "")
+    place, _, first = place.partition("?")
+    collection, _, second = collection.partition("?")
+    if not place:
+        raise InputError(f"{kind}: says no place: need {_FORMS[kind]}")
+    return Address(kind, place, collection, _options(first, kind) | _options(second, kind))
+
+
+def _options(query: str, kind: str) -> dict[str, str]:
+    """What stands behind the "?"; a plus is a plus, as libpq has it."""
+    found: dict[str, str] = {}
+    for pair in query.split("&") if query else []:
+        name, equals, value = pair.partition("=")
+        name = unquote(name)
+        if not equals or not name or "@" in name:
+            raise InputError(f'{kind}: the options behind the "?" cannot be read: need NAME=VALUE, with & between them')
+        if name in found:
+            raise InputError(f"{kind}: {name}= is given twice: give it once")
+        found[name] = unquote(value)
+    if found.get("missing", "drop") not in ("drop", "raise"):
+        raise InputError(f"missing={found['missing']}: need drop, which leaves rows without a vector out, or raise")
+    return found
+
+
+def _without_password(userinfo: str) -> str:
+    user = userinfo.rstrip("@").partition(":")[0]
+    return f"{user}@" if user else ""

@@ -1,0 +1,36 @@
+"""What every database that is written to can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from isoscope.stores.beside import Layout
+from isoscope.stores.store import Batch
+
+
+class Destination(Protocol):
+    """A place in a database that rows are written to by their ids; to write a row twice is to write it once."""
+
+    def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
+        """Make what is missing; whether rows of an earlier run with the same `about` are there to go on with.
+
+        An `InputError` if what is there was made of something else, or is not isoscope's: then nothing is touched.
+        """
+
+    def lacking(self, ids: np.ndarray) -> np.ndarray:
+        """Which of these ids are not there yet, as booleans."""
+
+    def write(self, batch: Batch) -> None:
+        """Write the rows of a batch, by `columns["ids"]`, with what is `beside`; they are durable when it returns."""
+
+    def finish(self, rows: int) -> None:
+        """Note that all is there."""
+
+    def clear(self) -> None:
+        """Remove what an earlier run of isoscope wrote; an `InputError` for anything else, which stays."""
+
+    def close(self) -> None:
+        """Let go of the database."""
