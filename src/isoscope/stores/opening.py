@@ -13,6 +13,8 @@ from typing import Any
 from isoscope.errors import InputError
 from isoscope.stores import arrow, hdf5, json_lines, numpy_files, records, tables, tensors, words
 from isoscope.stores.columns import ROLES, Wanted
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.opening import open_database
 from isoscope.stores.manifest import tell_unfinished
 from isoscope.stores.memory import open_memory
 from isoscope.stores.shards import Shards, natural_order
@@ -48,15 +50,19 @@ def open_store(
     frequency: Any = None,
     groups: Any = None,
 ) -> Store:
-    """Open whatever holds vectors: a file, a folder of shards, a table or an array. Nothing is read but its beginning.
+    """Open whatever holds vectors: a file, a folder of shards, a database, a table or an array.
+
+    Nothing is read but its beginning; the rows of a database are counted.
 
     Parameters
     ----------
     source : path, or object
         A file (`.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`, `.ivecs`,
         word2vec `.bin`; GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`, `.tsv`, each also as `.gz`), a
-        folder of such files or a glob, ``"-"`` for an `.npy` on standard input; or an (n, d) array of any library, a
-        list of lists, a DataFrame of pandas or polars, a pyarrow Table, a `datasets.Dataset`; or a store.
+        folder of such files or a glob, ``"-"`` for an `.npy` on standard input; the address of a database
+        (``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``, ``"lancedb:PATH#table"``,
+        ``"chroma:PATH#collection"``); or an (n, d) array of any library, a list of lists, a DataFrame of pandas or
+        polars, a pyarrow Table, a `datasets.Dataset`; or a store.
     vectors : str, optional
         The name of the column, dataset or array that holds the vectors, if there are several.
     labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
@@ -120,6 +126,8 @@ def _again(store: Store, wanted: Wanted) -> Store:
 
 
 def _open_path(name: str, wanted: Wanted) -> Store:
+    if (where := address(name)) is not None:
+        return open_database(where, wanted)
     if name == "-":
         return numpy_files.open_stdin(wanted)
     path = Path(name).expanduser()

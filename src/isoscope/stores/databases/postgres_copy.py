@@ -1,0 +1,221 @@
+"""PostgreSQL's binary COPY, read and written column by column with NumPy: no loop runs over the rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
+
+from isoscope.errors import InputError
+
+SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+"""What stands before the rows: a fixed word, no flags, nothing more."""
+_END = struct.pack(">h", -1)
+_NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
+_TIMES = {"date": ">i4", "timestamp": ">i8", "timestamptz": ">i8"}
+_EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_684_800_000_000}  # 2000 since 1970
+_ELEMENTS = {"vector": ">f4", "halfvec": ">f2", "_float4": ">f4", "_float8": ">f8"}
+_TEXTS = ("text", "varchar", "bpchar", "name", "json")
+NATIVE = (*_NUMBERS, *_TIMES, *_TEXTS, "bytea")
+"""The kinds that are read as they are; all others are asked for as text."""
+
+
+class CopiedRows:
+    """The rows of a binary COPY, taken apart from the first field to the last."""
+
+    def __init__(self, messages: Sequence[Any], fields: int) -> None:
+        self._bytes = np.frombuffer(b"".join(messages), np.uint8)
+        self._starts, self._ends = self._bounds(messages, fields)
+        self._at = self._starts + 2
+        self._left = fields
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def _bounds(self, messages: Sequence[Any], fields: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the rows begin and end: a message holds one, unless something between server and us cut otherwise."""
+        ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
+        head = len(SIGNATURE)
+        starts = np.concatenate([[head], ends[:-1]])
+        starts, ends = starts[starts < ends], ends[starts < ends]
+        if len(ends) and ends[-1] - starts[-1] == 2:
+            starts, ends = starts[:-1], ends[:-1]  # the trailer
+        if not len(starts):
+            return starts, ends
+        counted = self._gather(starts, 2).view(">i2")[:, 0]
+        at = starts + 2
+        for _ in range(fields):
+            if (counted != fields).any() or (at + 4 > ends).any():
+                return self._walked(head)
+            at = at + 4 + np.maximum(self._gather(at, 4).view(">i4")[:, 0], 0)
+        return (starts, ends) if (at == ends).all() else self._walked(head)
+
+    def _walked(self, at: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same, row by row."""
+        data, starts, ends = self._bytes.tobytes(), [], []
+        while at + 2 <= len(data):
+            (fields,) = struct.unpack_from(">h", data, at)
+            if fields < 0:
+                break
+            starts.append(at)
+            at += 2
+            for _ in range(fields):
+                at += 4 + max(0, struct.unpack_from(">i", data, at)[0])
+            ends.append(at)
+        return np.array(starts, np.int64), np.array(ends, np.int64)
+
+    def _gather(self, at: np.ndarray, width: int) -> np.ndarray:
+        """So many bytes from each place, (n, width); without a copy if the places are as far from each other."""
+        if len(at) > 1 and width:
+            step = int(at[1] - at[0])
+            if (np.diff(at) == step).all():
+                return as_strided(self._bytes[at[0] :], (len(at), width), (step, 1), writeable=False)
+        return sliding_window_view(self._bytes, width)[at] if width else np.empty((len(at), 0), np.uint8)
+
+    def _next(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the next field's bytes are in each row, and how many; -1 for null."""
+        lengths = self._gather(self._at, 4).view(">i4")[:, 0].astype(np.int64)
+        at = self._at + 4
+        self._at = at + np.maximum(lengths, 0)
+        return at, lengths
+
+    def vectors(self, kind: str, dim: int) -> np.ndarray:
+        """The next field as vectors of equal length, (n, dim)."""
+        at, lengths = self._next()
+        form = vector_form(kind, dim)
+        if not (lengths == form.itemsize).all():
+            raise InputError(f"a vector has not the {dim} dimensions that the others have: it was changed meanwhile")
+        if not len(at):
+            return np.empty((0, dim), np.dtype(_ELEMENTS[kind]).newbyteorder("="))
+        rows = self._gather(at, form.itemsize).view(form)[:, 0]
+        numbers = rows["x"]["x"] if kind.startswith("_") else rows["x"]
+        return np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("="))
+
+    def column(self, kind: str) -> Any:
+        """The next field as an array of Arrow's."""
+        import pyarrow as pa
+
+        at, lengths = self._next()
+        null = lengths < 0
+        if kind not in _NUMBERS and kind not in _TIMES:
+            return self._texts(at, lengths, null, binary=kind == "bytea")
+        dtype = np.dtype(_NUMBERS.get(kind) or _TIMES[kind])
+        at = np.where(null, 0, at)  # the signature stands there: it is long enough
+        values = self._gather(at, dtype.itemsize).copy().view(dtype)[:, 0].astype(dtype.newbyteorder("="))
+        mask = null if null.any() else None
+        if kind in _NUMBERS:
+            return pa.array(values, mask=mask)
+        endless = ~null & ((values == np.iinfo(values.dtype).max) | (values == np.iinfo(values.dtype).min))
+        if endless.any():
+            raise InputError("a date beside the vectors is infinite: leave the columns, --vectors-only")
+        found = pa.array(np.where(null, 0, values + _EPOCH[kind]), mask=mask)
+        return found.cast(pa.int32()).cast(pa.date32()) if kind == "date" else found.cast(time_type(kind))
+
+    def _texts(self, at: np.ndarray, lengths: np.ndarray, null: np.ndarray, *, binary: bool) -> Any:
+        import pyarrow as pa
+
+        lengths = np.maximum(lengths, 0)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(at - offsets[:-1], lengths) + np.arange(offsets[-1])
+        valid = pa.array(~null).buffers()[1] if null.any() else None
+        kind = pa.large_binary() if binary else pa.large_string()
+        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(self._bytes[places])]
+        found = pa.Array.from_buffers(kind, len(at), buffers)
+        return found.cast(pa.binary() if binary else pa.string())
+
+
+def vector_form(kind: str, dim: int) -> np.dtype:
+    """How a vector lies in the bytes of a field: pgvector's, or an array whose elements each say their length."""
+    number = _ELEMENTS[kind]
+    if not kind.startswith("_"):
+        return np.dtype([("dim", ">i2"), ("unused", ">i2"), ("x", number, (dim,))])
+    head = [("axes", ">i4"), ("nulls", ">i4"), ("element", ">i4"), ("dim", ">i4"), ("first", ">i4")]
+    return np.dtype([*head, ("x", np.dtype([("length", ">i4"), ("x", number)]), (dim,))])
+
+
+def time_type(kind: str) -> Any:
+    """Arrow's type of a point in time."""
+    import pyarrow as pa
+
+    return pa.timestamp("us", "UTC" if kind == "timestamptz" else None)
+
+
+def arrow_kind(kind: str) -> Any:
+    """The type that a column of this kind has in Arrow."""
+    import pyarrow as pa
+
+    if kind in _NUMBERS:
+        return pa.from_numpy_dtype(np.dtype(_NUMBERS[kind]).newbyteorder("="))
+    if kind in _TIMES:
+        return pa.date32() if kind == "date" else time_type(kind)
+    return pa.binary() if kind == "bytea" else pa.string()
+
+
+def packed_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
+    """Vectors as the bytes of a field, (n, width)."""
+    n, dim = vectors.shape
+    form = vector_form(kind, dim)
+    rows = np.zeros(n, form)
+    rows["dim"] = dim
+    if kind.startswith("_"):
+        rows["axes"], rows["first"], rows["element"] = 1, 1, 701 if kind == "_float8" else 700
+        rows["x"]["length"] = form["x"].base["x"].itemsize
+        rows["x"]["x"] = vectors
+    else:
+        rows["x"] = vectors
+    return rows.view(np.uint8).reshape(n, form.itemsize)
+
+
+def packed_rows(fields: Sequence[Any]) -> bytes:
+    """The bytes of a COPY of these fields: matrices of bytes, (n, width), or Arrow's strings and bytes."""
+    n = len(fields[0])
+    parts = [_Field.of(field) for field in fields]
+    sizes = 2 + sum(4 + part.lengths for part in parts)
+    ends = np.cumsum(sizes)
+    at = ends - sizes
+    out = np.zeros(int(ends[-1]) if n else 0, np.uint8)
+    if n:
+        _put(out, at, np.full(n, len(parts), ">i2").view(np.uint8).reshape(n, 2))
+        at = at + 2
+        for part in parts:
+            said = np.where(part.null, -1, part.lengths).astype(">i4")
+            _put(out, at, said.view(np.uint8).reshape(n, 4))
+            part.put(out, at + 4)
+            at = at + 4 + part.lengths
+    return SIGNATURE + out.tobytes() + _END
+
+
+class _Field:
+    """What one field holds in each row: as many bytes, or some."""
+
+    def __init__(self, data: np.ndarray, lengths: np.ndarray, null: np.ndarray) -> None:
+        self._data, self.lengths, self.null = data, lengths, null
+
+    @classmethod
+    def of(cls, field: Any) -> _Field:
+        import pyarrow as pa
+
+        if isinstance(field, np.ndarray):
+            n, width = field.shape
+            return cls(field, np.full(n, width), np.zeros(n, bool))
+        field = field.cast(pa.large_binary())
+        null = field.is_null().to_numpy(zero_copy_only=False)
+        field = field.fill_null(b"")  # what is null may still point at bytes
+        offsets = np.frombuffer(field.buffers()[1], np.int64)[field.offset :][: len(field) + 1]
+        data = field.buffers()[2]
+        every = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+        return cls(every[offsets[0] : offsets[-1]], np.diff(offsets), null)
+
+    def put(self, out: np.ndarray, at: np.ndarray) -> None:
+        if self._data.ndim == 2:
+            _put(out, at, self._data)
+            return
+        before = np.cumsum(self.lengths) - self.lengths
+        out[np.repeat(at - before, self.lengths) + np.arange(int(self.lengths.sum()))] = self._data
+
+
+def _put(out: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
+    sliding_window_view(out, rows.shape[1], writeable=True)[at] = rows

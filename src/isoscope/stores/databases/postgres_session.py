@@ -1,0 +1,192 @@
+"""A connection to PostgreSQL that is made again when it is lost; what goes wrong is one line without a secret."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from difflib import get_close_matches
+from threading import RLock
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakSet
+
+from isoscope.errors import InputError, MissingExtra
+from isoscope.stores.databases.address import Address
+
+T = TypeVar("T")
+
+PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each new try to connect after a connection was lost."""
+_SETTINGS = (
+    "SET DateStyle = 'ISO, YMD'",  # values that go through text come back the same
+    "SET IntervalStyle = 'postgres'",
+    "SET TimeZone = 'UTC'",
+    "SET extra_float_digits = 1",
+    "SET idle_in_transaction_session_timeout = 0",
+)
+
+
+class Session:
+    """A connection of its own, made when it is first needed.
+
+    A session that reads keeps one snapshot of the database for all that it reads, until it rests or its connection is
+    lost; `snapshot` counts them. One that writes has a transaction for each piece of work.
+    """
+
+    reading: ClassVar[WeakSet[Session]] = WeakSet()
+    """Those of this process whose snapshots hold locks."""
+
+    def __init__(self, address: Address, *, writes: bool = False) -> None:
+        self.address, self._writes = address, writes
+        self.snapshot = 0
+        self._connection: Any = None
+        self._lock = RLock()
+        if not writes:
+            Session.reading.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"address": self.address, "_writes": self._writes, "snapshot": self.snapshot}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["address"], writes=state["_writes"])  # type: ignore[misc]
+        self.snapshot = state["snapshot"]
+
+    def __del__(self) -> None:
+        self.close()
+
+    def run(self, work: Callable[[Any], T], going_on: str = "run it again") -> T:
+        """Do a piece of work, all of which can be done again, with the connection; if that is lost, with a new one.
+
+        Parameters
+        ----------
+        work : function
+            Gets an open psycopg connection. A session that writes commits behind it.
+        going_on : str
+            What to do if the connection is lost for good.
+        """
+        import psycopg
+
+        with self._lock:
+            if self._connection is None:
+                self._connect()
+            lost: Exception
+            for pause in (*PAUSES, None):
+                try:
+                    return self._worked(work)
+                except psycopg.Error as error:
+                    lost = error
+                    if not self._is_lost(error):
+                        raise self._refused(error) from None
+                if pause is None:
+                    break
+                time.sleep(pause)
+            words = self.address.hidden(_first_line(lost))
+            raise InputError(f"{self.address}: the connection was lost and cannot be made again: {words}; {going_on}")
+
+    def _worked(self, work: Callable[[Any], T]) -> T:
+        if self._connection is None:
+            self._connection = self._connected(self.address.place)
+            self.snapshot += 1
+        found = work(self._connection)
+        if self._writes:
+            self._connection.commit()
+        return found
+
+    def rest(self) -> None:
+        """End the snapshot, and with it the locks; the next work begins another."""
+        with self._lock, suppress(Exception):
+            if self._connection is not None:
+                self.snapshot += 1
+                self._connection.rollback()
+
+    def close(self) -> None:
+        """Let the connection go."""
+        with self._lock, suppress(Exception):
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether the connection is gone, and not only a statement refused; what is left of either is cleared away."""
+        connection = self._connection
+        gone = connection is None or connection.closed or connection.broken
+        gone = gone or str(getattr(error, "sqlstate", None) or "").startswith(("08", "57P"))
+        if gone:
+            self.close()
+        else:
+            with suppress(Exception):
+                connection.rollback()
+        return gone
+
+    def _refused(self, error: Exception) -> InputError:
+        return InputError(f"{self.address}: {self.address.hidden(_first_line(error))}")
+
+    def _connect(self) -> None:
+        """The first connection: what is wrong with it is wrong with what was typed, or the server is down."""
+        import psycopg
+
+        try:
+            self._connection = self._connected(self.address.place)
+        except psycopg.ProgrammingError as error:
+            words = self.address.hidden(_first_line(error)) if "URI query parameter" in str(error) else ""
+            raise InputError(f"{self.address}: the address cannot be read{': ' + words if words else ''}") from None
+        except psycopg.Error as error:
+            raise self._unreachable(str(error)) from None
+
+    def _connected(self, place: str) -> Any:
+        import psycopg
+
+        known = psycopg.conninfo.conninfo_to_dict(place)
+        more = {"connect_timeout": 10, "client_encoding": "utf8", "fallback_application_name": "isoscope"}
+        connection = psycopg.connect(
+            **{**more, **known},  # type: ignore[arg-type]
+            prepare_threshold=None,  # poolers give each transaction another server process
+        )
+        for each in _SETTINGS:
+            connection.execute(each.encode())
+        connection.commit()
+        if not self._writes:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+        return connection
+
+    def _unreachable(self, words: str) -> InputError:
+        if "password" in words or "no pg_hba.conf entry" in words or "authentication failed" in words:
+            return InputError(
+                f"{self.address}: the server refuses this user or password: look at both; a password may also stand in "
+                "PGPASSWORD or ~/.pgpass"
+            )
+        if "database" in words and "does not exist" in words:
+            return InputError(f"{self.address}: there is no such database{self._like()}")
+        words = self.address.hidden(next((each for each in words.splitlines() if "failed:" in each), words))
+        return InputError(f"{self.address}: no connection ({words}): is the server up, are host and port right?")
+
+    def _like(self) -> str:
+        """The databases with a name like this one."""
+        import psycopg
+
+        with suppress(psycopg.Error):
+            name = str(psycopg.conninfo.conninfo_to_dict(self.address.place).get("dbname") or "")
+            place = psycopg.conninfo.make_conninfo(self.address.place, dbname="postgres")
+            with self._connected(place) as connection:
+                names = [
+                    row[0] for row in connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate")
+                ]
+            near = get_close_matches(name, names, n=3, cutoff=0.5)
+            return f": is it {' or '.join(near)}?" if near else f": there are {', '.join(sorted(names)[:12])}"
+        return ": look for a slip in its name"
+
+
+def need_psycopg() -> None:
+    """A `MissingExtra` if the driver is not installed."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(
+            'PostgreSQL needs the package psycopg: pip install "isoscope[postgres]" brings it'
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    words = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    return str(words).strip().partition("\n")[0] or type(error).__name__

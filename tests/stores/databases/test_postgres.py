@@ -1,0 +1,265 @@
+"""PostgreSQL: what is in the table is what is read, in one order, from a real server that may go away."""
+
+import pickle
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import isoscope
+from isoscope.errors import DataWarning, InputError
+from isoscope.stores.databases import postgres_session
+from tests.stores.databases.conftest import PASSWORD, new_server
+
+KINDS = {"vector": np.float32, "halfvec": np.float16, "real[]": np.float32, "double precision[]": np.float64}
+
+
+@pytest.fixture(scope="module")
+def docs(postgres, cloud):
+    postgres.fill("docs", cloud)
+    return postgres.url("docs")
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    monkeypatch.setattr(postgres_session, "PAUSES", (0.01, 0.05))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_vector_is_read_exactly(postgres, cloud, kind):
+    vectors = cloud[:100].astype(KINDS[kind])
+    postgres.fill("kinds", vectors, kind)
+    store = isoscope.open_store(postgres.url("kinds"))
+    assert (len(store), store.dim, store.dtype) == (100, 12, KINDS[kind])
+    np.testing.assert_array_equal(np.concatenate(list(store.chunks())), vectors)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 333, 1000, 5000])
+def test_a_pass_is_the_same_in_pages_of_any_size_and_from_any_row(docs, cloud, rows):
+    store = isoscope.open_store(docs)
+    start = 990 if rows == 1 else 0
+    batches = list(store.batches(["labels", "text", "ids"], rows, start=start))
+    np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in batches]), cloud[start:])
+    ids = np.concatenate([batch.columns["ids"] for batch in batches])
+    np.testing.assert_array_equal(ids, np.arange(start, 1000))
+    np.testing.assert_array_equal(np.concatenate([batch.columns["labels"] for batch in batches]), ids % 5)
+    assert batches[-1].columns["text"][-1] == "word 999"
+    assert batches[-1].share == 1
+    for row in (500, 999, 1000, 2000):
+        assert sum(len(batch.vectors) for batch in store.batches(start=row, rows=rows)) == max(0, 1000 - row)
+        if rows == 1:
+            break
+
+
+@pytest.mark.parametrize("rows", [[5, 3, 3, 999], range(0, 1000, 2), range(0, 1000, 17), range(1000)])
+def test_rows_are_taken_by_their_numbers(docs, cloud, rows):
+    store, rows = isoscope.open_store(docs), np.array(list(rows))
+    np.testing.assert_array_equal(store.take(rows), cloud[rows])
+    np.testing.assert_array_equal(store.column("ids", rows), rows)
+    assert store.column("text", rows).tolist() == [f"word {row}" for row in rows]
+
+
+def test_an_audit_is_that_of_the_same_vectors_in_memory(docs, cloud):
+    found, same = isoscope.audit(docs), isoscope.audit(cloud, labels=np.arange(1000) % 5)
+    assert found.to_dict()["findings"][0] == same.to_dict()["findings"][0]
+    assert (found.n, found.d, found.source) == (1000, 12, docs.replace(f":{PASSWORD}", ""))
+
+
+def test_two_passes_at_once_do_not_disturb_each_other(docs, cloud):
+    store = isoscope.open_store(docs)
+    for one, two in zip(store.chunks(100), store.chunks(100), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_all_passes_see_one_snapshot(postgres, cloud):
+    postgres.fill("moving", cloud[:50])
+    store = isoscope.open_store(postgres.url("moving"))
+    postgres.run("DELETE FROM moving WHERE id < 10", "UPDATE moving SET embedding = embedding + embedding")
+    np.testing.assert_array_equal(np.concatenate(list(store.chunks())), cloud[:50])
+
+
+def test_a_store_goes_to_another_process(docs, cloud):
+    store = pickle.loads(pickle.dumps(isoscope.open_store(docs)))
+    np.testing.assert_array_equal(store.take([7, 8]), cloud[7:9])
+
+
+def test_every_column_is_kept_on_the_way_to_parquet(postgres, tmp_path):
+    postgres.run(
+        "DROP TABLE IF EXISTS wide",
+        "CREATE TABLE wide (at timestamptz, day date, v vector(2), id uuid PRIMARY KEY, price numeric(9,2), ok bool, "
+        'about jsonb, raw bytea, "odd ""name" varchar(9), other vector(3), tags text[], small smallint, x real)',
+        "INSERT INTO wide VALUES ('2024-05-06 07:08:09.5+02', '1999-12-31', '[1,2]', "
+        "'00000000-0000-0000-0000-000000000001', 12.50, true, '{\"a\": 1}', '\\xDEAD', 'näme', '[1,2,3]', '{a,b}', 3, "
+        "0.5), (NULL, NULL, '[3,4]', '00000000-0000-0000-0000-000000000002', NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+        "NULL, NULL)",
+    )
+    store = isoscope.open_store(postgres.url("wide", "v"))
+    assert store.ids.tolist() == [f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2)]
+    isoscope.write_store(tmp_path / "wide.parquet", store)
+    first, second = pq.read_table(tmp_path / "wide.parquet").to_pylist()
+    assert list(first) == [
+        *["at", "day", "v", "id", "price", "ok", "about", "raw"],
+        'odd "name',
+        *["other", "tags", "small", "x"],
+    ]
+    assert (first["v"], second["v"]) == ([1, 2], [3, 4])
+    assert first["at"].isoformat() == "2024-05-06T05:08:09.500000+00:00"
+    assert (first["day"].isoformat(), first["price"], first["ok"]) == ("1999-12-31", "12.50", True)
+    assert (first["about"], first["raw"], first['odd "name']) == ('{"a": 1}', b"\xde\xad", "näme")
+    assert (first["other"], first["tags"], first["small"], first["x"]) == ("[1,2,3]", "{a,b}", 3, 0.5)
+    assert {name for name, value in second.items() if value is not None} == {"v", "id"}
+
+
+def test_a_key_of_several_columns_and_of_text(postgres):
+    postgres.run(
+        "DROP TABLE IF EXISTS pairs",
+        "CREATE TABLE pairs (b text, a int, v vector(2), PRIMARY KEY (a, b))",
+        "INSERT INTO pairs SELECT chr(97 + j), i, ('[' || i || ',' || j || ']')::vector "
+        "FROM generate_series(0, 9) i, generate_series(0, 9) j ORDER BY random()",
+    )
+    store = isoscope.open_store(postgres.url("pairs"))
+    rows = np.concatenate(list(store.chunks(7)))
+    np.testing.assert_array_equal(rows, [(i, j) for i in range(10) for j in range(10)])
+    assert store.ids[11] == '[1, "b"]'
+    other = isoscope.open_store(postgres.url("pairs", key="b,a"))
+    np.testing.assert_array_equal(np.concatenate(list(other.chunks(7))), [(j, i) for i in range(10) for j in range(10)])
+
+
+def test_views_and_materialized_views_need_a_key(postgres, docs, cloud):
+    for kind in ("VIEW", "MATERIALIZED VIEW"):
+        name = kind.replace(" ", "_").lower()
+        postgres.run(f"DROP {kind} IF EXISTS {name}", f"CREATE {kind} {name} AS SELECT * FROM docs WHERE id >= 500")
+        with pytest.raises(InputError, match=r"no primary key.*&key=NAME"):
+            isoscope.open_store(postgres.url(name))
+        store = isoscope.open_store(postgres.url(name, key="id"))
+        np.testing.assert_array_equal(np.concatenate(list(store.chunks(99))), cloud[500:])
+        with pytest.raises(InputError, match="key=label has 5 different values in 500 rows"):
+            isoscope.open_store(postgres.url(name, key="label"))
+
+
+def test_names_are_quoted(postgres):
+    postgres.run(
+        'DROP SCHEMA IF EXISTS "Odd. one" CASCADE',
+        'CREATE SCHEMA "Odd. one"',
+        'CREATE TABLE "Odd. one"."Robert\'); DROP TABLE x;--" ("a ""b" int PRIMARY KEY, "V v" vector(2))',
+        'INSERT INTO "Odd. one"."Robert\'); DROP TABLE x;--" VALUES (1, \'[1,2]\')',
+    )
+    url = postgres.url("%22Odd. one%22.Robert'); DROP TABLE x;--", "V v")
+    assert isoscope.open_store(url).take([0]).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("column", "lacks"),
+    [
+        ("vector(2)", "no v in 2 of 6 rows, where the others have 2 dimensions; the first is id 1"),
+        ("vector", "no v in 2 and one of 3 dimensions in 1 of 6 rows, where the others have 2 dimensions"),
+        ("real[]", "no v in 2 and one of 3 dimensions in 1 of 6 rows, where the others have 2 dimensions"),
+    ],
+)
+def test_rows_without_a_vector_are_refused_or_left_out(postgres, column, lacks):
+    wide = "NULL" if column == "vector(2)" else "'[1,2,3]'::vector"
+    gaps = f"gaps_{len(column)}_{column[:1]}"
+    null = "'{1,NULL}'" if column == "real[]" else "NULL"
+    postgres.run(
+        f"CREATE TABLE {gaps} (id int PRIMARY KEY, v {column})",
+        f"INSERT INTO {gaps} SELECT i, CASE WHEN i = 1 THEN NULL WHEN i = 4 THEN {wide} ELSE '[1,2]'::vector END "
+        f"FROM generate_series(0, 4) i" + (", (SELECT 0) one" if column == "vector(2)" else ""),
+        f"INSERT INTO {gaps} VALUES (5, {null if column != 'vector(2)' else chr(39) + '[1,2]' + chr(39)})",
+    )
+    with pytest.raises(InputError) as caught:
+        isoscope.open_store(postgres.url(gaps))
+    assert lacks in str(caught.value)
+    assert "&missing=drop" in str(caught.value)
+    with pytest.warns(DataWarning, match="left out"):
+        store = isoscope.open_store(postgres.url(gaps, missing="drop"))
+    kept = [0, 2, 3, 5] if column == "vector(2)" else [0, 2, 3]
+    assert store.ids.tolist() == kept
+    assert len(store) == len(np.concatenate(list(store.chunks(2)))) == len(kept)
+
+
+def test_reading_goes_on_behind_the_last_key_after_a_lost_connection(postgres, docs, cloud, hasty):
+    store = isoscope.open_store(docs)
+    found = []
+    for i, chunk in enumerate(store.chunks(100)):
+        found.append(chunk)
+        if i in (2, 5):
+            assert postgres.end_connections() > 0
+    np.testing.assert_array_equal(np.concatenate(found), cloud)
+    postgres.end_connections()
+    np.testing.assert_array_equal(store.take([1, 900]), cloud[[1, 900]])
+
+
+def test_a_table_that_changes_over_a_lost_connection_is_said(postgres, cloud, hasty):
+    postgres.fill("shrinking", cloud[:30])
+    chunks = isoscope.open_store(postgres.url("shrinking")).chunks(10)
+    next(chunks)
+    postgres.run("DELETE FROM shrinking WHERE id > 24")
+    postgres.end_connections()
+    with pytest.warns(DataWarning, match="changed while it was read: it had 30 rows with a vector, and now 25"):
+        assert sum(map(len, chunks)) == 15
+
+
+def test_a_server_that_is_gone_for_good_is_one_line(cloud, hasty):
+    server = new_server()
+    try:
+        server.run("CREATE EXTENSION vector")
+        server.fill("docs", cloud)
+        store = isoscope.open_store(server.url("docs"))
+        chunks = store.chunks(100)
+        next(chunks)
+        server.stop()
+        with pytest.raises(InputError, match="connection was lost and cannot be made again") as caught:
+            list(chunks)
+        _one_safe_line(caught)
+        with pytest.raises(InputError, match=r"no connection .*is the server up") as caught:
+            isoscope.open_store(server.url("docs"))
+        _one_safe_line(caught)
+    finally:
+        server.remove()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((PASSWORD, "wrong-s3cr3t"), "refuses this user or password"),
+        (("/postgres", "/postgras"), "no such database: is it postgres?"),
+        (("table=docs", "table=doks"), "there is no table doks: is it docs"),
+        (("table=docs", "table=no.docs"), "there is no table no.docs"),
+        (("table=docs", "table=a.b.c"), "need NAME or SCHEMA.NAME"),
+        (("table=docs", "table=docs&column=embeding"), "has no column embeding: is it embedding?"),
+        (("table=docs", "table=docs&column=text"), "text does not hold vectors, but embedding"),
+        (("table=docs", "table=docs&key=idd"), "no column idd for key=: is it id?"),
+        (("table=docs", "table=docs&nonsense=1"), "cannot be read"),
+        (("?table=docs", ""), "does not say which table"),
+        (("table=docs", "table=empty"), "has no rows"),
+        (("table=docs", "table=nulls"), "embedding is null in all 3 rows"),
+        (("table=docs", "table=sparse&column=v"), "v holds sparse vectors, which are not read"),
+        (("table=docs", "table=sparse&column=b"), "b holds bits, which are not read"),
+    ],
+)
+def test_what_is_wrong_is_one_line_without_the_password(postgres, docs, change, words):
+    postgres.run(
+        "CREATE TABLE IF NOT EXISTS empty (id int PRIMARY KEY, embedding vector(2))",
+        "CREATE TABLE IF NOT EXISTS nulls (id int PRIMARY KEY, embedding vector(2))",
+        "INSERT INTO nulls SELECT generate_series(1, 3) ON CONFLICT DO NOTHING",
+        "CREATE TABLE IF NOT EXISTS sparse (id int PRIMARY KEY, v sparsevec(9), b bit(8))",
+    )
+    with pytest.raises(InputError) as caught:
+        isoscope.open_store(docs.replace(*change))
+    assert words in str(caught.value)
+    _one_safe_line(caught)
+
+
+def test_the_column_is_said_once(docs):
+    assert isoscope.open_store(docs + "&column=embedding", vectors="embedding").dim == 12
+    with pytest.raises(InputError, match="says column=embedding, and vectors is other: say one"):
+        isoscope.open_store(docs + "&column=embedding", vectors="other")
+    with pytest.raises(InputError, match="has no column embeddin: is it embedding"):
+        isoscope.open_store(docs, vectors="embeddin")
+
+
+def _one_safe_line(caught):
+    import traceback
+
+    assert "\n" not in str(caught.value)
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))

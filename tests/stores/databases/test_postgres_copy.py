@@ -1,0 +1,57 @@
+"""Binary COPY: what is packed is taken apart again, however the messages are cut."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, packed_rows, packed_vectors
+
+KINDS = {"vector": np.float32, "halfvec": np.float16, "_float4": np.float32, "_float8": np.float64}
+IDS = np.array([3, -1, 2**40])
+
+
+def as_bytes(values, dtype):
+    return np.asarray(values, dtype).view(np.uint8).reshape(len(values), -1)
+
+
+def cut_by_rows(data, sizes):
+    """Messages as a server sends them: the signature with the first row, the trailer alone."""
+    edges = np.cumsum([len(SIGNATURE) + sizes[0], *sizes[1:], 2])
+    return [data[low:high] for low, high in zip([0, *edges[:-1]], edges, strict=True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("texts", [["a", "b", "c"], ["", "naïve", None], [None, None, None]])
+def test_rows_come_back_as_they_were_packed(kind, texts):
+    vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(KINDS[kind])
+    packed = packed_vectors(vectors, kind)
+    data = packed_rows([packed, as_bytes(IDS, ">i8"), pa.array(texts, pa.string())])
+    sizes = [2 + 4 + packed.shape[1] + 4 + 8 + 4 + len((text or "").encode()) for text in texts]
+    for messages in (cut_by_rows(data, sizes), [data], [data[i : i + 7] for i in range(0, len(data), 7)]):
+        rows = CopiedRows(messages, 3)
+        assert len(rows) == 3
+        found = rows.vectors(kind, 5)
+        assert found.dtype == KINDS[kind]
+        np.testing.assert_array_equal(found, vectors)
+        assert rows.column("int8").to_pylist() == IDS.tolist()
+        assert rows.column("text").to_pylist() == texts
+
+
+def test_a_sliced_column_is_packed_from_its_own_place():
+    texts = pa.array(["left", "out", "in", None, "too"])[2:]
+    rows = CopiedRows([packed_rows([texts])], 1)
+    assert rows.column("text").to_pylist() == ["in", None, "too"]
+
+
+def test_no_rows():
+    rows = CopiedRows([SIGNATURE, b"\xff\xff"], 2)
+    assert len(rows) == 0
+    assert rows.vectors("vector", 100).shape == (0, 100)
+    assert rows.column("text").to_pylist() == []
+
+
+def test_a_vector_of_another_length_is_refused():
+    data = packed_rows([packed_vectors(np.ones((2, 3), np.float32), "vector")])
+    with pytest.raises(InputError, match="has not the 4 dimensions"):
+        CopiedRows([data], 1).vectors("vector", 4)
