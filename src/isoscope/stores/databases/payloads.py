@@ -1,0 +1,130 @@
+"""What stands beside vectors where rows have no columns: an object of names and values for each, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isoscope.stores.store import Batch
+
+_KIND, _OBJECTS = b"isoscope", b"objects"
+_DISTANCE, _NAME, _IDS = b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids"
+_SETTINGS = b"isoscope:chroma"
+
+
+def object_field(name: str) -> Any:
+    """A column of objects as JSON, known as such where it is written to another database."""
+    import pyarrow as pa
+
+    return pa.field(name, pa.string(), metadata={_KIND: _OBJECTS})
+
+
+def packed(objects: Sequence[Mapping[str, Any] | None]) -> Any:
+    """Objects as a column of JSON; a row without one is null."""
+    import pyarrow as pa
+
+    return pa.array([None if each is None else json.dumps(each, ensure_ascii=False) for each in objects], pa.string())
+
+
+def carried(distance: str, name: str = "", ids: str = "", settings: str = "") -> dict[bytes, bytes]:
+    """What a collection is beside its rows, for the schema: its distance, the vectors' own name, whose ids they are."""
+    kept = {_DISTANCE: distance, _NAME: name, _IDS: ids, _SETTINGS: settings}
+    return {key: value.encode() for key, value in kept.items() if value}
+
+
+def carried_distance(schema: Any) -> str:
+    """The distance of the collection that rows come from: cosine, dot, euclid or manhattan; empty if none is known."""
+    return _kept(schema, _DISTANCE)
+
+
+def carried_name(schema: Any) -> str:
+    """The own name that the vectors had; empty if they had none."""
+    return _kept(schema, _NAME)
+
+
+def carried_ids(schema: Any) -> str:
+    """The kind of database that the ids are from; empty if they are from none."""
+    return _kept(schema, _IDS)
+
+
+def carried_settings(schema: Any) -> str:
+    """What Chroma was told about its index, as JSON; empty if rows are from elsewhere."""
+    return _kept(schema, _SETTINGS)
+
+
+def _kept(schema: Any, key: bytes) -> str:
+    return ((getattr(schema, "metadata", None) or {}).get(key) or b"").decode()
+
+
+def ids_column(batch: Batch) -> str | None:
+    """Which of the columns beside a batch holds its ids; None if none does."""
+    names = batch.beside.schema.names if batch.beside is not None else []
+    ids = batch.columns["ids"].tolist()
+    for name in sorted(names, key=lambda each: each != "id"):
+        column = batch.beside.column(name)
+        if column[0].as_py() == ids[0] and column.to_pylist() == ids:
+            return str(name)
+    return None
+
+
+def objects_of(batch: Batch) -> list[dict[str, Any]]:
+    """What stands beside each row of a batch, but for its id, as values that JSON has; what is missing is left out.
+
+    Columns of objects are spread: what was a payload becomes the same payload.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Batch(0, np.eye(2), {"ids": np.array([7, 8]), "text": np.array(["east", "north"], object)}, 1.0)
+    >>> objects_of(rows)
+    [{'text': 'east'}, {'text': 'north'}]
+    """
+    found: list[dict[str, Any]] = [{} for _ in range(len(batch.vectors))]
+    for name, values in batch.columns.items():
+        if name != "ids":
+            for each, value in zip(found, values, strict=True):
+                each[name] = _plain(value)
+    if batch.beside is None:
+        return found
+    ids = ids_column(batch)
+    for field in batch.beside.schema:
+        if field.name == ids:
+            continue
+        spread = (field.metadata or {}).get(_KIND) == _OBJECTS
+        for each, value in zip(found, batch.beside.column(field.name).to_pylist(), strict=True):
+            if value is None:
+                continue
+            if spread:
+                each.update(json.loads(value))
+            else:
+                each[field.name] = _plain(value)
+    return found
+
+
+def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
+    """The names of values, in the order they are met, that are never lists or objects."""
+    names: dict[str, bool] = {}
+    for each in objects:
+        for name, value in (each or {}).items():
+            names[name] = names.get(name, True) and (value is None or isinstance(value, str | int | float))
+    return [name for name, plain in names.items() if plain]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; dates are text, and what is not a number is none."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(each) for each in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

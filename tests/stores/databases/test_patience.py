@@ -1,0 +1,50 @@
+"""What fails and may pass is tried again, some times; what will not pass is not."""
+
+import pytest
+
+from isoscope.stores.databases import patience
+from isoscope.stores.databases.patience import patiently
+
+
+class Flaky:
+    def __init__(self, failures, error=ConnectionError):
+        self.calls, self._failures, self._error = 0, failures, error
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls <= self._failures:
+            raise self._error(self.calls)
+        return "answer"
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch):
+    slept = []
+    monkeypatch.setattr(patience.time, "sleep", slept.append)
+    return slept
+
+
+def passes(error):
+    return isinstance(error, ConnectionError)
+
+
+@pytest.mark.parametrize("failures", range(len(patience.PAUSES) + 1))
+def test_an_answer_comes_through_failures_after_pauses_that_grow(failures, pauses):
+    assert patiently(Flaky(failures), passes) == "answer"
+    assert pauses == list(patience.PAUSES[:failures])
+    assert pauses == sorted(pauses)
+
+
+def test_in_the_end_the_last_failure_is_said():
+    attempt = Flaky(1000)
+    with pytest.raises(ConnectionError, match=str(len(patience.PAUSES) + 1)):
+        patiently(attempt, passes)
+    assert attempt.calls == len(patience.PAUSES) + 1
+
+
+def test_what_does_not_pass_is_not_tried_again(pauses):
+    attempt = Flaky(1, PermissionError)
+    with pytest.raises(PermissionError):
+        patiently(attempt, passes)
+    assert attempt.calls == 1
+    assert pauses == []

@@ -1,0 +1,86 @@
+"""Objects beside vectors go through Arrow and come back as they were."""
+
+import datetime
+import decimal
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from isoscope.stores.databases.payloads import (
+    carried,
+    carried_distance,
+    carried_ids,
+    carried_name,
+    carried_settings,
+    ids_column,
+    object_field,
+    objects_of,
+    packed,
+    scalar_fields,
+)
+from isoscope.stores.store import Batch
+
+OBJECTS = [{"a": 1, "b": {"c": [1, None, "ü"]}}, {}, None, {"a": None, "d": True}]
+
+
+def batch(record=None, ids=(1, 2, 3, 4), **columns):
+    values = {"ids": np.array(ids), **{name: np.asarray(each) for name, each in columns.items()}}
+    return Batch(0, np.eye(len(ids)), values, 1.0, record)
+
+
+def test_objects_survive_a_column_of_arrow(tmp_path):
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_arrays([packed(OBJECTS)], schema=pa.schema([object_field("payload")]))
+    pq.write_table(table, tmp_path / "objects.parquet")
+    record = pq.read_table(tmp_path / "objects.parquet").to_batches()[0]
+    assert objects_of(batch(record)) == [each or {} for each in OBJECTS]
+
+
+def test_text_that_only_looks_like_objects_stays_text():
+    record = pa.record_batch({"payload": pa.array([json.dumps(each) for each in OBJECTS])})
+    assert objects_of(batch(record))[0] == {"payload": json.dumps(OBJECTS[0])}
+
+
+def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
+    day = datetime.date(2024, 5, 6)
+    record = pa.record_batch(
+        {
+            "id": pa.array([1, 2]),
+            "day": pa.array([day, None]),
+            "price": pa.array([decimal.Decimal("1.50"), None]),
+            "part": pa.array([{"x": [1.5, float("nan")]}, None]),
+            "raw": pa.array([b"abc", None]),
+        }
+    )
+    first, second = objects_of(batch(record, ids=(1, 2), label=[0.5, float("nan")]))
+    assert first == {
+        "label": 0.5,
+        "day": "2024-05-06",
+        "price": "1.50",
+        "part": {"x": [1.5, None]},
+        "raw": "abc",
+    }
+    assert second == {"label": None}
+    json.dumps(first)
+
+
+@pytest.mark.parametrize(("names", "found"), [(["doc", "n"], "n"), (["id", "n"], "id"), (["doc"], None)])
+def test_the_column_of_ids_is_known_by_its_values(names, found):
+    values = {"doc": ["a", "b"], "n": [7, 8], "id": [7, 8]}
+    record = pa.record_batch({name: pa.array(values[name]) for name in names})
+    assert ids_column(batch(record, ids=(7, 8))) == found
+    assert ids_column(batch(ids=(7, 8))) is None
+
+
+def test_what_a_collection_is_goes_along_in_the_schema():
+    schema = pa.schema([object_field("payload")], metadata=carried("dot", "dense", "qdrant", "{}"))
+    read = [part(schema) for part in (carried_distance, carried_name, carried_ids, carried_settings)]
+    assert read == ["dot", "dense", "qdrant", "{}"]
+    assert carried_distance(None) == carried_distance(pa.schema([])) == ""
+
+
+def test_fields_are_those_that_never_hold_lists_or_objects():
+    assert scalar_fields([{"a": 1, "b": [1]}, None, {"c": "x", "a": None}, {"c": {}}]) == ["a"]
