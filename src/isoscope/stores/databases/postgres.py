@@ -11,6 +11,7 @@ from isoscope.errors import InputError, tell
 from isoscope.stores.beside import Layout
 from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
 from isoscope.stores.databases.address import Address
+from isoscope.stores.databases.notes import near
 from isoscope.stores.databases.postgres_catalog import (
     UNREAD,
     VECTORS,
@@ -20,7 +21,6 @@ from isoscope.stores.databases.postgres_catalog import (
     count_dimensions,
     good_rows,
     identifier,
-    near,
     need_table,
     number,
 )
@@ -280,7 +280,7 @@ def _vector_column(table: Table, wanted: Wanted, where: str) -> Column:
     if own and own.kind in UNREAD:
         raise InputError(f"{where}: {own.name} holds {UNREAD[own.kind]}, which are not read: need vector or halfvec")
     if wanted.vectors and not own:
-        raise InputError(f"{where} has no column {wanted.vectors}{near(wanted.vectors, names, 'vectors are in')}")
+        raise InputError(f"{where} has no column {wanted.vectors}: {near(wanted.vectors, names)}")
     others = [column.name for column in table.columns]
     found = table.column(choose_vectors(names, wanted, where, others=others))
     assert found is not None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.stores.databases.address import Address
+from isoscope.stores.databases.notes import near
 
 VECTORS = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
 """The kinds of columns that are read as vectors, and the numbers in them."""
@@ -109,7 +109,7 @@ class Table:
         found = [self.column(name) for name in names]
         for name, column in zip(names, found, strict=True):
             if column is None:
-                raise InputError(f"{where} has no column {name} for key={near(name, [c.name for c in self.columns])}")
+                raise InputError(f"{where} has no column {name} for key=: {near(name, [c.name for c in self.columns])}")
         columns = tuple(column for column in found if column is not None)
         return Key(columns, any(each <= set(names) for each in self.unique))
 
@@ -158,7 +158,7 @@ def need_table(connection: Any, address: Address) -> Table:
     table = find_table(connection, address)
     if table is None:
         said = ".".join(part for part in parted(address.collection) if part)
-        raise InputError(f"{address}: there is no table {said}{near(said, found, 'those with vectors are')}")
+        raise InputError(f"{address}: there is no table {said}: {near(said, found)}")
     return table
 
 
@@ -238,11 +238,3 @@ def parted(name: str) -> tuple[str | None, str]:
     if len(parts) > 2 or not all(parts):
         raise InputError(f"table={name}: need NAME or SCHEMA.NAME")
     return (parts[0] if len(parts) == 2 else None), parts[-1]
-
-
-def near(name: str, names: list[str], lead: str = "the columns are") -> str:
-    """What may be meant instead, as the end of a sentence."""
-    found = get_close_matches(name, names, n=3, cutoff=0.6)
-    if found:
-        return f": is it {' or '.join(found)}?"
-    return f": {lead} {', '.join(names[:12])}" if names else ": look for a slip in the name"

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from threading import RLock
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from isoscope.errors import InputError, MissingExtra
 from isoscope.stores.databases.address import Address
+from isoscope.stores.databases.notes import near
+from isoscope.stores.databases.patience import patiently
 
 T = TypeVar("T")
 
-PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each new try to connect after a connection was lost."""
+_PLAINER = {
+    "55P03": "the table is held by another transaction: end that, and run the same command again",
+    "42501": "this user may not do that: {0}; grant it",
+    "25006": "the server is read-only: write to the one that it follows",
+    "53100": "the server's disk is full: make room, and run the same command again",
+}
 _SETTINGS = (
     "SET DateStyle = 'ISO, YMD'",  # values that go through text come back the same
     "SET IntervalStyle = 'postgres'",
@@ -69,18 +73,12 @@ class Session:
         with self._lock:
             if self._connection is None:
                 self._connect()
-            lost: Exception
-            for pause in (*PAUSES, None):
-                try:
-                    return self._worked(work)
-                except psycopg.Error as error:
-                    lost = error
-                    if not self._is_lost(error):
-                        raise self._refused(error) from None
-                if pause is None:
-                    break
-                time.sleep(pause)
-            words = self.address.hidden(_first_line(lost))
+            try:
+                return patiently(lambda: self._worked(work), self._is_lost)
+            except psycopg.Error as error:
+                words = self.address.hidden(_first_line(error))
+                if not self._is_lost(error):
+                    raise InputError(f"{self.address}: {_plainer(error) or words}") from None
             raise InputError(f"{self.address}: the connection was lost and cannot be made again: {words}; {going_on}")
 
     def _worked(self, work: Callable[[Any], T]) -> T:
@@ -91,6 +89,13 @@ class Session:
         if self._writes:
             self._connection.commit()
         return found
+
+    @classmethod
+    def rest_all(cls, address: Address) -> None:
+        """Have those of this process that read from the same database rest: a table that is read cannot be altered."""
+        for session in list(cls.reading):
+            if session.address.place == address.place:
+                session.rest()
 
     def rest(self) -> None:
         """End the snapshot, and with it the locks; the next work begins another."""
@@ -108,6 +113,10 @@ class Session:
 
     def _is_lost(self, error: Exception) -> bool:
         """Whether the connection is gone, and not only a statement refused; what is left of either is cleared away."""
+        import psycopg
+
+        if not isinstance(error, psycopg.Error):
+            return False
         connection = self._connection
         gone = connection is None or connection.closed or connection.broken
         gone = gone or str(getattr(error, "sqlstate", None) or "").startswith(("08", "57P"))
@@ -118,15 +127,13 @@ class Session:
                 connection.rollback()
         return gone
 
-    def _refused(self, error: Exception) -> InputError:
-        return InputError(f"{self.address}: {self.address.hidden(_first_line(error))}")
-
     def _connect(self) -> None:
         """The first connection: what is wrong with it is wrong with what was typed, or the server is down."""
         import psycopg
 
         try:
             self._connection = self._connected(self.address.place)
+            self.snapshot += 1
         except psycopg.ProgrammingError as error:
             words = self.address.hidden(_first_line(error)) if "URI query parameter" in str(error) else ""
             raise InputError(f"{self.address}: the address cannot be read{': ' + words if words else ''}") from None
@@ -172,8 +179,7 @@ class Session:
                 names = [
                     row[0] for row in connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate")
                 ]
-            near = get_close_matches(name, names, n=3, cutoff=0.5)
-            return f": is it {' or '.join(near)}?" if near else f": there are {', '.join(sorted(names)[:12])}"
+            return f": {near(name, names)}"
         return ": look for a slip in its name"
 
 
@@ -190,3 +196,8 @@ def need_psycopg() -> None:
 def _first_line(error: Exception) -> str:
     words = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
     return str(words).strip().partition("\n")[0] or type(error).__name__
+
+
+def _plainer(error: Exception) -> str | None:
+    found = _PLAINER.get(str(getattr(error, "sqlstate", "")))
+    return found and found.format(_first_line(error))
