@@ -1,4 +1,4 @@
-"""Writing a store to a file, batch by batch; an interruption leaves the old file."""
+"""Writing a store to a file or a database, batch by batch; an interruption leaves the old file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores.beside import VECTORS, Layout
 from isoscope.stores.columns import RANK, ColumnError
+from isoscope.stores.databases.address import address
 from isoscope.stores.opening import open_store
 from isoscope.stores.store import Batch, Store
 from isoscope.stores.targets import Flat, Mark, Parquet, Target, npy_header, role_layout, safetensors_header
@@ -26,21 +27,26 @@ def write_store(
     source: Any,
     *,
     columns: bool = True,
+    restart: bool = False,
     progress: Callable[[str, int, float], None] | None = None,
 ) -> int:
-    """Write vectors to a file, in bounded memory, whole or not at all; gives the number of rows.
+    """Write vectors to a file, whole or not at all, or to a database, in bounded memory; gives the number of rows.
 
     Parameters
     ----------
     path : path
         A name that ends in `.npy`, `.safetensors` (a tensor ``embeddings``) or `.parquet` (a column of lists of fixed
-        size, named as in the source or ``embedding``). It is replaced when all is written.
+        size, named as in the source or ``embedding``). It is replaced when all is written. Or the address of a
+        database (see `open_store`): rows are written by their ids, or their numbers if they have none; those that are
+        there from an earlier, interrupted call are not written again.
     source : store, array, iterable of Batch, or whatever `open_store` opens
         What to write. The numbers' kind is kept (float16, float32, float64, whole numbers); bfloat16 becomes float32.
     columns : bool
         Whether what stands beside the vectors is written too: every column of a table, in its place and of its kind;
         the labels, types, text and ids of anything else, under their own names. Parquet alone can hold them: `.npy`
-        and `.safetensors` hold the vectors, whatever is said here.
+        and `.safetensors` hold the vectors, whatever is said here; a database holds them too.
+    restart : bool
+        Remove what an earlier call wrote to the database; a file is always written anew.
     progress : function, optional
         Told "writing", the rows written so far, and the share of the source that they are.
 
@@ -55,6 +61,11 @@ def write_store(
     >>> again.take([1]), again.text.tolist()
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
+    if (target := address(os.fspath(path))) is not None:
+        from isoscope.stores.databases.writing import write_to_database
+
+        store = source if isinstance(source, Store) else open_store(source)
+        return write_to_database(target, store, columns=columns, restart=restart, progress=progress)
     path = writable(path)
     if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
         given = _checked(source)
@@ -87,11 +98,16 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
         return store.batches(start=start)
     if store.layout() is not None:
         return store.batches(start=start, beside=True)
-    own = {role: role if name in (VECTORS, RANK) else name for role, name in store.columns.items()}
+    own = own_names(store)
     return (
         batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
         for batch in store.batches([*own], start=start)
     )
+
+
+def own_names(store: Store) -> dict[str, str]:
+    """What the column of each role is called where it is written."""
+    return {role: role if name in (VECTORS, RANK) else name for role, name in store.columns.items()}
 
 
 def forgivable(error: ColumnError, store: Store) -> bool:

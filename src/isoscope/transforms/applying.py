@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores import Batch, Store, open_store
 from isoscope.stores.columns import ColumnError
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.writing import write_to_database
 from isoscope.stores.resuming import Unfinished
 from isoscope.stores.targets import Flat, Mark, Target
 from isoscope.stores.writing import forgivable, open_target, rows_to_write, writable
@@ -45,12 +48,13 @@ def repair_store(
     progress: Callable[[str, int, float], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> int:
-    """Write the repaired vectors of a store to a file, or to a folder of files; gives the number of rows.
+    """Write the repaired vectors of a store to a file, a folder of files or a database; gives the number of rows.
 
     In bounded memory, on all cores. The file is replaced when all is written. An interruption (Ctrl-C, a full disk, the
     end of the process) leaves it as it was, and what was done in a hidden folder beside it, from which the same call
     goes on to the same bytes. In a folder each part is written whole or not at all, and the same call writes what
-    lacks.
+    lacks. To a database only the rows that it lacks are repaired and written: the same call goes on after an
+    interruption, and does what was added to the source since.
 
     Parameters
     ----------
@@ -60,11 +64,12 @@ def repair_store(
         Its rows stay in their order. Only a source in files can be gone on with.
     path : path
         A name that ends in `.npy`, `.safetensors` or `.parquet`; without an ending, a folder, which gets many files:
-        Parquet for a table with its columns, `.npy` for anything else.
+        Parquet for a table with its columns, `.npy` for anything else. Or the address of a database, see `open_store`:
+        in PostgreSQL a table that exists gets another column, by its key, and one that does not is made.
     columns : bool
-        Whether what stands beside the vectors is written too, to Parquet; see `write_store`.
+        Whether what stands beside the vectors is written too, to Parquet or a database; see `write_store`.
     restart : bool
-        Throw away what an interrupted run left, or what another run left in the folder.
+        Throw away what an interrupted run left, what another run left in the folder, or what one wrote to the database.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Who reads and writes; see `isoscope.audit`. Others than "local" write to a folder, which they all must see.
     progress : function, optional
@@ -88,11 +93,19 @@ def repair_store(
     0.0
     """
     store = source if isinstance(source, Store) else open_store(source)
+    alone = engine == "local" or isinstance(engine, Local)
+    if (target := address(os.fspath(path))) is not None:
+        if not alone:
+            raise InputError(f"{target} is a database, which is written to from here: leave the engine, or name a folder")
+        work = _Work(repair, store)
+        about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
+        options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": progress, "say": say}
+        return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
     if not Path(path).suffix:
         return _repaired_parts(
             repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
         )
-    if engine != "local" and not isinstance(engine, Local):
+    if not alone:
         raise InputError(
             f"{path} is one file, which many processes cannot write: name a folder, for a file in each part"
         )

@@ -1,0 +1,270 @@
+"""Writing to PostgreSQL: a row twice is a row once, a lost connection costs time, no other column is touched."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import isoscope
+from isoscope.errors import DataWarning, InputError
+from isoscope.stores.databases import patience
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.postgres_writing import PostgresDestination, open_postgres_destination
+from isoscope.stores.store import Batch
+from tests.stores.databases.conftest import new_server
+
+ABOUT = {"source": "here"}
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
+
+
+@pytest.fixture
+def repair(cloud):
+    return isoscope.Center().fit(cloud)
+
+
+def kinds(server, table):
+    form = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+    return dict(server.run(f"{form} '{table}'::regclass"))
+
+
+def read(url):
+    store = isoscope.open_store(url)
+    return store, np.concatenate(list(store.chunks()))
+
+
+@pytest.mark.parametrize("kind", ["vector", "halfvec", "real[]", "double precision[]"])
+def test_another_column_of_the_same_table(postgres, cloud, repair, kind):
+    dtype = {"halfvec": np.float16, "double precision[]": np.float64}.get(kind, np.float32)
+    table = f"same_{kind[:3]}_{len(kind)}"
+    postgres.fill(table, cloud.astype(dtype), kind)
+    source, target = postgres.url(table, "embedding"), postgres.url(table, "fixed")
+    assert isoscope.repair_store(repair, source, target) == 1000
+    store, found = read(target)
+    np.testing.assert_array_equal(found, repair.transform(cloud.astype(dtype)))
+    assert store.dtype == dtype
+    np.testing.assert_array_equal(read(source)[1], cloud.astype(dtype))
+    assert store.layout().schema.names == ["id", "embedding", "label", "text", "fixed"]
+
+
+def test_run_twice_is_run_once_and_rows_that_were_added_are_done_alone(postgres, cloud, repair, monkeypatch):
+    postgres.fill("growing", cloud[:500])
+    source, target = postgres.url("growing", "embedding"), postgres.url("growing", "fixed")
+    written = []
+    write = PostgresDestination.write
+    monkeypatch.setattr(
+        PostgresDestination, "write", lambda self, batch: (written.append(len(batch.vectors)), write(self, batch))
+    )
+    isoscope.repair_store(repair, source, target)
+    isoscope.repair_store(repair, source, target)
+    assert written == [500]
+    postgres.run("INSERT INTO growing (id, embedding) SELECT -id - 1, embedding FROM growing WHERE id < 7")
+    said = []
+    assert isoscope.repair_store(repair, source, target, say=said.append) == 507
+    assert written == [500, 7]
+    assert "going on with what an earlier run wrote" in said[0]
+    expected = repair.transform(np.concatenate([cloud[:7][::-1], cloud[:500]]))
+    np.testing.assert_array_equal(read(target)[1], expected)
+
+
+def test_rows_without_a_vector_stay_without(postgres, cloud, repair):
+    postgres.fill("holes", cloud[:20])
+    postgres.run("UPDATE holes SET embedding = NULL WHERE id IN (3, 5)")
+    with pytest.warns(DataWarning, match="no embedding in 2 of 20 rows.*left out"):
+        source = isoscope.open_store(postgres.url("holes", "embedding", missing="drop"))
+    assert isoscope.repair_store(repair, source, postgres.url("holes", "fixed")) == 18
+    assert postgres.run("SELECT id FROM holes WHERE fixed IS NULL ORDER BY id") == [(3,), (5,)]
+
+
+def test_another_table_with_every_column_as_it_was(postgres, repair, cloud):
+    postgres.fill(
+        "wide",
+        cloud[:3],
+        more=", price numeric(9,2) DEFAULT 1.50, about jsonb DEFAULT '{\"a\": [1]}', "
+        "raw bytea DEFAULT '\\xDEAD', at timestamptz DEFAULT '2024-05-06 07:08:09.5+02', tags text[] DEFAULT '{a,b}', "
+        "nothing int, ok bool DEFAULT true, other vector(2) DEFAULT '[1,2]'",
+    )
+    source, target = postgres.url("wide", "embedding"), postgres.url("wide_copy")
+    names = "id, embedding, label, text, price, about, raw, at, tags, nothing, ok, other"
+    assert isoscope.write_store(target, source) == 3
+    assert postgres.run(f"SELECT {names} FROM wide EXCEPT SELECT {names} FROM wide_copy") == []
+    assert kinds(postgres, "wide") == kinds(postgres, "wide_copy")
+    assert isoscope.write_store(target, source) == 3
+
+
+def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
+    table = pa.table(
+        {
+            "key": [f"k{i}" for i in range(100)],
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(cloud[:100].ravel()), 12),
+            "list": [[i, None] for i in range(100)],
+            "when": pa.array(range(100), pa.timestamp("s")),
+            "small": pa.array(range(100), pa.uint8()),
+            "half": pa.array(np.arange(100, dtype=np.float16)),
+            "words": pa.array(["a", None] * 50).dictionary_encode(),
+        }
+    )
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, tmp_path / "docs.parquet")
+    assert isoscope.write_store(postgres.url("from_file"), tmp_path / "docs.parquet") == 100
+    store, found = read(postgres.url("from_file"))
+    order = np.argsort([f"k{i}" for i in range(100)])
+    np.testing.assert_array_equal(found, cloud[order])
+    assert store.ids.tolist() == [f"k{i}" for i in order]
+    row = postgres.run("SELECT list, \"when\"::text, small, half, words FROM from_file WHERE key = 'k1'")
+    assert row == [([1, None], "1970-01-01 00:00:01", 1, 1.0, None)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        ("f4", "vector(12)"),
+        ("f2", "halfvec(12)"),
+        ("f8", "double precision[]"),
+        ("i2", "vector(12)"),
+        ("i8", "double precision[]"),
+    ],
+)
+def test_an_array_becomes_a_table_by_its_row_numbers_in_its_own_precision(postgres, cloud, dtype, kind):
+    vectors = (10 * cloud[:50]).astype(dtype)
+    table = f"array_{dtype}"
+    store = isoscope.open_store(vectors, labels=[f"l{i % 3}" for i in range(50)])
+    isoscope.write_store(postgres.url(table), store)
+    again, found = read(postgres.url(table))
+    np.testing.assert_array_equal(found, vectors)
+    assert again.ids.tolist() == list(range(50))
+    assert again.labels[:4].tolist() == ["l0", "l1", "l2", "l0"]
+    assert kinds(postgres, table)["embedding"] == kind
+
+
+def test_a_key_of_several_columns(postgres, repair, cloud):
+    postgres.fill("two_keys", cloud[:40])
+    postgres.run("ALTER TABLE two_keys DROP CONSTRAINT two_keys_pkey, ADD PRIMARY KEY (text, id)")
+    isoscope.repair_store(repair, postgres.url("two_keys", "embedding"), postgres.url("two_keys", "fixed"))
+    isoscope.repair_store(repair, postgres.url("two_keys", "embedding"), postgres.url("two_keys_copy"))
+    wrong = "SELECT count(*) FROM two_keys t JOIN two_keys_copy c USING (id) WHERE t.fixed = c.embedding"
+    assert postgres.run(wrong) == [(40,)]
+
+
+def test_connections_lost_while_writing_cost_time_alone(postgres, repair, cloud, monkeypatch):
+    postgres.fill("shaky", cloud)
+    write = PostgresDestination.write
+
+    def cut(self, batch):
+        postgres.end_connections()
+        write(self, batch)
+        postgres.end_connections()
+
+    monkeypatch.setattr(PostgresDestination, "write", cut)
+    isoscope.repair_store(repair, postgres.url("shaky", "embedding"), postgres.url("shaky", "fixed"))
+    np.testing.assert_array_equal(read(postgres.url("shaky", "fixed"))[1], repair.transform(cloud))
+
+
+def test_a_server_that_stops_for_good_while_writing_is_one_line_and_gone_on_with(cloud, repair, monkeypatch):
+    server = new_server()
+    try:
+        server.run("CREATE EXTENSION vector")
+        server.fill("docs", cloud)
+        source, target = server.url("docs", "embedding"), server.url("docs", "fixed")
+        write, seen = PostgresDestination.write, []
+
+        def stop(self, batch):
+            seen.append(len(batch.vectors))
+            if len(seen) == 3:
+                server.stop()
+            write(self, batch)
+
+        monkeypatch.setattr(PostgresDestination, "write", stop)
+        monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 200)
+        with pytest.raises(InputError, match=r"connection was lost.*the same command goes on"):
+            isoscope.repair_store(repair, source, target)
+        server.start()
+        assert server.run("SELECT count(fixed) FROM docs") == [(400,)]
+        isoscope.repair_store(repair, source, target)
+        assert sum(seen[3:]) == 600
+        np.testing.assert_array_equal(read(target)[1], repair.transform(cloud))
+    finally:
+        server.remove()
+
+
+def test_another_repair_is_another_run_and_restart_replaces_it(postgres, cloud, repair):
+    postgres.fill("again", cloud[:50])
+    source, target = postgres.url("again", "embedding"), postgres.url("again", "fixed")
+    isoscope.repair_store(repair, source, target)
+    other = isoscope.Standardize().fit(cloud)
+    with pytest.raises(InputError, match=r"with another repair: .*--restart"):
+        isoscope.repair_store(other, source, target)
+    np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:50]))
+    isoscope.repair_store(other, source, target, restart=True)
+    np.testing.assert_array_equal(read(target)[1], other.transform(cloud[:50]))
+    for restart in (False, True):
+        isoscope.repair_store(other, source, postgres.url("again_table"), restart=restart)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
+    postgres.fill("theirs", cloud[:9])
+    postgres.fill("others", cloud[:9])
+    source = postgres.url("others", "embedding")
+    before = postgres.run("SELECT * FROM theirs ORDER BY id")
+    for target, words in [
+        (postgres.url("theirs", "embedding"), "embedding exists and was not made by isoscope"),
+        (postgres.url("theirs", "text"), "text exists and was not made by isoscope"),
+        (postgres.url("theirs"), "was not made by isoscope: say which column"),
+        (source, "is what is read"),
+        (postgres.url(), "does not say which table to write to"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            isoscope.repair_store(repair, source, target, restart=restart)
+    assert postgres.run("SELECT * FROM theirs ORDER BY id") == before
+
+
+def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
+    postgres.fill("by_key", cloud[:9])
+    twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])
+    with pytest.raises(InputError, match="the id a is that of two rows"):
+        isoscope.write_store(postgres.url("twice"), twice)
+    with pytest.raises(InputError, match=r"id is a whole number, and the source's ids are not: 'a'"):
+        isoscope.write_store(postgres.url("by_key", "fixed"), isoscope.open_store(cloud[:1], ids=["a"]))
+    with pytest.raises(InputError, match=r"none of the source's ids, 77 for example, is a id of the table"):
+        isoscope.write_store(postgres.url("by_key", "fixed2"), isoscope.open_store(cloud[:1], ids=[77]))
+    with pytest.warns(DataWarning, match="1 rows of the source are not in the table"):
+        isoscope.write_store(postgres.url("by_key", "fixed3"), isoscope.open_store(cloud[:2], ids=[7, 77]))
+
+
+def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
+    where = open_postgres_destination(address(postgres.url("too_wide")))
+    with pytest.raises(InputError, match="16001 dimensions are more than the 16000 that a vector holds"):
+        where.begin(16_001, np.dtype("f4"), None, ABOUT)
+    where = open_postgres_destination(address(postgres.url("too_wide", type="text")))
+    with pytest.raises(InputError, match="type=text is not known"):
+        where.begin(3, np.dtype("f4"), None, ABOUT)
+
+
+def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, repair, monkeypatch):
+    postgres.fill("held", cloud[:9])
+    monkeypatch.setattr("isoscope.stores.databases.postgres_writing._PATIENCE", "100ms")
+    with postgres.connect() as connection, connection.transaction():
+        connection.execute("LOCK TABLE held IN ACCESS SHARE MODE")
+        with pytest.raises(InputError, match="held by another transaction"):
+            isoscope.repair_store(repair, postgres.url("held", "embedding"), postgres.url("held", "fixed"))
+
+
+def test_the_contract_row_by_row(postgres):
+    where = open_postgres_destination(address(postgres.url("contract")))
+    ids, vectors = np.array([5, 9]), np.eye(2, dtype=np.float32)
+    assert where.begin(2, np.dtype("f4"), None, ABOUT) is False
+    assert where.lacking(ids).tolist() == [True, True]
+    where.write(Batch(0, vectors, {"ids": ids}, 1.0))
+    assert where.lacking(np.array([9, 4, 5])).tolist() == [False, True, False]
+    where.write(Batch(0, 2 * vectors, {"ids": ids}, 1.0))
+    where.finish(2)
+    where.close()
+    assert postgres.run("SELECT id, embedding::text FROM contract ORDER BY id") == [(5, "[2,0]"), (9, "[0,2]")]
+    again = open_postgres_destination(address(postgres.url("contract")))
+    assert again.begin(2, np.dtype("f4"), None, ABOUT) is True
+    again.clear()
+    assert postgres.run("SELECT to_regclass('contract')") == [(None,)]
