@@ -1,0 +1,134 @@
+"""A collection of Qdrant is written by ids, and reads back as what was written."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import uuid
+
+import numpy as np
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.stores.columns import Wanted
+from isoscope.stores.databases import patience
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.qdrant import open_qdrant
+from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
+from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
+from tests.stores.databases.qdrant_rest import serving
+
+qdrant_client = pytest.importorskip("qdrant_client")
+models = qdrant_client.models
+
+N, D = 40, 6
+VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
+UUIDS = [str(uuid.uuid5(uuid.NAMESPACE_URL, str(i))) for i in range(N)]
+
+
+def doors(where):
+    return lambda: open_qdrant_destination(address(where)), lambda: open_qdrant(address(where.split("?")[0]), Wanted())
+
+
+@pytest.mark.parametrize(
+    "ids", [list(range(N)), UUIDS, [f"doc/{i}" for i in range(N)], [i - 20 for i in range(N)]], ids="nuts"
+)
+def test_a_folder_is_written_by_ids(tmp_path, ids):
+    is_written_by_ids(*doors(f"qdrant:{tmp_path}/db#docs?distance=dot"), VECTORS, ids)
+
+
+def test_a_server_is_written_by_ids():
+    with serving(qdrant_client.QdrantClient(":memory:")) as url:
+        is_written_by_ids(*doors(f"qdrant:{url}#docs?distance=dot"), VECTORS, [f"doc {i}" for i in range(N)])
+
+
+def test_what_is_not_its_own_is_left(tmp_path):
+    client = qdrant_client.QdrantClient(path=str(tmp_path))
+    client.create_collection("docs", vectors_config=models.VectorParams(size=4, distance="Dot"))
+    client.upsert("docs", points=[models.PointStruct(id=1, vector=[1.0, 2.0, 3.0, 4.0])])
+    client.close()
+    leaves_what_is_not_its_own(*doors(f"qdrant:{tmp_path}#docs"))
+
+
+def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path):
+    client = qdrant_client.QdrantClient(path=str(tmp_path))
+    client.create_collection("docs", vectors_config={"dense": models.VectorParams(size=D, distance="Euclid")})
+    payloads = [{"text": f"t{i}", "deep": {"a": [i, None, "ü"]}, "none": None} for i in range(N)]
+    ids = [*range(N - 2), 2**63 + 9, UUIDS[0]]
+    client.upsert(
+        "docs",
+        points=[
+            models.PointStruct(id=i, vector={"dense": v}, payload=p)
+            for i, v, p in zip(ids, VECTORS.tolist(), payloads, strict=True)
+        ],
+    )
+    client.close()
+    del client
+    store = open_qdrant(address(f"qdrant:{tmp_path}#docs"), Wanted())
+    destination = open_qdrant_destination(address(f"qdrant:{tmp_path}#mended"))  # in the same folder, at once
+    destination.begin(D, VECTORS.dtype, store.layout(), ABOUT)
+    for batch in store.batches(["ids"], rows=7, beside=True):
+        destination.write(batch._replace(vectors=2 * batch.vectors))
+    destination.finish(N)
+    destination.close()
+    del destination, store
+    client = qdrant_client.QdrantClient(path=str(tmp_path))
+    points = client.scroll("mended", limit=N, with_vectors=True)[0]
+    assert [point.id for point in points] == ids
+    assert [point.payload for point in points] == payloads
+    np.testing.assert_array_equal([point.vector["dense"] for point in points], 2 * VECTORS)
+    assert client.get_collection("mended").config.params.vectors["dense"].distance == models.Distance.EUCLID
+    client.close()
+
+
+def test_what_was_written_is_there_when_the_process_is_killed(tmp_path):
+    write = f"""
+import os, numpy as np
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
+from tests.stores.databases.contract import ABOUT, some_rows
+destination = open_qdrant_destination(address("qdrant:{tmp_path}#docs"))
+destination.begin({D}, np.dtype("f4"), None, ABOUT)
+start = 0
+while True:
+    destination.write(some_rows(list(range(start, start + 500)), np.ones((500, {D}), "f4")))
+    start += 500
+    print(start, flush=True)
+"""
+    other = subprocess.Popen([sys.executable, "-c", write], stdout=subprocess.PIPE)
+    try:
+        done = [int(other.stdout.readline()) for _ in range(3)][-1]
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+    destination = open_qdrant_destination(address(f"qdrant:{tmp_path}#docs"))
+    assert destination.begin(D, np.dtype("f4"), None, ABOUT)
+    assert not destination.lacking(np.arange(done)).any()
+
+
+def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
+    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.01, 0.01))
+    with serving(qdrant_client.QdrantClient(":memory:")) as url:
+        destination = open_qdrant_destination(address(f"qdrant:{url}#docs"))
+        destination.begin(D, VECTORS.dtype, None, ABOUT)
+        url.failures = 3
+        destination.write(some_rows(list(range(N)), VECTORS))
+        url.failures = 1000
+        with pytest.raises(InputError, match="The same command goes on"):
+            destination.write(some_rows(list(range(N)), VECTORS))
+        url.failures = 0
+        destination.finish(N)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("#docs?distance=cosinus", "distance=cosinus: need cosine, dot, euclid, manhattan"),
+        ("", "says no collection"),
+        ("#a/b", "Collection name cannot contain"),
+    ],
+)
+def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
+    with pytest.raises(InputError, match=message):
+        open_qdrant_destination(address(f"qdrant:{tmp_path}{where}")).begin(D, VECTORS.dtype, None, ABOUT)
