@@ -1,0 +1,104 @@
+"""A table of LanceDB is written by ids, and reads back as what was written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.stores.columns import Wanted
+from isoscope.stores.databases import patience
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.lance import open_lance
+from isoscope.stores.databases.lance_writing import open_lance_destination
+from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
+
+lancedb = pytest.importorskip("lancedb")
+
+N, D = 40, 6
+VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
+
+
+def doors(where):
+    return lambda: open_lance_destination(address(where)), lambda: open_lance(address(where), Wanted())
+
+
+@pytest.mark.parametrize("ids", [[i - 20 for i in range(N)], [f"doc '{i}" for i in range(N)]])
+def test_a_table_is_written_by_ids(tmp_path, ids):
+    is_written_by_ids(*doors(f"lancedb:{tmp_path}/db#docs"), VECTORS, ids)
+
+
+def test_checksums_that_meet_lose_no_row(tmp_path, monkeypatch):
+    from isoscope.stores.databases import lance_writing
+
+    monkeypatch.setattr(lance_writing, "_checksums", lambda ids: np.zeros(len(ids), np.int64))
+    is_written_by_ids(*doors(f"lancedb:{tmp_path}/db#docs"), VECTORS, list(range(N)))
+
+
+def test_what_is_not_its_own_is_left(tmp_path):
+    lancedb.connect(tmp_path).create_table(
+        "docs", pa.table({"vector": pa.array([[1.0] * 4], pa.list_(pa.float32(), 4))})
+    )
+    leaves_what_is_not_its_own(*doors(f"lancedb:{tmp_path}#docs"))
+
+
+@pytest.mark.parametrize("key", ["id", "doc_id"])
+def test_every_column_goes_from_table_to_table(tmp_path, key):
+    rows = pa.array(VECTORS.astype(np.float16).tolist(), pa.list_(pa.float16(), D))
+    others = {"when": pa.array(range(N), pa.timestamp("ms")), "tags": pa.array([["a"]] * N), "more": rows}
+    source = pa.table({key: pa.array(range(N), pa.int32()), "vector": rows, **others})
+    lancedb.connect(tmp_path).create_table("docs", source)
+    store = open_lance(address(f"lancedb:{tmp_path}#docs"), Wanted("vector"))
+    destination = open_lance_destination(address(f"lancedb:{tmp_path}#mended"))
+    destination.begin(3, np.dtype(np.float32), store.layout(), ABOUT)
+    for batch in store.batches(["ids"], rows=7, beside=True):
+        destination.write(batch._replace(vectors=np.ascontiguousarray(batch.vectors[:, :3], np.float32)))
+    destination.finish(N)
+    made = lancedb.connect(tmp_path).open_table("mended").to_arrow()
+    assert made.schema.names == source.schema.names
+    assert made.drop_columns(["vector"]).equals(source.drop_columns(["vector"]))
+    assert made.schema.field("vector").type == pa.list_(pa.float32(), 3)
+    np.testing.assert_array_equal(made["vector"].to_pylist(), VECTORS.astype(np.float16)[:, :3])
+
+
+def test_many_parts_are_put_together(tmp_path, monkeypatch):
+    from isoscope.stores.databases import lance_writing
+
+    monkeypatch.setattr(lance_writing, "_FRAGMENTS", 4)
+    destination, reader = (make() if i == 0 else make for i, make in enumerate(doors(f"lancedb:{tmp_path}#docs")))
+    destination.begin(D, VECTORS.dtype, None, ABOUT)
+    for i in range(0, N, 5):
+        destination.write(some_rows(list(range(i, i + 5)), VECTORS[i : i + 5]))
+    destination.finish(N)
+    assert lancedb.connect(tmp_path).open_table("docs").stats()["fragment_stats"]["num_fragments"] == 1
+    np.testing.assert_array_equal(reader().take(np.arange(N)), VECTORS)
+
+
+def test_a_write_that_failed_although_it_was_done_is_done_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    destination, reader = (make() if i == 0 else make for i, make in enumerate(doors(f"lancedb:{tmp_path}#docs")))
+    destination.begin(D, VECTORS.dtype, None, ABOUT)
+    destination.write(some_rows([0, 1], VECTORS[:2]))
+    table = destination._table
+    add = table.add
+
+    def lost(rows):
+        add(rows)
+        monkeypatch.setattr(table, "add", add)
+        raise OSError("the connection is gone")
+
+    monkeypatch.setattr(table, "add", lost)
+    destination.write(some_rows(list(range(N)), VECTORS))
+    destination.finish(N)
+    np.testing.assert_array_equal(reader().take(np.arange(N)), VECTORS)
+
+
+def test_what_cannot_be_written_to_is_said(tmp_path):
+    with pytest.raises(InputError, match="says no table"):
+        open_lance_destination(address(f"lancedb:{tmp_path}"))
+    with pytest.raises(InputError, match="missing= is not an option: there are none"):
+        open_lance_destination(address(f"lancedb:{tmp_path}#docs?missing=drop"))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not a folder of LanceDB's"):
+        open_lance_destination(address(f"lancedb:{tmp_path}#docs"))
