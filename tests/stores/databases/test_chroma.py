@@ -1,0 +1,191 @@
+"""A collection of Chroma is read as it was filled, in a folder as on a server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.stores.columns import Wanted
+from isoscope.stores.databases import chroma_client, patience
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.chroma import open_chroma
+from tests.stores.databases.chroma_server import serving
+from tests.stores.databases.contract import reads_as_one_cloud
+
+chromadb = pytest.importorskip("chromadb")
+
+N, D = 300, 8
+VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
+COLUMNS = {
+    "ids": [f"doc {(7 * i) % N}" for i in range(N)],
+    "text": [f"text {i}" for i in range(N)],
+    "labels": [i % 3 for i in range(N)],
+}
+
+
+def client_of(path):
+    return chromadb.PersistentClient(path, settings=chromadb.Settings(anonymized_telemetry=False))
+
+
+def fill(client, name="docs", **settings):
+    made = client.create_collection(name, embedding_function=None, **settings)
+    metadatas = [{"label": i % 3, "title": f"title {i}"} for i in range(N)]
+    for start in range(0, N, 90):
+        part = slice(start, start + 90)
+        made.add(
+            ids=COLUMNS["ids"][part],
+            embeddings=VECTORS[part],
+            documents=COLUMNS["text"][part],
+            metadatas=metadatas[part],
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chroma")
+    fill(client_of(path), configuration={"hnsw": {"space": "ip", "ef_construction": 50}})
+    client_of(path).create_collection("empty", embedding_function=None)
+    bare = client_of(path).create_collection("bare", embedding_function=None)
+    bare.add(ids=["b", "a"], embeddings=[[1.0, 2.0], [3.0, 4.0]])
+    return path
+
+
+def opened(where, /, **wanted):
+    return open_chroma(address(where), Wanted(wanted.pop("vectors", None), wanted))
+
+
+@pytest.fixture
+def small_pages(monkeypatch):
+    from isoscope.stores.databases import chroma
+
+    monkeypatch.setattr(chroma, "_PAGE_ROWS", 50)
+    monkeypatch.setattr(chroma, "_LISTED", 70)
+
+
+def test_a_folder_is_one_cloud_in_the_order_of_adding(folder, small_pages):
+    reads_as_one_cloud(opened(f"chroma:{folder}#docs"), VECTORS, COLUMNS)
+
+
+def test_a_server_is_the_same_cloud(folder, small_pages):
+    with serving(folder) as url:
+        reads_as_one_cloud(opened(f"chroma:{url}#docs"), VECTORS, COLUMNS)
+
+
+def test_documents_are_the_text_unless_another_is_named(folder):
+    assert opened(f"chroma:{folder}#docs").text[3] == "text 3"
+    assert opened(f"chroma:{folder}#docs", text="title").text[3] == "title 3"
+
+
+def test_rows_may_have_vectors_alone(folder):
+    reads_as_one_cloud(opened(f"chroma:{folder}#bare"), np.array([[1, 2], [3, 4]], np.float32), {"ids": ["b", "a"]})
+
+
+def test_documents_and_metadata_stand_beside_with_the_settings_of_the_index(folder):
+    store = opened(f"chroma:{folder}#docs")
+    layout = store.layout()
+    assert layout.schema.names == ["id", "embedding", "document", "metadata"]
+    assert layout.schema.metadata[b"isoscope:distance"] == b"dot"
+    assert json.loads(layout.schema.metadata[b"isoscope:chroma"])["ef_construction"] == 50
+    record = next(store.batches(rows=20, beside=True)).beside
+    assert record.column("document")[7].as_py() == "text 7"
+    assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
+
+
+def test_a_folder_that_the_program_has_open_is_read(tmp_path):
+    fill(chromadb.PersistentClient(tmp_path))
+    assert len(opened(f"chroma:{tmp_path}#docs")) == N
+
+
+def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
+    theirs = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(allow_reset=True))
+    with pytest.raises(InputError, match="is open in this program with other settings"):
+        opened(f"chroma:{tmp_path}#docs")
+    assert theirs.list_collections() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("#dosc", "does not exist: is it docs"),
+        ("", "says no collection: need .*#NAME; it has"),
+        ("#empty", "has no rows"),
+        ("#docs?mising=drop", "mising= is not an option here: need missing"),
+    ],
+)
+def test_what_is_not_there_is_said_in_a_line(folder, name, message):
+    with pytest.raises(InputError, match=message):
+        opened(f"chroma:{folder}{name}")
+    with pytest.raises(InputError, match="has nothing named dense: but embedding"):
+        opened(f"chroma:{folder}#docs", vectors="dense")
+    with pytest.raises(InputError, match="has no column nothing for labels"):
+        opened(f"chroma:{folder}#docs", labels="nothing")
+
+
+def test_a_path_that_is_no_folder_of_chromas_stays_as_it_is(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "theirs").mkdir()
+    sqlite3.connect(tmp_path / "theirs" / "chroma.sqlite3").execute("CREATE TABLE mine (id)").connection.close()
+    with pytest.raises(InputError, match="is not a folder of Chroma's"):
+        opened(f"chroma:{tmp_path}/theirs#docs")
+    with pytest.raises(InputError, match="is not a folder of Chroma's"):
+        opened(f"chroma:{tmp_path}#docs")
+    with pytest.raises(InputError, match="does not exist: need one, or"):
+        opened(f"chroma:{tmp_path}/nowhere#docs")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["notes.txt", "theirs"]
+
+
+def test_rows_that_vanish_are_noticed(tmp_path):
+    made = fill(client_of(tmp_path))
+    store = opened(f"chroma:{tmp_path}#docs")
+    made.delete(ids=["doc 7"])
+    with pytest.raises(InputError, match="has lost rows since it was opened"):
+        list(store.chunks())
+
+
+def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_pages):
+    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    with pytest.raises(InputError, match=r"cannot be reached: .* is the server up\?"):
+        opened("chroma:http://me:s3cr3t@127.0.0.1:9#docs")
+    with serving(folder) as url:
+        store = opened(f"chroma:{url}#docs")
+        batches = store.batches(rows=50)
+        next(batches)
+    with pytest.raises(InputError, match="cannot be reached"):
+        list(batches)
+
+
+def test_a_server_that_comes_back_costs_time_and_not_the_rows(folder, monkeypatch, small_pages):
+    monkeypatch.setattr(patience, "PAUSES", (1.0,) * 15)
+    with serving(folder) as url:
+        store = opened(f"chroma:{url}#docs")
+        batches = store.batches(rows=50)
+        found = [next(batches).vectors]
+    with serving(folder, port=int(url.rpartition(":")[2])):
+        found += [batch.vectors for batch in batches]
+    np.testing.assert_array_equal(np.concatenate(found), VECTORS)
+
+
+def test_a_folder_that_another_process_has_locked_is_said(tmp_path, monkeypatch):
+    hold = f"""
+import sqlite3, sys
+other = sqlite3.connect({str(tmp_path / "chroma.sqlite3")!r}, isolation_level=None)
+other.execute("CREATE TABLE collections (id)")
+other.execute("BEGIN EXCLUSIVE")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    monkeypatch.setattr(chroma_client, "_WAIT", 0.1)
+    other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"ready\n"
+        with pytest.raises(InputError, match="is locked by another process"):
+            opened(f"chroma:{tmp_path}#docs")
+    finally:
+        other.communicate(b"")
