@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from isoscope.errors import DataWarning, InputError
-from isoscope.stores.databases.notes import can_go_on, near, note, policy, refuse_options, tell_half
+from isoscope.stores.databases.notes import can_go_on, near, note, policy, refuse_lost, refuse_options, tell_half
 
 ABOUT = {"source": "a", "repair": "b"}
 
@@ -45,6 +45,13 @@ def test_rows_without_a_vector_are_refused_or_told_or_all():
         policy(2, 10, "x", True, "here")
     with pytest.raises(InputError, match=r"10 of 10 rows.*need at least one vector"):
         policy(10, 10, "x", True, "here")
+
+
+def test_fewer_rows_than_were_written_had_the_same_ids():
+    refuse_lost(10, 10, "here")
+    refuse_lost(10, 12, "here")  # the source has lost some since an earlier run
+    with pytest.raises(InputError, match="has 9 rows after 10 were written: ids must be different"):
+        refuse_lost(10, 9, "here")
 
 
 def test_a_slip_in_a_name_finds_the_name():

@@ -83,12 +83,6 @@ def test_ids_that_are_numbers_and_uuids_are_text_numbers_first(client, door):
     assert store.ids.tolist() == [*map(str, range(N - 2)), str(2**63 + 5), UUIDS[0]]
 
 
-def test_cosine_collections_hold_unit_vectors(client, door):
-    fill(client, distance="Cosine")
-    norms = np.linalg.norm(opened(f"{door}#docs").take(np.arange(N)), axis=1)
-    np.testing.assert_allclose(norms, 1, rtol=4e-4)
-
-
 def test_the_payload_stands_beside_as_json(client, door):
     fill(client)
     store = opened(f"{door}#docs")

@@ -38,6 +38,11 @@ def open_chroma(address: Address, wanted: Wanted) -> Store:
         ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``.
     wanted : Wanted
         Which fields of the metadata are labels, types, …
+
+    Notes
+    -----
+    The ids of all rows are kept in memory. Chroma itself holds the index in memory, and gives the vectors of a cosine
+    collection back with a rounding error of float32, as it keeps direction and length apart.
     """
     refuse_options(address.options, ["missing"], address.shown)  # Chroma has no row without a vector
     chroma = Chroma(address)

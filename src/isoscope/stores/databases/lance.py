@@ -32,6 +32,10 @@ def open_lance(address: Address, wanted: Wanted) -> Store:
         ``lancedb:PATH#table``; the path may be one of an object store, ``s3://…``, whose keys are in the environment.
     wanted : Wanted
         Which of several columns holds the vectors, and which are labels, text, …
+
+    Notes
+    -----
+    The version that is the latest when the table is opened is read, whatever is written to it meanwhile.
     """
     refuse_options(address.options, ["missing"], address.shown)
     table = opened(address, reading=True)

@@ -38,6 +38,13 @@ def open_qdrant(address: Address, wanted: Wanted) -> Store:
         ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; the server's key is `QDRANT_API_KEY`.
     wanted : Wanted
         Which of several named vectors, and which fields of the payloads are labels, text, …
+
+    Notes
+    -----
+    A server keeps the vectors of a cosine collection at length 1, and gives them back so: what is measured of lengths
+    is then of the collection, not of the model. A folder keeps them as they were written. Qdrant's client holds
+    everything of a folder in memory, each collection, and walks through it in Python: up to some 100,000 points. A
+    server pages, and isoscope keeps the id of every 1024th point.
     """
     refuse_options(address.options, ["missing"], address.shown)
     points = Points(address)

@@ -20,6 +20,7 @@ from isoscope.stores.store import Batch
 
 _NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # of the UUIDs that stand for other ids: never change it
 _REQUEST_BYTES = 4 * 2**20  # of float32: a server takes requests up to 32 MB, and a number as JSON is longer
+_ASKED = 4096  # ids in a question
 _DISTANCES = ("cosine", "dot", "euclid", "manhattan")
 
 
@@ -76,8 +77,10 @@ class QdrantDestination:
     def lacking(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
         own = [self._point_id(each) for each in ids.tolist()]
-        found = self._points.collection("retrieve", ids=own, with_payload=False, with_vectors=False)
-        there = {record.id for record in found}
+        there: set[int | str] = set()
+        for part in blocks(len(own), _ASKED):
+            found = self._points.collection("retrieve", ids=own[part], with_payload=False, with_vectors=False)
+            there |= {record.id for record in found}
         return np.array([each not in there for each in own], bool)
 
     def write(self, batch: Batch) -> None:
