@@ -62,6 +62,21 @@ def test_every_column_goes_from_table_to_table(tmp_path, key):
     np.testing.assert_array_equal(made["vector"].to_pylist(), VECTORS.astype(np.float16)[:, :3])
 
 
+def test_a_table_made_of_one_that_isoscope_made_has_notes_of_its_own(tmp_path):
+    first, second = (f"lancedb:{tmp_path}#{name}" for name in ("first", "second"))
+    destination = open_lance_destination(address(first))
+    destination.begin(D, VECTORS.dtype, None, ABOUT)
+    destination.write(some_rows(list(range(N)), VECTORS))
+    destination.finish(N)
+    store = open_lance(address(first), Wanted())
+    for goes_on in (False, True):
+        destination = open_lance_destination(address(second))
+        assert destination.begin(D, VECTORS.dtype, store.layout(), {"source": "first"}) is goes_on
+        destination.write(next(store.batches(["ids"], rows=9, beside=True)))
+    with pytest.warns(UserWarning, match="was not written to its end"):
+        assert len(open_lance(address(second), Wanted())) == 9
+
+
 def test_many_parts_are_put_together(tmp_path, monkeypatch):
     from isoscope.stores.databases import lance_writing
 

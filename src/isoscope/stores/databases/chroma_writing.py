@@ -30,6 +30,11 @@ def open_chroma_destination(address: Address) -> ChromaDestination:
     address : Address
         ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``; `distance` among the options is cosine,
         dot or euclid, that of the source unless it is said, cosine if the source has none.
+
+    Notes
+    -----
+    Chroma keeps float32. Its ids are strings: whole numbers are written as such, and reading gives numbers back. The
+    column ``document`` or ``text`` becomes the documents, the others the metadata, in which objects are JSON.
     """
     refuse_options(address.options, ["distance"], address.shown)
     if (said := address.options.get("distance", "cosine")) not in _NAMES:

@@ -18,6 +18,9 @@ from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half
 from isoscope.stores.store import Store
 
+OWN = "isoscope:table"
+"""Where the metadata of a table says which of its columns are the ids, and which the vectors."""
+
 _PIECE = 65_536  # rows
 _TAKEN = 4_096  # rows that are looked up at once
 _URL = re.compile(r"\w{2,}://")
@@ -62,7 +65,7 @@ class LancePieces:
         self._address, self._table, self._version = address, table, table.version
         with said(address):
             table.checkout(self._version)  # what is written from now on is not read
-        self.schema = table.schema
+        self.schema = without_notes(table.schema)
         self._blocks = list(blocks(rows, _PIECE))
         self._bad = np.asarray(bad, np.int64)
         self.lengths = [block.stop - block.start - len(self._bad_in(block)) for block in self._blocks]
@@ -165,6 +168,17 @@ def note_of(schema: Any) -> str | None:
     for field in schema:
         found = (field.metadata or {}).get(NOTE.encode(), found)
     return None if found is None else found.decode()
+
+
+def without_notes(schema: Any) -> Any:
+    """The schema for another table, of which isoscope has noted nothing yet."""
+    import pyarrow as pa
+
+    def kept(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
+        return {name: value for name, value in (metadata or {}).items() if name not in (NOTE.encode(), OWN.encode())}
+
+    fields = [field.with_metadata(kept(field.metadata)) if field.metadata else field for field in schema]
+    return pa.schema(fields, metadata=kept(schema.metadata) or None)
 
 
 @contextmanager

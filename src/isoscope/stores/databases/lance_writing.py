@@ -14,7 +14,7 @@ from isoscope.arrays import blocks
 from isoscope.errors import InputError
 from isoscope.stores.beside import Layout
 from isoscope.stores.databases.address import Address
-from isoscope.stores.databases.lance import connected, note_of, opened, quoted, said
+from isoscope.stores.databases.lance import OWN, connected, note_of, opened, quoted, said
 from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
 from isoscope.stores.databases.patience import patiently
 from isoscope.stores.databases.payloads import ids_column
@@ -23,7 +23,6 @@ from isoscope.stores.targets import role_layout
 
 _FRAGMENTS = 64  # above which a table is put together when it is whole
 _ASKED = 4_096  # ids in a condition
-_OWN = "isoscope:table"  # what the metadata says of the columns: which are the ids, which the vectors
 
 
 def open_lance_destination(address: Address) -> LanceDestination:
@@ -130,7 +129,7 @@ class LanceDestination:
         if found is None:
             kind = pa.int64() if ids.dtype.kind in "iu" else pa.string()
             schema = schema.insert(0, pa.field(self._key, kind))
-        own = {NOTE: note(self._about), _OWN: json.dumps({"key": self._key, "column": layout.vectors})}
+        own = {NOTE: note(self._about), OWN: json.dumps({"key": self._key, "column": layout.vectors})}
         metadata = {**(schema.metadata or {}), **{name.encode(): value.encode() for name, value in own.items()}}
         with said(self._address):
             database = connected(self._address)
@@ -163,7 +162,7 @@ class LanceDestination:
 
 
 def _about(schema: Any) -> dict[str, str]:
-    found: dict[str, str] = json.loads(schema.metadata[_OWN.encode()])
+    found: dict[str, str] = json.loads(schema.metadata[OWN.encode()])
     return found
 
 

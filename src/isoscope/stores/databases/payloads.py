@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope.stores.store import Batch
 
-_KIND, _OBJECTS = b"isoscope", b"objects"
+_KIND, _OBJECTS = b"isoscope:kind", b"objects"
 _DISTANCE, _NAME, _IDS = b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids"
 _SETTINGS = b"isoscope:chroma"
 

@@ -32,6 +32,11 @@ def open_qdrant_destination(address: Address) -> QdrantDestination:
     address : Address
         ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; `distance` among the options is cosine,
         dot, euclid or manhattan, that of the source unless it is said, cosine if the source has none.
+
+    Notes
+    -----
+    Qdrant keeps float32, or float16 if that is written. Ids that it cannot hold, which are all but unsigned whole
+    numbers and UUIDs, become UUIDs made of them; the payload keeps them as ``isoscope_id``, and reading gives them.
     """
     refuse_options(address.options, ["distance"], address.shown)
     if (said := address.options.get("distance", "cosine")) not in _DISTANCES:
