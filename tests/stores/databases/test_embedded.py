@@ -1,0 +1,139 @@
+"""Through the doors that everybody uses: repaired into each database that needs no server, gone on with, read back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import isoscope
+from isoscope.stores import open_store, write_store
+
+N, D = 600, 8
+VECTORS = (np.random.default_rng(2).standard_normal((N, D)) + 1).astype(np.float32)
+KINDS = {"qdrant": "qdrant_client", "lancedb": "lancedb", "chroma": "chromadb"}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    pytest.importorskip(KINDS[request.param])
+    return request.param
+
+
+def place(kind, folder, name):
+    """An address to write to, and the same to read from; a cosine collection would change lengths, or round."""
+    where = f"{kind}:{folder / kind}#{name}"
+    return (where if kind == "lancedb" else f"{where}?distance=dot"), where
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "docs.parquet"
+    columns = {
+        "doc_id": [f"doc {i}" for i in range(N)],
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.ravel()), D),
+        "text": [f"text {i}" for i in range(N)],
+        "label": [i % 3 for i in range(N)],
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def rows_of(store):
+    """The vectors, texts and labels in the order of ids."""
+    order = np.argsort([int(each.split()[1]) for each in store.ids])
+    return store.take(order), store.column("text", order).tolist(), store.column("labels", order).tolist()
+
+
+def test_a_repaired_table_is_there_once_however_often_it_is_written(kind, tmp_path, table):
+    repair = isoscope.Center().fit(table)
+    target, where = place(kind, tmp_path, "docs")
+    said = []
+    for _ in range(2):
+        assert isoscope.repair_store(repair, table, target, say=said.append) == N
+    assert len(said) == 1
+    vectors, texts, labels = rows_of(open_store(where))
+    np.testing.assert_array_equal(vectors, repair.transform(VECTORS))
+    assert texts == [f"text {i}" for i in range(N)]
+    assert labels == [i % 3 for i in range(N)]
+    with pytest.raises(isoscope.InputError, match="with another repair"):
+        isoscope.repair_store(isoscope.Standardize().fit(table), table, target)
+
+
+def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, table):
+    lancedb = pytest.importorskip("lancedb")
+    source = lancedb.connect(tmp_path / "source").create_table("docs", pq.read_table(table).slice(0, 400))
+    where = f"lancedb:{tmp_path}/source#docs"
+    repair = isoscope.Center().fit(where)
+    target, mended = place(kind, tmp_path, "mended")
+    assert isoscope.repair_store(repair, where, target) == 400
+    source.add(pq.read_table(table).slice(400))
+    source.delete("label = 2")
+    seen = []
+    work = repair.transform
+    repair.transform = lambda rows: seen.append(len(rows)) or work(rows)
+    assert isoscope.repair_store(repair, where, target) == 400
+    assert sum(seen) < 200  # and two rows to look at
+    store = open_store(mended)
+    assert sorted(store.ids) == sorted(f"doc {i}" for i in range(N) if i < 400 or i % 3 != 2)
+
+
+def test_a_place_is_not_written_over_itself(kind, tmp_path, table):
+    target, where = place(kind, tmp_path, "docs")
+    write_store(target, open_store(table))
+    with pytest.raises(isoscope.InputError, match="is what is read"):
+        isoscope.repair_store(isoscope.Center().fit(where), where, where)
+
+
+def test_a_killed_run_is_gone_on_with(kind, tmp_path, table):
+    repair = isoscope.Center().fit(table)
+    repair.save(tmp_path / "repair")
+    target, where = place(kind, tmp_path, "docs")
+    run = f"""
+import time, isoscope
+from isoscope.stores import store
+store._MOST_ROWS = 50
+def slowly(stage, rows, share):
+    print(rows, flush=True)
+    time.sleep(0.1)
+repair = isoscope.load_transform({str(tmp_path / "repair")!r})
+isoscope.repair_store(repair, {str(table)!r}, {target!r}, progress=slowly)
+"""
+    other = subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE)
+    try:
+        for line in other.stdout:
+            if int(line) >= 250:
+                break
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+    with pytest.warns(isoscope.DataWarning, match="was not written to its end"):
+        assert 0 < len(open_store(where)) < N
+    said = []
+    assert isoscope.repair_store(repair, table, target, say=said.append) == N
+    assert said
+    np.testing.assert_array_equal(rows_of(open_store(where))[0], repair.transform(VECTORS))
+
+
+def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
+    target, where = place(kind, tmp_path, "docs")
+    write_store(target, open_store(table))
+    found, need = (isoscope.audit(source, sample=100) for source in (where, str(table)))
+    for name in ("isoscore", "mean_cosine"):
+        np.testing.assert_allclose(found[name].value, need[name].value, rtol=1e-9)
+    assert found.source == where
+
+
+def test_what_stands_beside_survives_the_way_through_a_file(kind, tmp_path, table):
+    first, where = place(kind, tmp_path, "docs")
+    write_store(first, open_store(table))
+    assert write_store(tmp_path / "copy.parquet", open_store(where)) == N
+    second, again = place(kind, tmp_path, "again")
+    assert write_store(second, open_store(tmp_path / "copy.parquet")) == N
+    for one, other in zip(rows_of(open_store(where)), rows_of(open_store(again)), strict=True):
+        np.testing.assert_array_equal(one, other)
