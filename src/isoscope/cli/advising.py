@@ -14,6 +14,7 @@ from isoscope.cli.session import mute
 from isoscope.errors import InputError
 from isoscope.report.advice import Advice, advise
 from isoscope.report.advice_table import shown
+from isoscope.stores.databases.address import shown as shown_name
 
 _OUT = Path("-")
 _WIDTH = 120  # where the output is no terminal
@@ -88,6 +89,8 @@ def _show(advice: Advice, source: str, saved: Path | None) -> None:
             if saved is None:
                 print("Give -o DIR to keep the repair.")
             else:
-                print(f"Next: isoscope apply {saved} {source} -o repaired.parquet, and the queries likewise.")
+                print(
+                    f"Next: isoscope apply {saved} {shown_name(source)} -o repaired.parquet, and the queries likewise."
+                )
     except BrokenPipeError:
         mute()

@@ -19,9 +19,11 @@ from isoscope.cli.options import (
     SampleRows,
     Scheduler,
     Seed,
+    VectorsOnly,
     Workers,
     chosen_engine,
     named_roles,
+    place,
     refuse_overwriting,
 )
 from isoscope.cli.session import GATE
@@ -43,7 +45,9 @@ def audit(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SOURCE…", help="A file, a folder or glob of shards, or - for .npy on stdin; several to compare."
+            metavar="SOURCE…",
+            help="A file, a folder or glob of shards, - for .npy on stdin, or a database: postgresql://…?table=NAME, "
+            "qdrant:…#NAME, lancedb:…#NAME, chroma:…#NAME; several to compare.",
         ),
     ] = None,
     by: Annotated[
@@ -158,13 +162,18 @@ def sketch(
 @commands.command()
 def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file, or the address of a database."),
+    ],
     columns: Columns = None,
-    vectors_only: Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")] = False,
+    vectors_only: VectorsOnly = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Remove what was written to the database before.")] = False,
     max_memory: MaxMemory = None,
 ) -> None:
-    """Copy vectors from any format to .npy, .safetensors or Parquet (which keeps a table's other columns)."""
+    """Copy vectors from any source to .npy, .safetensors, or Parquet or a database (both keep the other columns)."""
     from isoscope.cli.auditing import convert as copy
 
-    refuse_overwriting([target], [source])
-    copy(source, target, named_roles(columns), vectors_only=vectors_only)
+    where = place(target)
+    refuse_overwriting([where], [source])
+    copy(source, where, named_roles(columns), vectors_only=vectors_only, restart=restart)

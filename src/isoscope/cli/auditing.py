@@ -26,6 +26,7 @@ from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
 from isoscope.report.terminal import Bar, moments, shown, side_by_side
 from isoscope.stores import open_store, write_store
+from isoscope.stores.databases.address import Address
 
 _OUT = Path("-")  # standard output
 
@@ -165,11 +166,12 @@ def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite:
     show(moments(found, store.name))
 
 
-def convert(source: str, target: Path, columns: dict[str, str], *, vectors_only: bool) -> None:
-    """Copy a store to a file."""
+def convert(source: str, target: Path | Address, columns: dict[str, str], *, vectors_only: bool, restart: bool) -> None:
+    """Copy a store to a file or a database."""
     _need_folders(target)
     with Watched() as bar:
-        rows = write_store(target, open_store(source, **columns), columns=not vectors_only, progress=bar)
+        store = open_store(source, **columns)
+        rows = write_store(target, store, columns=not vectors_only, restart=restart, progress=bar)
     print(f"{target}: {rows:,} vectors")
 
 
@@ -218,10 +220,10 @@ def entries(path: Path) -> Any:
         raise InputError(f"{path} is not {kind}: {error}; need one entry for each row") from error
 
 
-def _need_folders(*paths: Path | None) -> None:
+def _need_folders(*paths: Path | Address | None) -> None:
     """Refuse a target whose folder is missing, before hours of work and not after."""
     for path in paths:
-        if path is None or path == _OUT:
+        if path is None or isinstance(path, Address) or path == _OUT:
             continue
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the file to write")

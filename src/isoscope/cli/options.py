@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from isoscope.errors import InputError
 
 if TYPE_CHECKING:
     from isoscope.engines import Engine
+    from isoscope.stores.databases.address import Address
 
 
 class Metric(StrEnum):
@@ -67,8 +68,13 @@ NonfiniteRows = Annotated[
 ]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
 Target = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="OUT", help="A .npy, .safetensors or .parquet file; or a folder."),
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="A .npy, .safetensors or .parquet file; a folder; or a database's address.",
+    ),
 ]
 MaxMemory = Annotated[
     str | None,
@@ -121,14 +127,21 @@ def named_roles(pairs: list[str] | None) -> dict[str, str]:
     return roles
 
 
-def refuse_overwriting(outputs: list[Path | None], inputs: list[str | None]) -> None:
+def place(text: str) -> Path | Address:
+    """Where to write: a file, or a place in a database."""
+    from isoscope.stores.databases.address import address
+
+    return address(text) or Path(text)
+
+
+def refuse_overwriting(outputs: Sequence[Path | Address | None], inputs: list[str | None]) -> None:
     """Refuse to write over what is read, or twice to one file."""
     taken = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
     for output in outputs:
-        if output is None or str(output) == "-":
+        if not isinstance(output, Path) or str(output) == "-":
             continue
-        place = os.path.realpath(output)
-        if place in taken:
-            raise InputError(f"{output} is read or written already, as {taken[place]}: give another file to write to")
-        if os.path.isfile(place) or not os.path.exists(place):
-            taken[place] = str(output)
+        real = os.path.realpath(output)
+        if real in taken:
+            raise InputError(f"{output} is read or written already, as {taken[real]}: give another file to write to")
+        if os.path.isfile(real) or not os.path.exists(real):
+            taken[real] = str(output)

@@ -23,6 +23,7 @@ from isoscope.cli.options import (
     Workers,
     chosen_engine,
     named_roles,
+    place,
     refuse_overwriting,
 )
 
@@ -97,15 +98,17 @@ def apply(
     workers: Workers = None,
     max_memory: MaxMemory = None,
 ) -> None:
-    """Write the repaired vectors of a source; Parquet keeps a table's other columns.
+    """Write the repaired vectors of a source; Parquet and databases keep a table's other columns.
 
-    An interrupted run leaves OUT as it was, and is gone on with by the same command.
+    An interrupted run leaves a file as it was, and is gone on with by the same command. In a database only the rows
+    that lack are written; a table of PostgreSQL that exists gets another column.
     """
     from isoscope.cli.repairing import apply as write
 
-    refuse_overwriting([output], [source])
+    target = place(output)
+    refuse_overwriting([target], [source])
     with chosen_engine(engine, scheduler, workers) as running:
-        write(folder, source, output, named_roles(columns), vectors_only=vectors_only, restart=restart, engine=running)
+        write(folder, source, target, named_roles(columns), vectors_only=vectors_only, restart=restart, engine=running)
 
 
 @commands.command()
@@ -136,12 +139,13 @@ def fix(
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
-    refuse_overwriting([output, html], [source])
+    target = place(output)
+    refuse_overwriting([target, html], [source])
     with chosen_engine(engine, scheduler, workers) as running:
         repair(
             Method(method, options),
             source,
-            output,
+            target,
             named_roles(columns),
             saved=save,
             html=html,

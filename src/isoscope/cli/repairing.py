@@ -19,6 +19,7 @@ from isoscope.engines.engine import Progress, Tallied, silent
 from isoscope.errors import InputError
 from isoscope.report.audit import audit
 from isoscope.stores import Store, open_store
+from isoscope.stores.databases.address import Address
 from isoscope.stores.writing import writable
 from isoscope.transforms.applying import repair_store
 from isoscope.transforms.plain import PlainRepair, load_plain
@@ -93,7 +94,7 @@ def fit(method: Method, source: str, folder: Path, columns: dict[str, str], engi
 def apply(
     folder: Path,
     source: str,
-    target: Path,
+    target: Path | Address,
     columns: dict[str, str],
     *,
     vectors_only: bool,
@@ -103,7 +104,7 @@ def apply(
     """Write the repaired vectors of a source."""
     _need_target(target, engine)
     repair = load_plain(folder) or load_transform(folder)
-    if Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
+    if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
         raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
     store = open_store(source, **columns)
     _need_apart(target, source)
@@ -113,7 +114,7 @@ def apply(
 def fix(
     method: Method,
     source: str,
-    target: Path,
+    target: Path | Address,
     columns: dict[str, str],
     *,
     saved: Path | None,
@@ -140,7 +141,8 @@ def fix(
         with Watched() as bar:
             before = audit(store, progress=bar, engine=engine)
         with Watched() as bar:
-            after = audit(store.mapped(repair.transform, dim, name=target.name), progress=bar, engine=engine)
+            name = target.name if isinstance(target, Path) else target.shown
+            after = audit(store.mapped(repair.transform, dim, name=name), progress=bar, engine=engine)
     except InputError as error:
         raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
     show_several([before, after], html)
@@ -153,9 +155,14 @@ def _fitted(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, int]:
     return repair, watched.rows
 
 
-def _need_target(target: Path, engine: Engine) -> None:
+def _need_target(target: Path | Address, engine: Engine) -> None:
     """Refuse what cannot be written, before hours of work and not after."""
-    if target.suffix:
+    if not isinstance(target, Path):
+        if not isinstance(engine, Local):
+            raise InputError(
+                f"{target} is a database, which is written to from here: leave the engine, or name a folder"
+            )
+    elif target.suffix:
         writable(target)
         _need_folders(target)
         if not isinstance(engine, Local):
@@ -165,7 +172,13 @@ def _need_target(target: Path, engine: Engine) -> None:
 
 
 def _write(
-    repair: Repair | PlainRepair, store: Store, target: Path, *, vectors_only: bool, restart: bool, engine: Engine
+    repair: Repair | PlainRepair,
+    store: Store,
+    target: Path | Address,
+    *,
+    vectors_only: bool,
+    restart: bool,
+    engine: Engine,
 ) -> None:
     try:
         with Watched() as bar:
@@ -194,10 +207,14 @@ def _need_free(folder: Path) -> None:
         raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
 
 
-def _need_apart(target: Path, source: str) -> None:
+def _need_apart(target: Path | Address, source: str) -> None:
     """Refuse to write into the folder of shards that is read: the next run would take the result for one of them."""
     folder = os.path.expanduser(source)
-    if os.path.isdir(folder) and os.path.realpath(target.absolute().parent) == os.path.realpath(folder):
+    if (
+        isinstance(target, Path)
+        and os.path.isdir(folder)
+        and os.path.realpath(target.absolute().parent) == os.path.realpath(folder)
+    ):
         raise InputError(f"{target} is in {source}, all of which is read: write elsewhere")
 
 

@@ -23,6 +23,7 @@ from isoscope.files import replacing
 from isoscope.report.finding import plain
 from isoscope.stores import Store, open_store
 from isoscope.stores.columns import plural
+from isoscope.stores.databases.address import shown
 
 SCHEMA = "isoscope.advice/1"
 """The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
@@ -145,7 +146,7 @@ def _advised(
     tried = try_all(task, every, settings.seed, progress)
     advice = Advice.of(store, task, tried, decide(tried, settings.confidence, measure), settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
-    advice.given = {role: os.fspath(name) for role, name in names.items() if isinstance(name, str | os.PathLike)}
+    advice.given = {role: shown(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)}
     advice.alone = measure is not None
     return advice
 

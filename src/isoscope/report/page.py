@@ -18,6 +18,7 @@ from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.drawing.worth import worth
 from isoscope.report.pictures import Pictures
 from isoscope.stores.columns import plural
+from isoscope.stores.databases.address import address
 
 MOST = 26
 """Spaces on one page: each has a letter."""
@@ -154,9 +155,9 @@ def _note(audit: Audit) -> Markup:
 
 
 def _command(audit: Audit) -> str:
-    """What makes this page again: in a shell for a file, in Python for an array."""
+    """What makes this page again: in a shell for a file or a database, in Python for an array."""
     settings = audit.settings
-    if "." not in audit.source:
+    if "." not in audit.source and address(audit.source) is None:
         changed = (
             f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
         )

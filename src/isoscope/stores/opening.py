@@ -105,6 +105,8 @@ def open_store(
     wanted = Wanted(vectors, roles)
     if isinstance(source, Store):
         store = _again(source, wanted)
+    elif (where := address(source)) is not None:
+        store = open_database(where, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
     else:
@@ -126,8 +128,6 @@ def _again(store: Store, wanted: Wanted) -> Store:
 
 
 def _open_path(name: str, wanted: Wanted) -> Store:
-    if (where := address(name)) is not None:
-        return open_database(where, wanted)
     if name == "-":
         return numpy_files.open_stdin(wanted)
     path = Path(name).expanduser()
@@ -137,10 +137,13 @@ def _open_path(name: str, wanted: Wanted) -> Store:
             return _open_shards(path.name or str(path), _shards_in(path), wanted)
         if path.exists():
             return _open_file(path, wanted)
-        if glob.has_magic(name):
+        if glob.has_magic(name) and "://" not in name:
             return _open_shards(name, _matching(path), wanted)
     except PermissionError as error:
         raise InputError(f"{error.filename or path} may not be read: its permissions forbid it") from error
+    scheme, slashes, _ = name.partition("://")
+    if slashes:  # and behind them a password, maybe
+        raise InputError(f"{scheme}://… is not read: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…")
     raise InputError(_not_there(path))
 
 

@@ -14,7 +14,7 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores.beside import VECTORS, Layout
 from isoscope.stores.columns import RANK, ColumnError
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import Address, address
 from isoscope.stores.opening import open_store
 from isoscope.stores.store import Batch, Store
 from isoscope.stores.targets import Flat, Mark, Parquet, Target, npy_header, role_layout, safetensors_header
@@ -23,7 +23,7 @@ ENDINGS = (".npy", ".safetensors", ".parquet")
 
 
 def write_store(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Address,
     source: Any,
     *,
     columns: bool = True,
@@ -61,11 +61,12 @@ def write_store(
     >>> again.take([1]), again.text.tolist()
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
-    if (target := address(os.fspath(path))) is not None:
+    if (target := address(path)) is not None:
         from isoscope.stores.databases.writing import write_to_database
 
         store = source if isinstance(source, Store) else open_store(source)
         return write_to_database(target, store, columns=columns, restart=restart, progress=progress)
+    assert not isinstance(path, Address)
     path = writable(path)
     if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
         given = _checked(source)

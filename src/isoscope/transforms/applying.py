@@ -22,7 +22,7 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores import Batch, Store, open_store
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import Address, address
 from isoscope.stores.databases.writing import write_to_database
 from isoscope.stores.resuming import Unfinished
 from isoscope.stores.targets import Flat, Mark, Target
@@ -40,7 +40,7 @@ _MARK_BYTES, _MARK_SECONDS = 512 * 2**20, 10.0  # after which what was written i
 def repair_store(
     repair: Repair | PlainRepair,
     source: Any,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Address,
     *,
     columns: bool = True,
     restart: bool = False,
@@ -94,13 +94,16 @@ def repair_store(
     """
     store = source if isinstance(source, Store) else open_store(source)
     alone = engine == "local" or isinstance(engine, Local)
-    if (target := address(os.fspath(path))) is not None:
+    if (target := address(path)) is not None:
         if not alone:
-            raise InputError(f"{target} is a database, which is written to from here: leave the engine, or name a folder")
+            raise InputError(
+                f"{target} is a database, which is written to from here: leave the engine, or name a folder"
+            )
         work = _Work(repair, store)
         about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
         options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": progress, "say": say}
         return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
+    assert not isinstance(path, Address)
     if not Path(path).suffix:
         return _repaired_parts(
             repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing

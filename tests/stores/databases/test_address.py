@@ -3,6 +3,7 @@
 import pytest
 
 from isoscope.errors import InputError
+from isoscope.stores import open_store
 from isoscope.stores.databases.address import address
 
 SECRET = "s3cr3t%40x"
@@ -67,6 +68,12 @@ def test_the_parts_of_the_others():
 @pytest.mark.parametrize("text", ["docs.parquet", "-", "data/*.npy", "qdrant", "http://x#y", "C:\\data\\x.npy", ""])
 def test_a_file_is_no_address(text):
     assert address(text) is None
+
+
+def test_another_kind_of_address_is_one_line_without_the_secret():
+    with pytest.raises(InputError, match=r"mysql://… is not read: need a file, or postgresql://") as caught:
+        open_store("mysql://me:s3cr3t@host/db?table=t")
+    assert "s3cr3t" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from isoscope.report.advice import Advice
 from isoscope.report.drawing.document import facts, section
 from isoscope.report.drawing.markup import Markup, tag
 from isoscope.report.wording import label_free
+from isoscope.stores.databases.address import address
 
 _GIVEN = {"pair": ("pairs",), "query": ("queries", "qrels"), "row": ("labels",)}
 _SETTINGS = ("metric", "folds", "sample", "seed", "missing")
@@ -45,7 +46,7 @@ def _with_a_task(advice: Advice) -> list[Markup]:
 
 def _apply(advice: Advice) -> list[Markup]:
     if _is_file(advice):
-        out = "repaired" + PurePath(advice.source).suffix
+        out = "repaired" + (".parquet" if address(advice.source) else PurePath(advice.source).suffix)
         line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out])
     else:
         line = "repaired = advice.repair.transform(vectors)"
@@ -54,7 +55,7 @@ def _apply(advice: Advice) -> list[Markup]:
 
 
 def _is_file(advice: Advice) -> bool:
-    return "." in advice.source
+    return "." in advice.source or address(advice.source) is not None
 
 
 def _call(advice: Advice, given: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, unquote
 
 from isoscope.errors import InputError
@@ -72,8 +73,10 @@ class Address:
         return f"Address({self.shown})"
 
 
-def address(text: str) -> Address | None:
+def address(text: Any) -> Address | None:
     """The address of vectors in a database; None if the text is none, and the name of a file for example.
+
+    An `InputError` if it is one that cannot be read. A path is none, whatever its name.
 
     Examples
     --------
@@ -85,11 +88,25 @@ def address(text: str) -> Address | None:
     >>> address("docs.parquet") is None
     True
     """
+    if isinstance(text, Address) or not isinstance(text, str):
+        return text if isinstance(text, Address) else None
     if found := _POSTGRES.match(text):
         return _postgresql(text[found.end() :])
     if found := _OTHERS.match(text):
         return _other(found[1].lower(), text[found.end() :])
     return None
+
+
+def shown(name: str) -> str:
+    """What may be shown of the name of a source: all of it, but what is secret in an address.
+
+    Examples
+    --------
+    >>> shown("docs.parquet"), shown("qdrant:https://host#docs?api_key=secret")
+    ('docs.parquet', 'qdrant:https://host#docs')
+    """
+    found = address(name)
+    return name if found is None else found.shown
 
 
 def _postgresql(rest: str) -> Address:

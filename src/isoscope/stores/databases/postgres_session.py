@@ -91,11 +91,10 @@ class Session:
         return found
 
     @classmethod
-    def rest_all(cls, address: Address) -> None:
-        """Have those of this process that read from the same database rest: a table that is read cannot be altered."""
+    def rest_all(cls) -> None:
+        """Have those of this process that read rest: a table that is being read cannot be altered."""
         for session in list(cls.reading):
-            if session.address.place == address.place:
-                session.rest()
+            session.rest()
 
     def rest(self) -> None:
         """End the snapshot, and with it the locks; the next work begins another."""

@@ -41,27 +41,25 @@ class PostgresDestination:
         self._table: Table | None = None
         self._kind: Kind
         self._key: Key
+        self._own = True  # the table is isoscope's, or is to be
         self._left_out = 0
 
     @property
     def _column(self) -> str:
         return self._address.options.get("column") or (VECTORS if self._layout is None else self._layout.vectors)
 
-    @property
-    def _own(self) -> bool:
-        """Whether the table is isoscope's, or is to be."""
-        return self._table is None or _noted(self._table.comment) is not None
-
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """See `Destination`."""
         self._about, self._layout = dict(about), layout
         self._find()
+        if self._own:
+            self._about["column"] = self._column
         said = self._address.options.get("type")
         self._kind = self._session.run(lambda connection: vector_kind(connection, dtype, dim, said, str(self._address)))
         if self._table is None:
             return False  # it is made with the first rows, when it is known what their ids are
         if self._own:
-            can_go_on(_noted(self._table.comment), about, str(self._address))
+            can_go_on(_noted(self._table.comment), self._about, str(self._address))
             self._key = self._table.key(None, str(self._address))
             return True
         return self._begin_column(self._table)
@@ -81,7 +79,7 @@ class PostgresDestination:
             connection.execute(form.format(table.sql, identifier(self._column), self._kind.sql))
             self._comment(connection, table, None)
 
-        Session.rest_all(self._address)
+        Session.rest_all()
         self._session.run(add)
         return False
 
@@ -212,7 +210,7 @@ class PostgresDestination:
             connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
             connection.execute(form)
 
-        Session.rest_all(self._address)
+        Session.rest_all()
         self._session.run(drop)
         self._table = None
 
@@ -221,7 +219,11 @@ class PostgresDestination:
         self._session.close()
 
     def _find(self) -> None:
-        self._table = self._session.run(lambda connection: find_table(connection, self._address))
+        table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
+        said = self._address.options.get("column")
+        column = table and said and table.column(said)
+        apart = said is not None and (not column or _noted(column.comment) is not None)  # not what it was made with
+        self._own = table is None or (_noted(table.comment) is not None and not apart)
         if not self._own and "column" not in self._address.options:
             raise InputError(
                 f"{self._address} exists and was not made by isoscope: say which column of it to write, "
@@ -253,7 +255,7 @@ class PostgresDestination:
             connection.execute(form)
             made = find_table(connection, self._address)
             assert made is not None
-            self._comment(connection, made, None, own=True)
+            self._comment(connection, made, None)
 
         self._session.run(create)
         self._table = self._session.run(lambda connection: find_table(connection, self._address))
@@ -264,11 +266,11 @@ class PostgresDestination:
             return []
         return [field for field in self._layout.others if field.name not in (self._key.name, self._column)]
 
-    def _comment(self, connection: Any, table: Table, rows: int | None, *, own: bool | None = None) -> None:
+    def _comment(self, connection: Any, table: Table, rows: int | None) -> None:
         from psycopg import sql
 
         text = sql.Literal(_SIGN + note(self._about, rows))
-        if self._own if own is None else own:
+        if self._own:
             connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table.sql, text))
         else:
             column = sql.Identifier(table.schema, table.name, self._column)
