@@ -64,6 +64,8 @@ def write_store(
     if (target := address(path)) is not None:
         from isoscope.stores.databases.writing import write_to_database
 
+        if isinstance(source, Iterator):
+            raise InputError(f"{target} is written from a store, to be gone on with: batches alone go to a file")
         store = source if isinstance(source, Store) else open_store(source)
         return write_to_database(target, store, columns=columns, restart=restart, progress=progress)
     assert not isinstance(path, Address)

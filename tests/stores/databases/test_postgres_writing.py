@@ -222,6 +222,15 @@ def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
     assert postgres.run("SELECT * FROM theirs ORDER BY id") == before
 
 
+def test_what_is_half_written_is_said_when_it_is_read(postgres, cloud):
+    where = open_postgres_destination(address(postgres.url("half")))
+    where.begin(12, np.dtype("f4"), None, ABOUT)
+    where.write(Batch(0, cloud[:5], {"ids": np.arange(5)}, 0.5))
+    where.close()
+    with pytest.warns(DataWarning, match="was not written to its end"):
+        assert len(isoscope.open_store(postgres.url("half"))) == 5
+
+
 def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
     postgres.fill("by_key", cloud[:9])
     twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])

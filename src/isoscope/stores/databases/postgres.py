@@ -11,7 +11,7 @@ from isoscope.errors import InputError, tell
 from isoscope.stores.beside import Layout
 from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
 from isoscope.stores.databases.address import Address
-from isoscope.stores.databases.notes import near
+from isoscope.stores.databases.notes import near, tell_half
 from isoscope.stores.databases.postgres_catalog import (
     UNREAD,
     VECTORS,
@@ -22,6 +22,7 @@ from isoscope.stores.databases.postgres_catalog import (
     good_rows,
     identifier,
     need_table,
+    noted,
     number,
 )
 from isoscope.stores.databases.postgres_copy import NATIVE, CopiedRows, arrow_kind
@@ -253,6 +254,10 @@ def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
     where = address.shown
     vectors = _vector_column(table, wanted, where)
     key = table.key(address.options.get("key"), where)
+    for comment in (vectors.comment, table.comment):
+        if found := noted(comment):
+            tell_half(found, where)
+            break
     counts = session.run(lambda connection: count_dimensions(connection, table, vectors))
     if not counts:
         raise InputError(f"{where} has no rows: need at least one vector")

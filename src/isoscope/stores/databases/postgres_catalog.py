@@ -14,6 +14,8 @@ from isoscope.stores.databases.notes import near
 VECTORS = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
 """The kinds of columns that are read as vectors, and the numbers in them."""
 UNREAD = {"sparsevec": "sparse vectors", "bit": "bits"}
+SIGN = "isoscope "
+"""What a comment of isoscope's begins with."""
 _TABLES = "rpvmf"  # tables, parted ones, views, materialized views, foreign tables
 
 
@@ -215,6 +217,11 @@ def _dimensions(column: Column) -> Any:
 def number(column: Column) -> np.dtype:
     """The numbers in a column of vectors."""
     return np.dtype(VECTORS[column.kind])
+
+
+def noted(comment: str | None) -> str | None:
+    """What isoscope noted in a comment; None if the comment is not isoscope's."""
+    return comment.removeprefix(SIGN) if comment and comment.startswith(SIGN) else None
 
 
 def identifier(name: str, of: str | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,10 @@ _CHOICES = {
     "real[]": ("_float4", "f4"),
     "double precision[]": ("_float8", "f8"),
 }
+
+
+_PLAIN = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
+"""A type that may stand in SQL as it is; what a file says of itself may be anything."""
 
 
 class Kind(NamedTuple):
@@ -64,8 +69,9 @@ def column_type(field: Any) -> str:
     import pyarrow.types as kinds
 
     kind = getattr(field.type, "storage_type", field.type)
-    if field.metadata and b"postgresql" in field.metadata:
-        return str(field.metadata[b"postgresql"].decode())
+    known = (field.metadata or {}).get(b"postgresql", b"").decode("utf-8", "replace")
+    if _PLAIN.fullmatch(known):
+        return str(known)
     if kinds.is_dictionary(kind):
         kind = kind.value_type
     if kinds.is_timestamp(kind):

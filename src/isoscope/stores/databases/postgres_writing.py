@@ -11,14 +11,12 @@ from isoscope.errors import InputError, tell
 from isoscope.stores.beside import VECTORS, Layout
 from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import can_go_on, note, refuse_foreign, refuse_lost
-from isoscope.stores.databases.postgres_catalog import Column, Key, Table, find_table, identifier, parted
+from isoscope.stores.databases.postgres_catalog import SIGN, Column, Key, Table, find_table, identifier, noted, parted
 from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
 from isoscope.stores.databases.postgres_types import Kind, as_field, column_type, vector_kind
 from isoscope.stores.store import Batch
 
-_SIGN = "isoscope "
-"""What a comment of isoscope's begins with."""
 _PATIENCE = "10s"  # for others who hold the table
 _STAGE = "isoscope_rows"
 _AGAIN = "what was written is there, and the same command goes on"
@@ -59,7 +57,7 @@ class PostgresDestination:
         if self._table is None:
             return False  # it is made with the first rows, when it is known what their ids are
         if self._own:
-            can_go_on(_noted(self._table.comment), self._about, str(self._address))
+            can_go_on(noted(self._table.comment), self._about, str(self._address))
             self._key = self._table.key(None, str(self._address))
             return True
         return self._begin_column(self._table)
@@ -68,7 +66,7 @@ class PostgresDestination:
         self._key = table.key(self._address.options.get("key"), str(self._address))
         there = table.column(self._column)
         if there is not None:
-            can_go_on(_noted(there.comment), self._about, f"{self._address}: {there.name}")
+            can_go_on(noted(there.comment), self._about, f"{self._address}: {there.name}")
             return True
 
         def add(connection: Any) -> None:
@@ -203,7 +201,7 @@ class PostgresDestination:
         elif column is None:
             return
         else:
-            refuse_foreign(_noted(column.comment), f"{self._address}: {column.name}")
+            refuse_foreign(noted(column.comment), f"{self._address}: {column.name}")
             form = sql.SQL("ALTER TABLE {} DROP COLUMN {}").format(table.sql, identifier(column.name))
 
         def drop(connection: Any) -> None:
@@ -222,8 +220,8 @@ class PostgresDestination:
         table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
         said = self._address.options.get("column")
         column = table and said and table.column(said)
-        apart = said is not None and (not column or _noted(column.comment) is not None)  # not what it was made with
-        self._own = table is None or (_noted(table.comment) is not None and not apart)
+        apart = said is not None and (not column or noted(column.comment) is not None)  # not what it was made with
+        self._own = table is None or (noted(table.comment) is not None and not apart)
         if not self._own and "column" not in self._address.options:
             raise InputError(
                 f"{self._address} exists and was not made by isoscope: say which column of it to write, "
@@ -269,7 +267,7 @@ class PostgresDestination:
     def _comment(self, connection: Any, table: Table, rows: int | None) -> None:
         from psycopg import sql
 
-        text = sql.Literal(_SIGN + note(self._about, rows))
+        text = sql.Literal(SIGN + note(self._about, rows))
         if self._own:
             connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table.sql, text))
         else:
@@ -297,10 +295,6 @@ def open_postgres_destination(address: Address) -> PostgresDestination:
     """A column or a table of PostgreSQL to write to."""
     need_psycopg()
     return PostgresDestination(address)
-
-
-def _noted(comment: str | None) -> str | None:
-    return comment.removeprefix(_SIGN) if comment and comment.startswith(_SIGN) else None
 
 
 def _texts(ids: np.ndarray) -> Any:

@@ -1,0 +1,56 @@
+"""Which types columns get in PostgreSQL; what a file says of itself is not taken for SQL."""
+
+import pyarrow as pa
+import pytest
+
+from isoscope.stores.databases.postgres_types import as_field, column_type
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (pa.bool_(), "boolean"),
+        (pa.int8(), "integer"),
+        (pa.int32(), "integer"),
+        (pa.uint32(), "bigint"),
+        (pa.int64(), "bigint"),
+        (pa.uint64(), "numeric"),
+        (pa.float16(), "real"),
+        (pa.float32(), "real"),
+        (pa.float64(), "double precision"),
+        (pa.string(), "text"),
+        (pa.large_string(), "text"),
+        (pa.dictionary(pa.int8(), pa.string()), "text"),
+        (pa.binary(), "bytea"),
+        (pa.date32(), "date"),
+        (pa.timestamp("ns"), "timestamp"),
+        (pa.timestamp("ms", "UTC"), "timestamptz"),
+        (pa.decimal128(9, 2), "numeric"),
+        (pa.list_(pa.int8()), "jsonb"),
+        (pa.struct({"a": pa.int8()}), "jsonb"),
+        (pa.null(), "text"),
+    ],
+)
+def test_each_kind_of_arrow_has_a_type(kind, name):
+    assert column_type(pa.field("x", kind)) == name
+
+
+@pytest.mark.parametrize(
+    "known", ["numeric(9,2)", "timestamp(3) with time zone", "character varying(20)[]", "public.vector(3)", "uuid"]
+)
+def test_a_type_that_came_from_postgresql_is_kept(known):
+    assert column_type(pa.field("x", pa.string(), metadata={"postgresql": known})) == known
+
+
+@pytest.mark.parametrize(
+    "known", ["int); DROP TABLE docs; --", 'int "', "int --", "int /* */", "int'", "int\n, b int", "", "int, b", "(1)"]
+)
+def test_what_is_no_plain_type_is_not_taken_for_one(known):
+    assert column_type(pa.field("x", pa.string(), metadata={"postgresql": known})) == "text"
+
+
+def test_values_are_written_as_postgresql_reads_them():
+    assert as_field(pa.array([b"\xde\xad", None])).to_pylist() == ["\\xdead", None]
+    assert as_field(pa.array([{"a": [1, None]}, None])).to_pylist() == ['{"a": [1, null]}', None]
+    assert as_field(pa.array([True, None])).to_pylist() == ["true", None]
+    assert as_field(pa.array(["x", None, "x"]).dictionary_encode()).to_pylist() == ["x", None, "x"]
