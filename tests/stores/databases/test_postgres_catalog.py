@@ -1,0 +1,35 @@
+"""Names of tables as they are typed."""
+
+import pytest
+
+from isoscope.errors import InputError
+from isoscope.stores.databases.postgres_catalog import noted, parted
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("docs", (None, "docs")),
+        ("public.docs", ("public", "docs")),
+        ('"a.b".docs', ("a.b", "docs")),
+        ('"a.b"', (None, "a.b")),
+        ('x."Docs d"', ("x", "Docs d")),
+    ],
+)
+def test_schema_and_name(typed, found):
+    assert parted(typed) == found
+
+
+@pytest.mark.parametrize("typed", ["a.b.c", ".docs", "docs.", ""])
+def test_what_is_no_name_is_one_line(typed):
+    with pytest.raises(InputError, match=r"need NAME or SCHEMA\.NAME"):
+        parted(typed)
+
+
+def test_only_a_comment_of_isoscopes_is_a_note():
+    assert [noted(each) for each in (None, "", "docs of isoscope", 'isoscope {"about": 1}')] == [
+        None,
+        None,
+        None,
+        '{"about": 1}',
+    ]
