@@ -183,6 +183,17 @@ sys.stdin.read()
     assert len(opened(f"qdrant:{tmp_path}#docs")) == 1
 
 
+def test_a_program_that_ends_with_a_folder_open_says_nothing(tmp_path):
+    run = f"""
+import numpy as np, isoscope
+from isoscope.stores import open_store, write_store
+write_store("qdrant:{tmp_path}#docs", np.eye(3))
+store = open_store("qdrant:{tmp_path}#docs")
+"""
+    ended = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
 def test_a_server_that_is_down_or_wants_a_key_is_said(client, monkeypatch):
     monkeypatch.setattr(patience, "PAUSES", (0.01,))
     with pytest.raises(InputError, match=r"cannot be reached: .* is the server up\?"):

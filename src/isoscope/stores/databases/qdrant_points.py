@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sqlite3
@@ -18,6 +19,13 @@ from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.patience import patiently
 
 _folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a folder can be opened once, by the whole process
+
+
+@atexit.register
+def _let_go() -> None:
+    """Close what is open while that is possible: the client's own end, later, fails with a traceback."""
+    for client in list(_folders.values()):
+        client.close()
 
 
 @dataclass
