@@ -26,9 +26,10 @@ class Chroma:
     address: Address
     _client: Any = field(default=None, repr=False)
     _collection: Any = field(default=None, repr=False)
+    _met: bool = field(default=False, repr=False)  # who never answered is not waited for
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"address": self.address, "_client": None, "_collection": None}
+        return {**self.__dict__, "_client": None, "_collection": None}
 
     @property
     def remote(self) -> bool:
@@ -121,10 +122,12 @@ class Chroma:
         from chromadb.errors import ChromaError
 
         def passes(error: Exception) -> bool:
-            return isinstance(error, httpx.TransportError) or _unreachable(error)
+            return self._met and (isinstance(error, httpx.TransportError) or _unreachable(error))
 
         try:
-            return patiently(attempt, passes)
+            answer = patiently(attempt, passes)
+            self._met = True
+            return answer
         except (ChromaError, httpx.HTTPError, OSError, ValueError, RuntimeError) as error:
             if isinstance(error, InputError):
                 raise
@@ -137,6 +140,8 @@ class Chroma:
             return f"{where}: the server does not let you in: give user and password, http://user:password@host:8000"
         if "different settings" in why:
             return f"{where} is open in this program with other settings: open it here first, or with Chroma's own"
+        if _unreachable(error):
+            return f"{where} cannot be reached: is the server up? The same command goes on when it is"
         if self.remote and (status is None or status >= 500) and not hasattr(error, "code"):
             return f"{where} cannot be reached: {why}; is the server up? The same command goes on when it is"
         return f"{where}: {why}; look at the address and the collection"

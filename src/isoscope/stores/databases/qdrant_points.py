@@ -28,15 +28,24 @@ def _let_go() -> None:
         client.close()
 
 
+@contextmanager
+def _recommended() -> Iterator[None]:
+    """Let the client not warn of many points in a folder: where that is too slow is said in `open_qdrant`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Local mode is not recommended")
+        yield
+
+
 @dataclass
 class Points:
     """A collection that questions are put to: tried again if the server is away, failures said in one line."""
 
     address: Address
     _client: Any = field(default=None, repr=False)
+    _met: bool = field(default=False, repr=False)  # who never answered is not waited for
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"address": self.address, "_client": None}
+        return {**self.__dict__, "_client": None}
 
     @property
     def remote(self) -> bool:
@@ -53,13 +62,14 @@ class Points:
             return getattr(self._client, question)(**said)
 
         def passes(error: Exception) -> bool:
-            lost = isinstance(error, errors.ResponseHandlingException)
-            return lost or (isinstance(error, errors.UnexpectedResponse) and (error.status_code or 0) >= 500)
+            if isinstance(error, errors.UnexpectedResponse):
+                return self._met and (error.status_code or 0) >= 500
+            return self._met and isinstance(error, errors.ResponseHandlingException)
 
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Local mode is not recommended")  # the documentation says why
-                return patiently(attempt, passes)
+            answer = patiently(attempt, passes)
+            self._met = True
+            return answer
         except (
             errors.ResponseHandlingException,
             errors.UnexpectedResponse,
@@ -94,7 +104,8 @@ class Points:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         try:
-            yield
+            with _recommended():
+                yield
         finally:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA journal_mode=DELETE")
@@ -135,7 +146,8 @@ def _connected(address: Address, remote: bool) -> Any:
     path = os.path.realpath(Path(address.place).expanduser())
     client = _folders.get(path)
     if client is None:
-        _folders[path] = client = QdrantClient(path=path)
+        with _recommended():
+            _folders[path] = client = QdrantClient(path=path)
     return client
 
 
