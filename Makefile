@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench advisor regularizers estimators clean
+.PHONY: demo test lint bench bench-scale advisor regularizers estimators clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -26,6 +26,10 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
+
+# Rows from 1e5 to 1e7, one and two workers (half an hour, 9 GB of disk); writes the tables in docs/scale.md.
+bench-scale: .venv-bench/done
+	.venv-bench/bin/python benchmarks/scale.py --page docs/scale.md
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder

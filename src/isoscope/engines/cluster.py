@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import isoscope
+from isoscope.engines.allocating import memory_kept
 from isoscope.engines.engine import Progress, Tallied, silent, tallied
 from isoscope.errors import InputError, MissingExtra
 from isoscope.memory import limit_now, memory_limit, need_room
@@ -207,7 +208,7 @@ def _done(work: bytes, item: bytes) -> Any:
 @contextmanager
 def _asked(limit: int | None) -> Iterator[None]:
     """As it was asked for: in one thread, and in as much memory as the asking process may take."""
-    with alone(), nullcontext() if limit is None else memory_limit(limit):
+    with alone(), memory_kept(), nullcontext() if limit is None else memory_limit(limit):
         yield
 
 

@@ -1,0 +1,57 @@
+"""Memory that a worker gives back after each array and asks for again costs more than the arithmetic: it is kept.
+
+Dask starts its workers with MALLOC_TRIM_THRESHOLD_=65536, so that glibc hands memory back to the system as soon as it is
+free, and with it glibc no longer learns which sizes come again: every array over 128 KB is mapped, zeroed by the system
+page by page, and unmapped. A pass over vectors makes thousands of arrays of a few sizes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any
+
+_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+_KEPT, _LARGEST = (
+    256 * 2**20,
+    32 * 2**20,
+)  # bytes: what a worker may keep for later; the largest that glibc lets it keep
+_USUAL_MAP = 128 * 2**10
+_lock, _inside = Lock(), [0]
+
+
+@contextmanager
+def memory_kept() -> Iterator[None]:
+    """While this is open, in any thread, what is freed is kept for the next array; then it is given back."""
+    libc, trim = _glibc(), os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    if libc is None or not trim.isdigit():
+        yield
+        return
+    with _lock:
+        _inside[0] += 1
+        if _inside[0] == 1:
+            libc.mallopt(_TRIM, _KEPT)
+            libc.mallopt(_MAP, _LARGEST)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside[0] -= 1
+            if not _inside[0]:
+                libc.mallopt(_TRIM, int(trim))
+                libc.mallopt(_MAP, _USUAL_MAP)
+                libc.malloc_trim(0)
+
+
+@cache
+def _glibc() -> Any:
+    """The C library, if it is GNU's."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "gnu_get_libc_version") else None
