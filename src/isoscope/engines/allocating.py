@@ -1,8 +1,8 @@
 """Memory that a worker gives back after each array and asks for again costs more than the arithmetic: it is kept.
 
-Dask starts its workers with MALLOC_TRIM_THRESHOLD_=65536, so that glibc hands free memory back to the system at once; it
-then no longer learns which sizes come again either, and every array over 128 KB is mapped, zeroed by the system page by
-page, and unmapped. A pass over vectors makes thousands of arrays of a few sizes.
+Dask starts its workers with MALLOC_TRIM_THRESHOLD_=65536, so that glibc hands free memory back to the system at once;
+it then no longer learns which sizes come again either, and every array over 128 KB is mapped, zeroed by the system page
+by page, and unmapped. A pass over vectors makes thousands of arrays of a few sizes.
 """
 
 from __future__ import annotations
