@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ ROWS = (100_000, 1_000_000, 10_000_000)
 MODEL_D = (128, 768)  # the cost model is drawn through these
 KINDS = ("read", "syrk", "moments", "audit", "dask 1 moments", "dask 2 moments", "dask 2 audit")
 WARM_ROWS = 20_000
+CONFINED = 2**30  # bytes of address space
 SHARE, MEMORY, DASK, EXPONENT = 0.6, 1000, 1.3, 1.05  # what is promised
 
 
@@ -198,6 +200,23 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
     return "\n".join(lines)
 
 
+def confined(path: Path) -> str:
+    """The real command on a file several times larger than the address space that it may have."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "isoscope", "audit", str(path), "--max-memory", "300MB"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (CONFINED, CONFINED)),
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    size = path.stat().st_size
+    told = f"`isoscope audit --max-memory 300MB` of {size / 1e9:.2f} GB on one thread under `ulimit -v` of "
+    told += f"{CONFINED / 1e9:.2f} GB, {size / CONFINED:.1f} times smaller than the file: "
+    return told + (f"{time.perf_counter() - start:.0f} s." if not done.returncode else f"failed, {done.stderr.strip()}")
+
+
 # the cost model
 
 
@@ -276,12 +295,14 @@ def main() -> None:
         for n, path in paths.items():
             write_cloud(path, n, D)
         found = in_turns(paths, small, options.repeats)
+        within = confined(paths[rows[-1]])
+        print(within, flush=True)
         costs, numbers = model(folder, max(20_000, rows[-1] // 100))
     read_rate = rows[-1] * D * 4 / found["read", rows[-1]][0]
     head = f"Python {platform.python_version()}, {os.cpu_count()} cores; {D} dimensions, float32, "
     head += f"{rows[-1] * D * 4 / 1e9:.2f} GB for {rows[-1]:,} rows, from the disk ({read_rate / 1e9:.2f} GB/s); "
     head += f"medians of {options.repeats}, in turns."
-    text = f"{head}\n\n{table(found, rows)}\n\n{verdicts(found, rows)}"
+    text = f"{head}\n\n{table(found, rows)}\n\n{verdicts(found, rows)}\n\n{within}"
     predicted = prediction(numbers["costs"], numbers["constant"], read_rate)
     told = f"{costs}\n\nThe sample's part of an audit takes {numbers['constant']:.0f} s, whatever the rows."
     print(f"{text}\n\n{told}\n\n{predicted}")
