@@ -92,7 +92,7 @@ def memory_limit(size: str | int) -> Iterator[None]:
     >>> with isoscope.memory_limit("500MB"):
     ...     found = isoscope.audit("cone.npy")
     >>> found["mean_cosine"].shown
-    '0.500'
+    '0.502'
     """
     limit = _Limit(size_of(size))
     _now.append(limit)
