@@ -16,7 +16,14 @@ def open_frame(source: Any, library: str, wanted: Wanted) -> Store:
     """A store over a table of this library; nothing is copied but the rows of a batch."""
     name = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}[library]
     pieces = _pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
-    return ArrowStore(name, f"the {name}", pieces, wanted)
+    return FrameStore(name, f"the {name}", pieces, wanted)
+
+
+class FrameStore(ArrowStore):
+    """A table in memory, which is one piece."""
+
+    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+        return self, start
 
 
 class _Table:

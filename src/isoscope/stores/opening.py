@@ -156,7 +156,15 @@ def _open_file(path: Path, wanted: Wanted) -> Store:
         raise InputError(f"{path} is empty: need vectors in it")
     store = _OPENERS[_format(path, start)](path, wanted)
     store.files = (path,)
-    store._opened = _open_file, (path.absolute(), wanted.names_alone())
+    store._opened = _open_again, (path.absolute(), wanted.names_alone(), path.stat().st_size)
+    return store
+
+
+def _open_again(path: Path, wanted: Wanted, size: int) -> Store:
+    """In another process, or later: rows have the numbers that they had, or none."""
+    store = _open_file(path, wanted)
+    if path.stat().st_size != size:
+        raise InputError(f"{path} has changed since it was opened: open it again")
     return store
 
 

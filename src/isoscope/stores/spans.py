@@ -17,15 +17,21 @@ _MOST_SPANS = 20_000
 
 
 class Span(Store):
-    """Rows of another store, from `start` on; `first` is the number that the whole store gives the first of them."""
+    """Rows of another store, from number `first` on; `layout` is that of the whole, if its table is to be written."""
 
-    def __init__(self, store: Store, start: int, rows: int, first: int, given: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, store: Store, first: int, rows: int, given: dict[str, np.ndarray], layout: Layout | None = None
+    ) -> None:
         super().__init__(store.name, store.dim, store.dtype, {**store.columns, **{role: role for role in given}})
-        self._store, self._start, self._length, self.first = store, start, rows, first
+        self._store, self._start, self._length, self.first, self._whole = store, first, rows, first, layout
         self._given, self._hidden, self.guessed = given, store._hidden, store.guessed
 
     def __len__(self) -> int:
         return self._length
+
+    def __getstate__(self) -> dict[str, Any]:
+        own, start = self._store._cut(self._start, self._start + self._length)  # no more than its rows is sent
+        return {**self.__dict__, "_store": own, "_start": start}
 
     def numbered(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
         """The batches in which the whole store gives these rows, with its numbers."""
@@ -48,7 +54,7 @@ class Span(Store):
         return self._store._values(name, self._start + (np.arange(len(self)) if indices is None else indices))
 
     def _layout(self) -> Layout | None:
-        return self._store._layout()
+        return self._whole or self._store._layout()
 
 
 def _clipped(piece: Piece, rows: int) -> Piece:
@@ -59,10 +65,11 @@ def _clipped(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, beside=beside)
 
 
-def spans(store: Store, most_bytes: int = SPAN_BYTES) -> list[Span]:
+def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -> list[Span]:
     """A store cut into spans of about so many bytes, where reading can begin at once.
 
-    A file that is read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span.
+    A file that is read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With `beside`
+    each knows the table that all of them are.
 
     Examples
     --------
@@ -76,14 +83,14 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES) -> list[Span]:
     rows = max(1, most_bytes // (store.dim * store.dtype.itemsize), -(-n // _MOST_SPANS))
     cuts = [0]
     for place in store._places():
-        if place - cuts[-1] >= rows:
+        if cuts[-1] + rows <= place < n:
             cuts.append(place)
     bare = store
     for role in store._given:
         bare = bare.without(role)
+    layout = bare._layout() if beside else None
     found = []
     for start, stop in zip(cuts, [*cuts[1:], n], strict=True):
-        own, at = bare._cut(start, stop)
         given = {role: values[start:stop] for role, values in store._given.items()}
-        found.append(Span(own, at, stop - start, start, given))
+        found.append(Span(bare, start, stop - start, given, layout))
     return found

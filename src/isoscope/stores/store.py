@@ -103,7 +103,8 @@ class Store(ABC):
 
     def _places(self) -> list[int]:
         """The rows, beside row 0, at which reading begins at once: none where a file is read from its beginning."""
-        return [*range(default_rows(self.dim), len(self), default_rows(self.dim))]
+        rows = _usual_rows(self.dim)
+        return [*range(rows, len(self), rows)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._opened is None:
@@ -328,4 +329,8 @@ class Store(ABC):
 def default_rows(dim: int) -> int:
     """How many rows a batch has unless it is said: 16 MB of float32, less if memory is limited."""
     need_room(dim)
-    return max(1, min(_MOST_ROWS, batch_bytes(_BATCH_BYTES) // (4 * max(dim, 1))))
+    return _usual_rows(dim, batch_bytes(_BATCH_BYTES))
+
+
+def _usual_rows(dim: int, most_bytes: int = _BATCH_BYTES) -> int:
+    return max(1, min(_MOST_ROWS, most_bytes // (4 * max(dim, 1))))

@@ -1,0 +1,155 @@
+"""A store cut into spans, each sent to another process and read there, is the store: rows, columns, numbers, tables."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import isoscope
+from isoscope.stores import open_store
+from isoscope.stores import store as whole_stores
+from isoscope.stores.spans import spans
+from tests.stores.conftest import FORMATS, D, N, Cloud, arrow_table
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    """Batches of 70 rows, so that a store of 1,000 can be cut."""
+    monkeypatch.setattr(whole_stores, "_MOST_ROWS", 70)
+
+
+def sent(span):
+    return pickle.loads(pickle.dumps(span))
+
+
+def read(store, parts):
+    """What the spans give, one behind the other, where they arrive."""
+    roles = [*store.columns]
+    batches = [batch for part in parts for batch in sent(part).numbered(roles)]
+    ends = [0, *np.cumsum([len(batch.vectors) for batch in batches])]
+    assert [batch.start for batch in batches] == ends[:-1]
+    return np.concatenate([b.vectors for b in batches]), {
+        role: np.concatenate([b.columns[role] for b in batches]) for role in roles
+    }
+
+
+def beside(store):
+    """The other columns of the table; the vectors' own is made anew where it is written."""
+    layout = store.layout()
+    return None if layout is None else (layout.vectors, str(layout.others))
+
+
+def same(store, parts):
+    """All that the spans give is what the store gives."""
+    assert sum(map(len, parts)) == len(store)
+    assert [part.first for part in parts] == [0, *np.cumsum([len(part) for part in parts])[:-1]]
+    assert all(len(part) for part in parts)
+    vectors, columns = read(store, parts)
+    np.testing.assert_array_equal(vectors, np.concatenate([*store.chunks()]))
+    assert vectors.dtype == store.dtype
+    for role, values in columns.items():
+        np.testing.assert_array_equal(values, store.column(role))
+    assert {beside(sent(part)) for part in parts} == {beside(store)}
+    for part in parts:
+        shares = [batch.share for batch in sent(part).batches()]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+        some = np.unique([0, len(part) // 2, len(part) - 1])
+        np.testing.assert_array_equal(sent(part).take(some), store.take(part.first + some))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=repr)
+def test_every_format(form, written):
+    store = open_store(written(form))
+    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+    more = store.with_column("labels", np.arange(N) % 7).with_column("groups", np.arange(N) // 50)
+    same(more, spans(more, 150 * D * store.dtype.itemsize, beside=True))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=repr)
+def test_every_format_without_a_column_and_sent_through_a_function(form, written):
+    store = open_store(written(form)).without("text").mapped(np.negative, D)
+    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+
+
+@pytest.mark.parametrize("kind", ["array", "pyarrow", "pandas", "polars"])
+def test_what_is_in_memory(truth, kind):
+    table = arrow_table(truth, "list").append_column("price", [np.arange(N) * 1.5])
+    if kind == "pandas":
+        source = table.to_pandas()
+    elif kind == "polars":
+        source = pytest.importorskip("polars").from_arrow(table)
+    else:
+        source = truth.vectors if kind == "array" else table
+    store = open_store(source)
+    parts = spans(store, 100 * D * 4, beside=True)
+    same(store, parts)
+    if kind == "array":
+        return
+    tables = [batch.beside for part in parts for batch in sent(part).batches(beside=True)]
+    assert [price for each in tables for price in each.column("price").to_pylist()] == [1.5 * i for i in range(N)]
+
+
+def write_shards(folder, lengths, dtypes, groups):
+    """Parquet of odd row groups, in two precisions."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    first = 0
+    for i, (length, dtype) in enumerate(zip(lengths, dtypes, strict=True)):
+        rows = np.arange(first, first + length)
+        flat = (rows[:, None] * 3 + np.arange(3)).astype(dtype).ravel()
+        table = pa.table({"embedding": pa.FixedSizeListArray.from_arrays(flat, 3), "label": rows % 5})
+        with pq.ParquetWriter(folder / f"{i}.parquet", table.schema) as file:
+            for start in range(0, length, groups):
+                file.write_table(table.slice(start, groups))
+                file.write_table(table.slice(0, 0))
+        first += length
+    return folder
+
+
+@settings(max_examples=25)
+@given(
+    shards=st.lists(st.tuples(st.integers(1, 25), st.sampled_from(["f4", "f8"])), min_size=1, max_size=4),
+    groups=st.integers(1, 12),
+    rows=st.integers(1, 30),
+)
+def test_shards_of_odd_and_empty_row_groups(tmp_path_factory, shards, groups, rows):
+    lengths, dtypes = zip(*shards, strict=True)
+    folder = write_shards(tmp_path_factory.getbasetemp() / "odd", lengths, dtypes, groups)
+    store = open_store(folder)
+    parts = spans(store, rows * 3 * store.dtype.itemsize, beside=True)
+    same(store, parts)
+
+
+def test_where_it_is_cut_does_not_depend_on_the_limit_of_memory(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    np.save(tmp_path / "a.npy", np.zeros((300_000, 96), np.float32))
+    store = open_store(tmp_path / "a.npy")
+    free = [len(span) for span in spans(store, 2**24)]
+    with isoscope.memory_limit("230MB"):
+        assert [len(span) for span in spans(store, 2**24)] == free
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "npz"])
+def test_a_file_that_has_become_another_is_not_read(truth, tmp_path, ending):
+    from tests.stores.conftest import write_npy, write_npz, write_parquet
+
+    write = {"npy": write_npy, "parquet": write_parquet, "npz": write_npz}[ending]
+    write(truth, tmp_path / f"a.{ending}")
+    part = pickle.dumps(spans(open_store(tmp_path / f"a.{ending}"))[0])
+    write(Cloud(truth.vectors[:400], truth.labels[:400], truth.words[:400]), tmp_path / f"a.{ending}")
+    with pytest.raises(isoscope.InputError, match=rf"a\.{ending} has changed since it was opened"):
+        np.concatenate([*pickle.loads(part).chunks()])
+
+
+def test_a_file_in_memory_is_not_copied_before_it_is_sent():
+    rows = np.zeros((1000, 50), np.float32)
+    assert all(np.shares_memory(batch.vectors, rows) for span in spans(open_store(rows)) for batch in span.batches())
