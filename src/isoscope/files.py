@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from isoscope.errors import InputError
 
 
 @contextmanager
@@ -53,3 +56,22 @@ def hold(lock: IO[bytes] | int) -> None:
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Have a folder for oneself, for as long as the process lives."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # where a folder cannot be opened, two processes are the user's to keep apart
+        yield
+        return
+    try:
+        hold(handle)
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:
+            raise
+        raise InputError(f"{folder} is being written by another process: wait until it is done, or end it") from None
+    finally:
+        os.close(handle)

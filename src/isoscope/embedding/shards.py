@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import isoscope
 from isoscope.embedding.direct import PastTheCache
 from isoscope.embedding.spool import Progress
 from isoscope.errors import InputError
-from isoscope.files import hold, replacing, sync
+from isoscope.files import locked_folder, replacing, sync
 from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 from isoscope.threads import threads
 
@@ -58,7 +57,7 @@ class Shards:
         if others and not (self.folder / FILE).exists():
             raise InputError(f"{self.folder} holds other files, such as {sorted(others)[0]}: name a folder of its own")
         spool = self.folder / _SPOOL
-        with _locked(self.folder):
+        with locked_folder(self.folder):
             try:
                 for path in [*self.folder.iterdir()]:  # of a run that was killed while it wrote
                     if path.name.startswith(_HALVES) and path.name.endswith(".part"):
@@ -152,25 +151,6 @@ class Part:
             with pa.ipc.new_file(file, table.schema) as into:
                 into.write_table(table, max_chunksize=rows)
             self.checksum = f"{file.checksum:08x}"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Have a folder for oneself, for as long as the process lives."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # where a folder cannot be opened, two processes are the user's to keep apart
-        yield
-        return
-    try:
-        hold(handle)
-        yield
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:
-            raise
-        raise InputError(f"{folder} is being written by another process: wait until it is done, or end it") from None
-    finally:
-        os.close(handle)
 
 
 class Held:
