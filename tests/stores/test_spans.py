@@ -13,7 +13,7 @@ import isoscope
 from isoscope.stores import open_store
 from isoscope.stores import store as whole_stores
 from isoscope.stores.spans import spans
-from tests.stores.conftest import FORMATS, D, N, Cloud, arrow_table
+from tests.stores.conftest import FORMATS, Cloud, D, N, arrow_table
 
 
 @pytest.fixture(autouse=True)
