@@ -26,7 +26,7 @@ from isoscope.stores.databases.address import Address, address
 from isoscope.stores.databases.writing import write_to_database
 from isoscope.stores.resuming import Unfinished
 from isoscope.stores.targets import Flat, Mark, Target
-from isoscope.stores.writing import forgivable, open_target, rows_to_write, writable
+from isoscope.stores.writing import ENDINGS, forgivable, open_target, rows_to_write, writable
 from isoscope.threads import in_threads
 from isoscope.transforms.plain import PlainRepair
 
@@ -63,7 +63,8 @@ def repair_store(
     source : store, path, array or whatever `open_store` opens
         Its rows stay in their order. Only a source in files can be gone on with.
     path : path
-        A name that ends in `.npy`, `.safetensors` or `.parquet`; without an ending, a folder, which gets many files:
+        A name that ends in `.npy`, `.safetensors` or `.parquet`; without an ending, or if it is one, a folder, which
+        gets many files:
         Parquet for a table with its columns, `.npy` for anything else. Or the address of a database, see `open_store`:
         in PostgreSQL a table that exists gets another column, by its key, and one that does not is made.
     columns : bool
@@ -104,7 +105,8 @@ def repair_store(
         options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": progress, "say": say}
         return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
     assert not isinstance(path, Address)
-    if not Path(path).suffix:
+    suffix = Path(path).suffix.lower()
+    if not suffix or (suffix not in ENDINGS and Path(path).expanduser().is_dir()):
         return _repaired_parts(
             repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
         )
@@ -296,7 +298,8 @@ class _Work:
 
     def _refuse(self, given: np.ndarray, made: np.ndarray, start: int) -> None:
         at = int(np.argmin(np.isfinite(made).all(axis=1)))
-        row = f"row {start + at} of {self.store.name}"
+        first = getattr(self.store, "first", 0)  # of a part, where the whole store has it
+        row = f"row {first + start + at} of {self.store.name}"
         if not np.isfinite(given[at]).all():
             raise InputError(f"{row} holds NaN or infinity: drop or mend such rows first")
         wider = "float32" if self.dtype == np.float16 else "float64"

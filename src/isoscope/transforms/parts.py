@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope.engines import engine_for
 from isoscope.errors import InputError
-from isoscope.files import replacing
+from isoscope.files import locked_folder, replacing
 from isoscope.stores import Store
 from isoscope.stores.manifest import REPAIRED
 from isoscope.stores.spans import Span, spans
@@ -67,13 +68,32 @@ def repair_parts(
     A table with its columns is written as Parquet, anything else as .npy. The parts that an interrupted run finished
     are left as they are.
     """
-    ending = ".parquet" if columns and store.layout() is not None else ".npy"
-    parts = spans(store)
+    columns = columns and store.layout() is not None
+    ending = ".parquet" if columns else ".npy"
+    parts = spans(store, beside=columns)
     work = _Work(write, repair, folder.absolute(), ending, columns)
-    kept = _begin(folder, {"about": about, "parts": len(parts), "ending": ending}, restart, work)
-    if kept:
-        say(f"going on behind {kept:,} of {len(parts):,} parts, where an earlier run was interrupted")
-    done, n = 0, len(store)
+    wanted = {"about": about, "parts": [len(part) for part in parts], "ending": ending}
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: need a folder, or a name that ends in .npy, .safetensors or .parquet")
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder.parent} is not a folder: make it first, or write elsewhere")
+    folder.mkdir(exist_ok=True)
+    with locked_folder(folder):
+        kept = _begin(folder, wanted, restart, work)
+        if 0 < kept < len(parts):
+            say(f"going on behind {kept:,} of {len(parts):,} parts, where an earlier run was interrupted")
+        done = _write_parts(work, parts, about, engine, progress)
+        for left in _left(folder):
+            left.unlink(missing_ok=True)
+        _note(folder, {**wanted, "finished": True})
+    return done
+
+
+def _write_parts(
+    work: _Work, parts: list[Span], about: Any, engine: Any, progress: Callable[[str, int, float], None]
+) -> int:
+    """Write the parts that lack; where none was written, nothing is left."""
+    done, n = 0, sum(map(len, parts))
     try:
         with engine_for(engine) as running:
             for rows in running.each(work, list(enumerate(parts))):
@@ -82,22 +102,18 @@ def repair_parts(
     except BaseException as error:
         written = sum(work.path(i).exists() for i in range(len(parts)))
         if not written:
-            _clear(folder)
-            folder.rmdir()
+            with suppress(OSError):  # a worker may be at it still
+                _clear(work.folder)
+                work.folder.rmdir()
         elif about is not None:
             error.add_note(f"run the same command again to go on behind {written:,} of {len(parts):,} parts")
         raise
-    for left in folder.glob(".part-*"):  # of processes that were killed
-        left.unlink()
-    _note(folder, {"about": about, "parts": len(parts), "ending": ending, "finished": True})
     return done
 
 
 def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> int:
-    """Make the folder, or find what an interrupted run left; gives how many parts are there already."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: need a folder, or a name that ends in .npy, .safetensors or .parquet")
-    if folder.is_dir() and any(folder.iterdir()):
+    """Begin a folder, or find what an interrupted run left; gives how many parts are there already."""
+    if {*folder.iterdir()} - {*_left(folder)}:
         held = _held(folder)
         if held is None:
             raise InputError(f"{folder} holds something else than repaired vectors: give another folder, or empty it")
@@ -108,9 +124,10 @@ def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> 
                 f"{folder} holds what another source, repair or version gave: give another folder, or throw that away "
                 "with restart=True, on the command line --restart"
             )
-    folder.mkdir(exist_ok=True)
-    _note(folder, {**wanted, "finished": False})
-    return sum(work.path(i).exists() for i in range(wanted["parts"]))
+    kept = sum(work.path(i).exists() for i in range(len(wanted["parts"])))
+    if kept < len(wanted["parts"]):
+        _note(folder, {**wanted, "finished": False})
+    return kept
 
 
 def _held(folder: Path) -> dict[str, Any] | None:
@@ -126,8 +143,13 @@ def _note(folder: Path, told: dict[str, Any]) -> None:
         temporary.write_text(json.dumps({"schema": _SCHEMA, **told}, indent=2) + "\n", encoding="utf-8")
 
 
+def _left(folder: Path) -> list[Path]:
+    """Files that processes that were killed had not finished."""
+    return [*folder.glob(".part-*.part"), *folder.glob(f".{REPAIRED}.*.part")]
+
+
 def _clear(folder: Path) -> None:
     """Remove what an earlier run wrote, its note last."""
-    for path in (*folder.glob("part-*"), *folder.glob(".part-*")):
-        path.unlink()
+    for path in (*folder.glob("part-*"), *_left(folder)):
+        path.unlink(missing_ok=True)
     (folder / REPAIRED).unlink(missing_ok=True)
