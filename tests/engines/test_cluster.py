@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -223,7 +228,101 @@ def test_parts_that_are_there_are_not_written_again(folder, client, tmp_path):
     assert isoscope.repair_store(other, folder, tmp_path / "many", engine=client, restart=True) == ROWS
 
 
+def test_groups_that_too_few_finite_rows_make_short_are_sampled_anew(client, rng):
+    X = rng.standard_normal((6000, D))
+    X[rng.random(6000) < 0.6] = np.nan
+    store = open_store(X, groups=np.arange(6000) % 2)
+    here, there = (
+        isoscope.audit(store, by="groups", sample=500, nonfinite="drop", engine=engine) for engine in ("local", client)
+    )
+    for name in here.groups:
+        np.testing.assert_array_equal(there[name].measured.sample.rows, here[name].measured.sample.rows)
+
+
+def test_a_function_of_a_script_is_sent_along(client, rng):
+    store = open_store(rng.standard_normal((3000, D))).mapped(lambda rows: 2 * rows, D)
+    assert isoscope.sketch(store, engine=client).n == 3000
+
+
+def test_a_cluster_itself_is_an_engine_and_stays_open(client, rng):
+    X = rng.standard_normal((3000, D))
+    assert isoscope.sketch(X, engine=client.cluster) == isoscope.sketch(X, engine=client)
+
+
 # what is refused
+
+
+def test_what_cannot_be_sent_is_told(client, rng):
+    lock = threading.Lock()
+    store = open_store(rng.standard_normal((3000, D))).mapped(lambda rows: lock and rows, D)
+    with pytest.raises(isoscope.InputError, match=r"cannot be sent to the workers \(.*lock"):
+        isoscope.sketch(store, engine=client)
+
+
+def test_a_column_that_lacks_values_is_told_as_here(tmp_path, client, rng):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for i, lacking in enumerate(({}, {17, 99})):
+        tokens = [None if row in lacking else "a" for row in range(2000)]
+        table = pa.table({"embedding": list(rng.standard_normal((2000, D))), "token": tokens})
+        pq.write_table(table, tmp_path / f"{i}.parquet", row_group_size=500)
+    told = []
+    for engine in ("local", client):
+        with pytest.raises(isoscope.InputError) as error:
+            isoscope.sketch(tmp_path, types="token", engine=engine)
+        told.append(str(error.value))
+    assert told[0] == told[1]
+    assert "row 2017" in told[0]
+
+
+def test_a_client_that_is_closed_is_told(client, rng):
+    with distributed.Client(client.cluster, set_as_default=False) as other:
+        pass
+    with pytest.raises(isoscope.InputError, match="the client is closed"):
+        isoscope.sketch(rng.standard_normal((100, 4)), engine=other)
+
+
+def slowly(item):
+    time.sleep(0.3)
+    return item
+
+
+@pytest.mark.parametrize("what", ["tally", "each"])
+def test_a_cluster_that_all_workers_have_left_is_not_waited_for(what, folder, monkeypatch):
+    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
+    monkeypatch.setattr(cluster, "_WITHOUT_WORKERS", 2.0)
+    with lone_worker() as (client, worker):
+        killer = threading.Timer(1.0, worker.kill)
+        killer.start()
+        running = cluster.Cluster(client)
+        with pytest.raises(isoscope.InputError, match="no worker for 2 seconds"):
+            running.tally(Slow(), open_store(folder)) if what == "tally" else [*running.each(slowly, range(100))]
+        killer.join()
+
+
+@contextmanager
+def lone_worker():
+    """A cluster of one worker that nobody starts again."""
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own,
+        distributed.Client(own, set_as_default=False) as client,
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_worker",
+                own.scheduler_address,
+                "--no-nanny",
+                "--no-dashboard",
+            ],
+            stderr=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+        ) as worker,
+    ):
+        client.wait_for_workers(1, timeout=60)
+        yield client, worker
+        worker.kill()
 
 
 def test_one_file_is_not_written_by_many(folder, client, tmp_path):

@@ -20,7 +20,7 @@ from isoscope.errors import InputError
 from isoscope.report.audit import audit
 from isoscope.stores import Store, open_store
 from isoscope.stores.databases.address import Address
-from isoscope.stores.writing import writable
+from isoscope.stores.writing import is_folder, writable
 from isoscope.transforms.applying import repair_store
 from isoscope.transforms.plain import PlainRepair, load_plain
 from isoscope.transforms.saving import _is_ours, load_transform
@@ -162,7 +162,7 @@ def _need_target(target: Path | Address, engine: Engine) -> None:
             raise InputError(
                 f"{target} is a database, which is written to from here: leave the engine, or name a folder"
             )
-    elif target.suffix:
+    elif not is_folder(target):
         writable(target)
         _need_folders(target)
         if not isinstance(engine, Local):

@@ -7,6 +7,7 @@ those spans again.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from isoscope.engines.engine import Progress, Tallied, silent, tallied
 from isoscope.errors import InputError, MissingExtra
 from isoscope.memory import limit_now, memory_limit, need_room
 from isoscope.stores import Store
+from isoscope.stores.columns import ColumnError
 from isoscope.stores.spans import Span, spans
 from isoscope.threads import alone
 
@@ -29,11 +31,12 @@ _BRANCHES = 8  # what so many workers gathered is joined in one task
 _PATIENCE = 10.0  # seconds until a scheduler that does not answer is given up
 _WITHOUT_WORKERS = 60.0  # seconds that a cluster may be without any: one that was killed is started again
 _POLL = 0.02
+_SILENT = logging.CRITICAL  # what goes wrong over there is raised here, in a line
 
 
 @contextmanager
-def started(address: str | None, workers: int | None = None) -> Iterator[Cluster]:
-    """A cluster by its scheduler's address; or this process's own client; or one that ends with the context."""
+def started(address: Any, workers: int | None = None) -> Iterator[Cluster]:
+    """A cluster, itself or by its scheduler's address; or this process's client; or one that ends with the context."""
     distributed = _distributed()
     if address is not None:
         if workers is not None:
@@ -49,7 +52,7 @@ def started(address: str | None, workers: int | None = None) -> Iterator[Cluster
         raise InputError(f"workers is {workers}: need 1 at least")
     own = {"n_workers": workers, "threads_per_worker": 1, "processes": True} if workers else {"processes": False}
     with (
-        distributed.LocalCluster(dashboard_address="127.0.0.1:0", **own) as cluster,
+        distributed.LocalCluster(dashboard_address="127.0.0.1:0", silence_logs=_SILENT, **own) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield Cluster(client)
@@ -61,39 +64,41 @@ class Cluster:
     def __init__(self, client: Any):
         if client.asynchronous:
             raise InputError("the client is asynchronous: need one that waits, Client(address)")
+        if client.status != "running":
+            raise InputError(f"the client is {client.status}: need one that is connected, Client(address)")
         self.client = client
         _need_alike(client)
 
     def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
         """See `Engine`."""
-        parts = spans(store)
-        empty = pickle.dumps(tally)
+        parts = [(span, tally.share(span.first, len(span))) for span in spans(store)]
+        empty = _packed(tally)
         tally.expect(len(store))
-        tally.join(self._gathered(tally, parts, progress, stage))
-        if not tally.fell_short():
-            return tally
-        tally = pickle.loads(empty)
-        tally.join(self._gathered(tally, parts, progress, stage))
+        try:
+            tally.join(self._gathered(tally, parts, progress, stage))
+            if tally.fell_short():
+                tally = pickle.loads(empty)
+                tally.join(self._gathered(tally, parts, progress, stage))
+        except ColumnError as error:
+            store.column(error.role)  # a worker knows its own rows alone: this tells of all
+            raise
         return tally
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See `Engine`."""
-        shared = self._submit(_same, pickle.dumps((work, limit_now())))
-        futures = [self._submit(_done, shared, pickle.dumps(item)) for item in items]
+        shared = self._submit(_same, _packed((work, limit_now())))
+        futures = [self._submit(_done, shared, _packed(item)) for item in items]
         try:
             for future in futures:
-                yield self._result(future)
+                yield self._awaited(future)
                 future.release()
         finally:
             _let_go([shared, *futures])
 
-    def _gathered(self, tally: Tallied, parts: Sequence[Span], progress: Progress, stage: str) -> Any:
+    def _gathered(self, tally: Tallied, parts: Sequence[tuple[Span, Any]], progress: Progress, stage: str) -> Any:
         """What the workers gather of all parts."""
-        empty = self._submit(_same, pickle.dumps((tally, limit_now())))
-        leaves = {
-            self._submit(_of_span, empty, pickle.dumps(part), tally.share(part.first, len(part))): len(part)
-            for part in parts
-        }
+        empty = self._submit(_same, _packed((tally, limit_now())))
+        leaves = {self._submit(_of_span, empty, _packed(part), share): len(part) for part, share in parts}
         level = list(leaves)
         joins = []
         while len(level) > 1:
@@ -102,7 +107,7 @@ class Cluster:
             joins += level
         try:
             self._watch(leaves, level[0], progress, stage)
-            return self._result(level[0])
+            return self._awaited(level[0])
         finally:
             _let_go([empty, *leaves, *joins])
 
@@ -134,6 +139,16 @@ class Cluster:
                 self._need_workers()
                 seen = time.monotonic()
 
+    def _awaited(self, future: Any) -> Any:
+        """What a task gives, for as long as there is somebody to do it."""
+        while True:
+            try:
+                return self._result(future, _PATIENCE)
+            except TimeoutError:
+                if future.done():  # it is the task's own
+                    raise
+                self._need_workers()
+
     def _need_workers(self) -> None:
         """Refuse to wait for nobody."""
         try:
@@ -146,10 +161,10 @@ class Cluster:
         except OSError as error:
             raise _lost(error) from error
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, future: Any, timeout: float | None = None) -> Any:
         distributed = _distributed()
         try:
-            return future.result()
+            return future.result(timeout)
         except InputError:
             raise
         except distributed.KilledWorker as error:
@@ -161,6 +176,18 @@ class Cluster:
             if isinstance(error, OSError) and self.client.status == "running":
                 raise
             raise _lost(error) from error
+
+
+def _packed(given: Any) -> bytes:
+    """As it is sent: functions and classes of a script too, which no worker could import."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(given))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"this cannot be sent to the workers ({error}): leave the engine, or have it made of what can be pickled"
+        ) from error
 
 
 def _let_go(futures: Iterable[Any]) -> None:
@@ -241,7 +268,7 @@ def _current(distributed: Any) -> Any:
         return None
 
 
-def _client(distributed: Any, address: str) -> Any:
+def _client(distributed: Any, address: Any) -> Any:
     try:
         client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

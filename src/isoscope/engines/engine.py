@@ -61,14 +61,14 @@ def tallied(tally: Tallied, batches: Iterable[Batch]) -> Tallied:
 
 @contextmanager
 def engine_for(engine: Any, workers: int | None = None) -> Iterator[Engine]:
-    """The engine that is meant by "local", "dask", the address of a scheduler, a client of Dask's, or an engine.
+    """The engine that is meant by "local", "dask", a scheduler's address, a client or cluster of Dask's, or an engine.
 
     "dask" is the client that is in use in this process, if there is one; else Dask's threads in this process, or that
     many `workers`, each a process, which end with the context.
     """
     if engine == "local":
         yield Local()
-    elif isinstance(engine, str) and (engine == "dask" or "://" in engine):
+    elif engine == "dask" or (isinstance(engine, str) and "://" in engine) or hasattr(engine, "get_client"):
         from isoscope.engines.cluster import started
 
         with started(None if engine == "dask" else engine, workers) as running:

@@ -95,6 +95,11 @@ def writable(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path means a folder of files: it has no ending, or there is a folder and the ending is no format's."""
+    return not path.suffix or (path.suffix.lower() not in ENDINGS and path.is_dir())
+
+
 def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch]:
     """The batches of a store with what is written beside them, under the names that it gets in the file."""
     if not columns:

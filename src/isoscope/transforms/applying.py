@@ -26,7 +26,7 @@ from isoscope.stores.databases.address import Address, address
 from isoscope.stores.databases.writing import write_to_database
 from isoscope.stores.resuming import Unfinished
 from isoscope.stores.targets import Flat, Mark, Target
-from isoscope.stores.writing import ENDINGS, forgivable, open_target, rows_to_write, writable
+from isoscope.stores.writing import forgivable, is_folder, open_target, rows_to_write, writable
 from isoscope.threads import in_threads
 from isoscope.transforms.plain import PlainRepair
 
@@ -105,8 +105,7 @@ def repair_store(
         options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": progress, "say": say}
         return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
     assert not isinstance(path, Address)
-    suffix = Path(path).suffix.lower()
-    if not suffix or (suffix not in ENDINGS and Path(path).expanduser().is_dir()):
+    if is_folder(Path(path).expanduser()):
         return _repaired_parts(
             repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
         )

@@ -80,7 +80,7 @@ def repair_parts(
     folder.mkdir(exist_ok=True)
     with locked_folder(folder):
         kept = _begin(folder, wanted, restart, work)
-        if 0 < kept < len(parts):
+        if kept:
             say(f"going on behind {kept:,} of {len(parts):,} parts, where an earlier run was interrupted")
         done = _write_parts(work, parts, about, engine, progress)
         for left in _left(folder):
@@ -112,7 +112,8 @@ def _write_parts(
 
 
 def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> int:
-    """Begin a folder, or find what an interrupted run left; gives how many parts are there already."""
+    """Begin a folder, or find what an interrupted run left; gives how many parts it finished."""
+    held: dict[str, Any] | None = {}
     if {*folder.iterdir()} - {*_left(folder)}:
         held = _held(folder)
         if held is None:
@@ -125,8 +126,9 @@ def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> 
                 "with restart=True, on the command line --restart"
             )
     kept = sum(work.path(i).exists() for i in range(len(wanted["parts"])))
-    if kept < len(wanted["parts"]):
-        _note(folder, {**wanted, "finished": False})
+    if kept == len(wanted["parts"]) and held and held["finished"]:
+        return 0
+    _note(folder, {**wanted, "finished": False})
     return kept
 
 
