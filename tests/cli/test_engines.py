@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,3 +93,60 @@ def test_one_file_is_not_written_by_many(shards, scheduler, tmp_path, capsys):
     assert main(["apply", str(tmp_path / "repair"), str(shards), "-o", str(tmp_path / "a.npy"), *scheduler]) == 2
     assert "name a folder" in capsys.readouterr().err
     assert not (tmp_path / "a.npy").exists()
+
+
+SCRIPT = """
+import os, sys
+from isoscope.cli.main import main
+from isoscope.engines import cluster
+
+need_alike = cluster._need_alike
+
+def ready(client):
+    need_alike(client)
+    print(*client.run(os.getpid).values(), flush=True)
+
+cluster._need_alike = ready
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def started(tmp_path, *arguments):
+    (tmp_path / "command.py").write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, str(tmp_path / "command.py"), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
+    """As a terminal does it: the signal goes to all processes of the command."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.standard_normal((200_000, 64)).astype(np.float32) + 1)
+    with started(tmp_path, "audit", tmp_path / "a.npy", "--workers", 2) as process:
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(pids) == 2
+        os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told == "isoscope: interrupted; files that were being written are as they were\n"
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_what_goes_wrong_at_a_worker_is_one_line_here(tmp_path):
+    X = np.zeros((3000, 8), np.float32)
+    X[1234] = np.nan
+    np.save(tmp_path / "a.npy", X)
+    with started(tmp_path, "sketch", tmp_path / "a.npy", "--workers", 1) as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "row 1234" in told
+    assert told.count("\n") == 1

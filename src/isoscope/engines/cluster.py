@@ -11,10 +11,11 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import isoscope
+from isoscope.engines import signals
 from isoscope.engines.allocating import memory_kept
 from isoscope.engines.engine import Progress, Tallied, silent, tallied
 from isoscope.errors import InputError, MissingExtra
@@ -50,11 +51,13 @@ def started(address: Any, workers: int | None = None) -> Iterator[Cluster]:
         return
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}: need 1 at least")
-    own = {"n_workers": workers, "threads_per_worker": 1, "processes": True} if workers else {"processes": False}
-    with (
-        distributed.LocalCluster(dashboard_address="127.0.0.1:0", silence_logs=_SILENT, **own) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
+    own: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": _SILENT, "processes": bool(workers)}
+    if workers:
+        own |= {"n_workers": workers, "threads_per_worker": 1, "preload": signals.__name__}
+    with ExitStack() as stack:
+        with signals.undisturbed():
+            cluster = stack.enter_context(distributed.LocalCluster(**own))
+            client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
         yield Cluster(client)
 
 
