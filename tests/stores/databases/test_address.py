@@ -45,6 +45,8 @@ def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
         "lancedb:data/db#docs",
         "chroma:data/c#a-b",
         "chroma:data/c",
+        "chroma:http://[::1]:8000#docs@2",
+        "lancedb:s3://bucket/a@b#docs",
     ],
 )
 def test_what_is_shown_leads_to_the_same_place(text):
@@ -60,12 +62,14 @@ def test_the_parts_of_a_postgresql_address():
 
 
 def test_the_parts_of_the_others():
-    found = address("qdrant:http://h:6333#my#docs?missing=drop")
-    assert (found.place, found.collection) == ("http://h:6333#my", "docs?missing=drop".partition("?")[0])
+    found = address("qdrant:/data/h#my#docs?missing=drop")
+    assert (found.place, found.collection) == ("/data/h#my", "docs")
     assert address("chroma:folder?missing=drop#docs").options == {"missing": "drop"}
 
 
-@pytest.mark.parametrize("text", ["docs.parquet", "-", "data/*.npy", "qdrant", "http://x#y", "C:\\data\\x.npy", ""])
+@pytest.mark.parametrize(
+    "text", ["docs.parquet", "-", "data/*.npy", "qdrant", "http://x#y", "C:\\data\\x.npy", "postgres.npy"]
+)
 def test_a_file_is_no_address(text):
     assert address(text) is None
 
@@ -86,8 +90,18 @@ def test_another_kind_of_address_is_one_line_without_the_secret():
         "postgresql://host/db?table",
         "postgresql://host/db?table=a&table=b",
         "postgresql://host/db?missing=maybe",
+        "postgresql:me:s3cr3t@host/db",
+        "postgres:/me:s3cr3t@host/db",
+        "postgresql//me:s3cr3t@host/db",
         "qdrant:#docs",
         "chroma:",
+        "qdrant://me:s3cr3t@host:6333#docs",
+        "qdrant:https://me:s3cr3t/x@host:6333#docs",
+        "qdrant:https://me:1/s3cr3t@host:6333#docs",
+        "chroma:https://me:s3cr3t#x@host:8000#docs",
+        "chroma:https://me:s3cr3t#x@host:8000",
+        "chroma:https://me:s3cr3t?x=y@host:8000#docs",
+        "lancedb:s3://key:s3cr3t/x@bucket/folder#docs",
     ],
 )
 def test_what_cannot_be_read_is_one_line_without_the_secret(text):

@@ -11,7 +11,9 @@ from urllib.parse import quote, unquote
 from isoscope.errors import InputError
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
+_SLIP = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # a slash or the colon is missing
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
+_SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
 _OWN = ("table", "column", "key", "missing", "type")  # the other options of a PostgreSQL URL are libpq's
 _SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#]*@")
@@ -92,6 +94,8 @@ def address(text: Any) -> Address | None:
         return text if isinstance(text, Address) else None
     if found := _POSTGRES.match(text):
         return _postgresql(text[found.end() :])
+    if _SLIP.match(text):
+        raise InputError(f"postgres…: the address cannot be read: need {_FORMS['postgresql']}")
     if found := _OTHERS.match(text):
         return _other(found[1].lower(), text[found.end() :])
     return None
@@ -113,10 +117,7 @@ def _postgresql(rest: str) -> Address:
     base, _, query = rest.partition("?")
     user, _, _ = base.rpartition("@")
     if "@" in user or "/" in user or "?" in query or "#" in base:
-        raise InputError(  # what cannot be taken apart is not shown: a part of it is the password
-            "postgresql://…: the address cannot be read; in a user name or password write %40 for @, %2F for /, %3F "
-            f"for ?, %23 for # (need {_FORMS['postgresql']})"
-        )
+        raise _unreadable("postgresql", "://")
     options = _options(query, "postgresql")
     own = {name: value for name, value in options.items() if name in _OWN}
     collection = own.pop("table", "")
@@ -126,11 +127,24 @@ def _postgresql(rest: str) -> Address:
 
 def _other(kind: str, rest: str) -> Address:
     place, _, collection = rest.rpartition("#") if "#" in rest else (rest, "", "")
+    scheme, slashes, behind = place.partition("://")
+    server = re.split("[/?#]", behind)[0]
+    parted = "#" in behind or (scheme.startswith("http") and "@" in behind[len(server) :])
+    if place.startswith("//") or (slashes and (parted or not _SERVER.fullmatch(server))):
+        raise _unreadable(kind, ":")
     place, _, first = place.partition("?")
     collection, _, second = collection.partition("?")
     if not place:
         raise InputError(f"{kind}: says no place: need {_FORMS[kind]}")
     return Address(kind, place, collection, _options(first, kind) | _options(second, kind))
+
+
+def _unreadable(kind: str, colon: str) -> InputError:
+    """What cannot be taken apart is not shown: a part of it is the password."""
+    return InputError(
+        f"{kind}{colon}…: the address cannot be read; in a user name or password write %40 for @, %2F for /, %3F "
+        f"for ?, %23 for # (need {_FORMS[kind]})"
+    )
 
 
 def _options(query: str, kind: str) -> dict[str, str]:
