@@ -222,6 +222,15 @@ def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
     assert postgres.run("SELECT * FROM theirs ORDER BY id") == before
 
 
+def test_the_only_table_is_not_cleared_while_it_is_read(postgres, cloud, repair):
+    postgres.run("DROP DATABASE IF EXISTS lonely", "CREATE DATABASE lonely")
+    target = postgres.url("docs", database="lonely")
+    isoscope.write_store(target, cloud[:9])
+    with pytest.raises(InputError, match="is what is read"):
+        isoscope.repair_store(repair, postgres.url(database="lonely"), target, restart=True)
+    assert len(isoscope.open_store(target)) == 9
+
+
 def test_what_is_half_written_is_said_when_it_is_read(postgres, cloud):
     where = open_postgres_destination(address(postgres.url("half")))
     where.begin(12, np.dtype("f4"), None, ABOUT)

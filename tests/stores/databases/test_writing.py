@@ -1,5 +1,7 @@
 """What is refused before a database is touched."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -22,3 +24,23 @@ def test_what_is_read_is_not_written_to(kind):
     for restart in (False, True):
         with pytest.raises(InputError, match="is what is read: give another place"):
             write_to_database(address(where), store, restart=restart)
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("lancedb:library#docs", "lancedb:./folder/../library/#docs"),
+        ("qdrant:~/library#docs", f"qdrant:{os.path.expanduser('~')}/library#docs"),
+        ("chroma:http://me@localhost#docs", "chroma:http://127.0.0.1:8000/#docs"),
+        ("qdrant:http://[::1]:6333#docs", "qdrant:http://localhost#docs"),
+        (
+            "postgresql://me@host/db?table=docs",
+            "postgresql://you:s3cr3t@HOST:5432/db?table=public.docs&sslmode=require",
+        ),
+        ("postgresql:///db?host=/socket/dir&table=docs", 'postgresql://localhost/db?table="docs"&column=embedding'),
+    ],
+)
+def test_one_place_that_is_typed_in_two_ways_is_what_is_read(read, written):
+    store = open_store(np.eye(3)).mapped(np.asarray, 3, name=read)
+    with pytest.raises(InputError, match="is what is read: give another place"):
+        write_to_database(address(written), store, restart=True)

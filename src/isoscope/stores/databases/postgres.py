@@ -250,7 +250,8 @@ def open_postgres(address: Address, wanted: Wanted) -> Store:
 
 
 def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
-    table = session.run(lambda connection: need_table(connection, address))
+    address, table = session.run(lambda connection: need_table(connection, address))
+    session.address = address
     where = address.shown
     vectors = _vector_column(table, wanted, where)
     key = table.key(address.options.get("key"), where)

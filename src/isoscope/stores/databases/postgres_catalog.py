@@ -149,8 +149,8 @@ def find_table(connection: Any, address: Address) -> Table | None:
     return Table(schema, name, tuple(Column(*column) for column in columns), primary, unique, comment)
 
 
-def need_table(connection: Any, address: Address) -> Table:
-    """The table that is meant, or the only one that holds vectors."""
+def need_table(connection: Any, address: Address) -> tuple[Address, Table]:
+    """The table that is meant, or the only one that holds vectors, and the address that says it."""
     found = _tables(connection)
     if not address.collection:
         if len(found) != 1:
@@ -161,7 +161,7 @@ def need_table(connection: Any, address: Address) -> Table:
     if table is None:
         said = ".".join(part for part in parted(address.collection) if part)
         raise InputError(f"{address}: there is no table {said}: {near(said, found)}")
-    return table
+    return address, table
 
 
 def _tables(connection: Any) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
@@ -17,10 +18,14 @@ from isoscope.stores.beside import VECTORS, Layout
 from isoscope.stores.databases.address import Address, address
 from isoscope.stores.databases.destination import Destination
 from isoscope.stores.databases.opening import open_destination
+from isoscope.stores.databases.postgres_catalog import parted
 from isoscope.stores.store import Batch, Store
 from isoscope.stores.targets import role_layout
 from isoscope.stores.writing import own_names
 from isoscope.threads import in_threads
+
+_HERE = ("", "127.0.0.1", "[::1]", "::1")
+_PORTS = {"postgresql": "5432", "qdrant": "6333", "chroma": "8000"}
 
 
 def write_to_database(
@@ -194,8 +199,25 @@ def _vectors(store: Store) -> str:
 def _refuse_itself(target: Address, store: Store) -> None:
     """Refuse to write where it is read from; another column of the same table is another place."""
     source = address(store.name)
-    if source is None or (source.kind, source.collection) != (target.kind, target.collection):
+    if source is None or _place(source) != _place(target):
         return
-    places = [Address(each.kind, each.place, "").shown for each in (source, target)]
-    if places[0] == places[1] and target.options.get("column", _vectors(store)) == _vectors(store):
+    if target.options.get("column", _vectors(store)) == _vectors(store):
         raise InputError(f"{target} is what is read: give another place to write to")
+
+
+def _place(where: Address) -> tuple[str, ...]:
+    """Where rows are, however it was typed: to take one place for two would clear what is still to be read."""
+    if where.kind != "postgresql" and "://" not in where.place:
+        return where.kind, os.path.realpath(os.path.expanduser(where.place)), where.collection
+    url = urlsplit(where.place)
+    said = dict(parse_qsl(url.query))
+    host, _, port = url.netloc.rpartition("@")[2].lower().rpartition(":")
+    if not port.isdigit():
+        host, port = f"{host}:{port}".strip(":"), ""
+    host, port = said.get("host", host), said.get("port", port) or _PORTS.get(where.kind, "")
+    host = "localhost" if host in _HERE or host.startswith("/") else host
+    collection = where.collection
+    if where.kind == "postgresql":
+        schema, table = parted(collection) if collection else (None, "")
+        collection = f"{schema or 'public'}.{table}"
+    return where.kind, host, port, unquote(said.get("dbname") or url.path.strip("/")), collection
