@@ -48,7 +48,7 @@ def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_p
     source.add(ids=ids, embeddings=VECTORS, documents=documents, metadatas=metadatas)
     store = open_chroma(address(f"chroma:{tmp_path}#docs"), Wanted())
     destination = open_chroma_destination(address(f"chroma:{tmp_path}#mended"))
-    destination.begin(D, VECTORS.dtype, store.layout(), ABOUT)
+    destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -88,6 +89,33 @@ def test_a_place_is_not_written_over_itself(kind, tmp_path, table):
     write_store(target, open_store(table))
     with pytest.raises(isoscope.InputError, match="is what is read"):
         isoscope.repair_store(isoscope.Center().fit(where), where, where)
+
+
+def test_a_column_that_is_like_the_ids_for_a_while_is_kept(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 2)
+    target, where = place(kind, tmp_path, "docs")
+    columns = {
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(VECTORS[:5].ravel()), D),
+        "label": [0, 1, 2, 3, 9],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "numbered.parquet")
+    assert write_store(target, tmp_path / "numbered.parquet") == 5
+    assert sorted(open_store(where).labels.tolist()) == [0, 1, 2, 3, 9]
+
+
+def test_what_has_no_columns_of_its_own_gets_its_ids_once(kind, tmp_path):
+    lines = [json.dumps({"id": f"a{i}", "embedding": VECTORS[i].tolist(), "text": f"t{i}"}) for i in range(5)]
+    (tmp_path / "docs.jsonl").write_text("\n".join(lines))
+    for name, source, ids in (
+        ("lines", tmp_path / "docs.jsonl", [f"a{i}" for i in range(5)]),
+        ("array", VECTORS[:5], list(range(5))),
+    ):
+        target, where = place(kind, tmp_path, name)
+        assert write_store(target, open_store(source, text=[f"t{i}" for i in range(5)])) == 5
+        store = open_store(where)
+        assert sorted(store.ids.tolist()) == ids
+        record = next(store.batches(beside=True)).beside
+        assert "ids" not in str(record.to_pylist()[0])
 
 
 def test_a_killed_run_is_gone_on_with(kind, tmp_path, table):

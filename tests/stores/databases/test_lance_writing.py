@@ -51,7 +51,7 @@ def test_every_column_goes_from_table_to_table(tmp_path, key):
     lancedb.connect(tmp_path).create_table("docs", source)
     store = open_lance(address(f"lancedb:{tmp_path}#docs"), Wanted("vector"))
     destination = open_lance_destination(address(f"lancedb:{tmp_path}#mended"))
-    destination.begin(3, np.dtype(np.float32), store.layout(), ABOUT)
+    destination.begin(3, np.dtype(np.float32), store.layout(), {**ABOUT, "ids": key})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=np.ascontiguousarray(batch.vectors[:, :3], np.float32)))
     destination.finish(N)

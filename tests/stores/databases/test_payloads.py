@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from isoscope.stores.databases.payloads import (
     carried,
@@ -14,7 +13,7 @@ from isoscope.stores.databases.payloads import (
     carried_ids,
     carried_name,
     carried_settings,
-    ids_column,
+    holds_ids,
     object_field,
     objects_of,
     packed,
@@ -55,7 +54,7 @@ def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
             "raw": pa.array([b"abc", None]),
         }
     )
-    first, second = objects_of(batch(record, ids=(1, 2), label=[0.5, float("nan")]))
+    first, second = objects_of(batch(record, ids=(1, 2), label=[0.5, float("nan")]), "id")
     assert first == {
         "label": 0.5,
         "day": "2024-05-06",
@@ -67,12 +66,14 @@ def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
     json.dumps(first)
 
 
-@pytest.mark.parametrize(("names", "found"), [(["doc", "n"], "n"), (["id", "n"], "id"), (["doc"], None)])
-def test_the_column_of_ids_is_known_by_its_values(names, found):
-    values = {"doc": ["a", "b"], "n": [7, 8], "id": [7, 8]}
-    record = pa.record_batch({name: pa.array(values[name]) for name in names})
-    assert ids_column(batch(record, ids=(7, 8))) == found
-    assert ids_column(batch(ids=(7, 8))) is None
+def test_only_the_column_that_ids_are_from_is_left_out_and_only_if_it_says_the_same():
+    record = pa.record_batch({"rank": pa.array([7, 8]), "n": pa.array([7, 8])})
+    rows = batch(record, ids=(7, 8))
+    assert holds_ids(rows, "n")
+    assert objects_of(rows, "n") == [{"rank": 7}, {"rank": 8}]
+    assert objects_of(rows) == [{"rank": 7, "n": 7}, {"rank": 8, "n": 8}]
+    assert objects_of(batch(record, ids=(7, 9)), "n")[1] == {"rank": 8, "n": 8}
+    assert not holds_ids(batch(ids=(7, 8)), "n")
 
 
 def test_what_a_collection_is_goes_along_in_the_schema():

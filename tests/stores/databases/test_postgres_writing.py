@@ -137,7 +137,7 @@ def test_an_array_becomes_a_table_by_its_row_numbers_in_its_own_precision(postgr
     np.testing.assert_array_equal(found, vectors)
     assert again.ids.tolist() == list(range(50))
     assert again.labels[:4].tolist() == ["l0", "l1", "l2", "l0"]
-    assert kinds(postgres, table)["embedding"] == kind
+    assert kinds(postgres, table) == {"id": "bigint", "embedding": kind, "labels": "text"}
 
 
 def test_a_key_of_several_columns(postgres, repair, cloud):

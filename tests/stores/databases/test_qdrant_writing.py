@@ -67,7 +67,7 @@ def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path
     del client
     store = open_qdrant(address(f"qdrant:{tmp_path}#docs"), Wanted())
     destination = open_qdrant_destination(address(f"qdrant:{tmp_path}#mended"))  # in the same folder, at once
-    destination.begin(D, VECTORS.dtype, store.layout(), ABOUT)
+    destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)

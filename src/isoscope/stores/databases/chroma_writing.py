@@ -74,7 +74,7 @@ class ChromaDestination:
         if not self._there:
             self._make(batch.columns["ids"].dtype.kind in "iu")
         ids = list(map(str, batch.columns["ids"].tolist()))
-        objects = objects_of(batch)
+        objects = objects_of(batch, self._about.get("ids", ""))
         text = next((name for name in ("document", "text") if any(name in each for each in objects)), "")
         documents = [_text(each.pop(text, None)) for each in objects]
         metadatas = [_flat(each) or None for each in objects]

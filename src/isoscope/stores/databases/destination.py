@@ -17,7 +17,8 @@ class Destination(Protocol):
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """Make what is missing; whether rows of an earlier run with the same `about` are there to go on with.
 
-        An `InputError` if what is there was made of something else, or is not isoscope's: then nothing is touched.
+        `about["ids"]` names the column that ids are from, and is empty if they are from none. An `InputError` if what
+        is there was made of something else, or is not isoscope's: then nothing is touched.
         """
 
     def lacking(self, ids: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.lance import OWN, connected, note_of, opened, quoted, said
 from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
 from isoscope.stores.databases.patience import patiently
-from isoscope.stores.databases.payloads import ids_column
+from isoscope.stores.databases.payloads import holds_ids
 from isoscope.stores.store import Batch
 from isoscope.stores.targets import role_layout
 
@@ -123,10 +123,11 @@ class LanceDestination:
         if layout is None or batch.beside is None:
             layout = role_layout(batch._replace(columns=others))
         layout = layout.with_vectors(batch.vectors.dtype, batch.vectors.shape[1])
-        found = ids_column(batch)
-        self._key = found or next(name for name in ("id", "ids", "isoscope_id") if name not in layout.schema.names)
+        own_ids = holds_ids(batch, self._about.get("ids", ""))
+        free = next(name for name in ("id", "ids", "isoscope_id") if name not in layout.schema.names)
+        self._key = self._about["ids"] if own_ids else free
         schema = layout.schema
-        if found is None:
+        if not own_ids:
             kind = pa.int64() if ids.dtype.kind in "iu" else pa.string()
             schema = schema.insert(0, pa.field(self._key, kind))
         own = {NOTE: note(self._about), OWN: json.dumps({"key": self._key, "column": layout.vectors})}

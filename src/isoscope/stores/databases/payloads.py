@@ -59,21 +59,17 @@ def _kept(schema: Any, key: bytes) -> str:
     return ((getattr(schema, "metadata", None) or {}).get(key) or b"").decode()
 
 
-def ids_column(batch: Batch) -> str | None:
-    """Which of the columns beside a batch holds its ids; None if none does."""
+def holds_ids(batch: Batch, name: str) -> bool:
+    """Whether the column of this name beside a batch holds its ids as they are written."""
     names = batch.beside.schema.names if batch.beside is not None else []
-    ids = batch.columns["ids"].tolist()
-    for name in sorted(names, key=lambda each: each != "id"):
-        column = batch.beside.column(name)
-        if column[0].as_py() == ids[0] and column.to_pylist() == ids:
-            return str(name)
-    return None
+    return name in names and batch.beside.column(name).to_pylist() == batch.columns["ids"].tolist()
 
 
-def objects_of(batch: Batch) -> list[dict[str, Any]]:
+def objects_of(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
     """What stands beside each row of a batch, but for its id, as values that JSON has; what is missing is left out.
 
-    Columns of objects are spread: what was a payload becomes the same payload.
+    Columns of objects are spread: what was a payload becomes the same payload. `ids` is the column that the ids are
+    from, which need not stand there a second time.
 
     Examples
     --------
@@ -89,9 +85,9 @@ def objects_of(batch: Batch) -> list[dict[str, Any]]:
                 each[name] = _plain(value)
     if batch.beside is None:
         return found
-    ids = ids_column(batch)
+    written = {ids} if holds_ids(batch, ids) else {}
     for field in batch.beside.schema:
-        if field.name == ids:
+        if field.name in written:
             continue
         spread = (field.metadata or {}).get(_KIND) == _OBJECTS
         for each, value in zip(found, batch.beside.column(field.name).to_pylist(), strict=True):

@@ -92,7 +92,7 @@ class QdrantDestination:
         """See `Destination`."""
         from qdrant_client import models
 
-        payloads = objects_of(batch)
+        payloads = objects_of(batch, self._about.get("ids", ""))
         originals = batch.columns["ids"].tolist()
         ids = [self._point_id(each) for each in originals]
         for own, original, payload in zip(ids, originals, payloads, strict=True):

@@ -67,7 +67,7 @@ def write_to_database(
     if first is None:
         raise InputError(f"{store.name} has no rows: there is nothing to write")
     sample = (made or _as_it_is)(first._replace(vectors=first.vectors[:1]))
-    layout = layout or (role_layout(first) if columns else None)
+    layout = layout or (role_layout(_as_named(first, store)) if columns else None)
     whole = {**_source(store, columns), **(about or {}), "version": isoscope.__version__}
     with closing(open_destination(target)) as destination:
         if restart:
@@ -159,6 +159,11 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
         return _numbered(batch._replace(columns=values | {role: batch.columns[role] for role in ids}))
 
     return None, map(named, store.batches([*own]))
+
+
+def _as_named(batch: Batch, store: Store) -> Batch:
+    """The batch with the columns that the store has, under their own names: its ids are there once."""
+    return batch._replace(columns={name: batch.columns[name] for name in own_names(store).values()})
 
 
 def _numbered(batch: Batch) -> Batch:
