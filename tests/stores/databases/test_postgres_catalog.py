@@ -14,6 +14,7 @@ from isoscope.stores.databases.postgres_catalog import noted, parted
         ('"a.b".docs', ("a.b", "docs")),
         ('"a.b"', (None, "a.b")),
         ('x."Docs d"', ("x", "Docs d")),
+        ('x."we""ird."""', ("x", 'we"ird."')),
     ],
 )
 def test_schema_and_name(typed, found):

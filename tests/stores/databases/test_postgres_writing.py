@@ -149,6 +149,16 @@ def test_a_key_of_several_columns(postgres, repair, cloud):
     assert postgres.run(wrong) == [(40,)]
 
 
+def test_names_are_names_whatever_is_in_them(postgres, repair, cloud):
+    postgres.fill("plain", cloud[:9])
+    postgres.run('DROP TABLE IF EXISTS "50% of.""x""; {0}"', 'ALTER TABLE plain RENAME TO "50% of.""x""; {0}"')
+    postgres.run("""ALTER TABLE "50% of.""x""; {0}" RENAME id TO "select %s'" """)
+    table = "%2250%25 of.%22%22x%22%22; {0}%22"
+    for _ in range(2):
+        isoscope.repair_store(repair, postgres.url(table, "embedding"), postgres.url(table, "fi%25s.%22x"))
+    np.testing.assert_array_equal(read(postgres.url(table, "fi%25s.%22x"))[1], repair.transform(cloud[:9]))
+
+
 def test_connections_lost_while_writing_cost_time_alone(postgres, repair, cloud, monkeypatch):
     postgres.fill("shaky", cloud)
     write = PostgresDestination.write

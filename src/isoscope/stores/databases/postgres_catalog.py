@@ -232,12 +232,13 @@ def identifier(name: str, of: str | None = None) -> Any:
 
 
 def parted(name: str) -> tuple[str | None, str]:
-    """Schema and name; a dot between double quotes parts nothing."""
+    """Schema and name; a dot between double quotes parts nothing, and a quote in a name is two between quotes."""
     parts: list[str] = [""]
     quoted = False
-    for letter in name:
+    for at, letter in enumerate(name):
         if letter == '"':
             quoted = not quoted
+            parts[-1] += '"' if quoted and name[at - 1 : at] == '"' else ""  # two are one that is meant
         elif letter == "." and not quoted:
             parts.append("")
         else:

@@ -92,15 +92,14 @@ class PostgresDestination:
             "SELECT s.n FROM unnest({}::{}[]) WITH ORDINALITY AS s(id, n) JOIN {} AS t ON ({}) = ({}) "
             "WHERE t.{} IS NOT NULL"
         ).format(
-            sql.Placeholder(),
+            sql.Literal(self._fitting(ids).tolist()),  # with parameters a % in a name would be one
             sql.SQL(self._id_type),
             self._table.sql,
             self._key.ordered("t"),
             self._key.parts(sql.SQL("s.id")),
             identifier(self._column),
         )
-        given = self._fitting(ids).tolist()
-        found = self._session.run(lambda connection: connection.execute(form, (given,)).fetchall(), _AGAIN)
+        found = self._session.run(lambda connection: connection.execute(form).fetchall(), _AGAIN)
         lack[np.array([row[0] for row in found], np.int64) - 1] = False
         return lack
 
