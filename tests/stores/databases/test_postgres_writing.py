@@ -255,12 +255,35 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
     twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])
     with pytest.raises(InputError, match="the id a is that of two rows"):
         isoscope.write_store(postgres.url("twice"), twice)
-    with pytest.raises(InputError, match=r"id is a whole number, and the source's ids are not: 'a'"):
+    with pytest.raises(InputError, match=r"id is a whole number below 2⁶³, and the source's ids are not: 'a'"):
         isoscope.write_store(postgres.url("by_key", "fixed"), isoscope.open_store(cloud[:1], ids=["a"]))
+    large = isoscope.open_store(cloud[:2], ids=np.array([7, 2**63 + 5], np.uint64))
+    with pytest.raises(InputError, match="whole number below 2⁶³, and the source's ids are not: '9223372036854775813'"):
+        isoscope.write_store(postgres.url("by_key", "fixed4"), large)
     with pytest.raises(InputError, match=r"none of the source's ids, 77 for example, is a id of the table"):
         isoscope.write_store(postgres.url("by_key", "fixed2"), isoscope.open_store(cloud[:1], ids=[77]))
-    with pytest.warns(DataWarning, match="1 rows of the source are not in the table"):
-        isoscope.write_store(postgres.url("by_key", "fixed3"), isoscope.open_store(cloud[:2], ids=[7, 77]))
+    for _ in range(2):
+        with pytest.warns(DataWarning, match="1 rows of the source are not in the table"):
+            isoscope.write_store(postgres.url("by_key", "fixed3"), isoscope.open_store(cloud[:2], ids=[7, 77]))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"none of the source's ids, 77 for example, is a id of the table"):
+            isoscope.write_store(postgres.url("by_key", "fixed5"), isoscope.open_store(cloud[:1], ids=[77]))
+
+
+def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
+    postgres.fill("ranked", cloud[:9])
+    postgres.run("ALTER TABLE ranked ADD rank int", "UPDATE ranked SET rank = 8 - id")
+    by_rank = postgres.url("ranked", "embedding", key="rank")
+    with pytest.raises(InputError, match="ids are rank, and the table is written by its id: give the table &key=rank"):
+        isoscope.repair_store(repair, by_rank, postgres.url("ranked", "fixed"))
+    with pytest.raises(InputError, match="the source has no ids, and which row of the table is which"):
+        isoscope.repair_store(repair, cloud[:9], postgres.url("ranked", "fixed"))
+    labels = isoscope.open_store(cloud[:5], ids=list(range(5)))
+    with pytest.raises(InputError, match="key=label has 5 different values in 9 rows"):
+        isoscope.write_store(postgres.url("ranked", "fixed", key="label"), labels)
+    assert "fixed" not in kinds(postgres, "ranked")
+    isoscope.repair_store(repair, by_rank, postgres.url("ranked", "fixed", key="rank"), columns=False)
+    np.testing.assert_array_equal(read(postgres.url("ranked", "fixed"))[1], repair.transform(cloud[:9]))
 
 
 def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):

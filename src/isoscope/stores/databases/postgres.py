@@ -21,6 +21,7 @@ from isoscope.stores.databases.postgres_catalog import (
     count_dimensions,
     good_rows,
     identifier,
+    need_different,
     need_table,
     noted,
     number,
@@ -268,7 +269,7 @@ def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
             f"{where}: {vectors.name} is null in all {sum(counts.values()):,} rows: there is no vector yet"
         )
     if not key.sure:
-        session.run(lambda connection: _need_different(connection, table, key, where))
+        session.run(lambda connection: need_different(connection, table, key, where))
     _missing(session, table, key, vectors, counts, dim)
     plain = [column.name for column in table.columns if column.kind not in (*VECTORS, *UNREAD)]
     if len(key.columns) > 1:
@@ -291,18 +292,6 @@ def _vector_column(table: Table, wanted: Wanted, where: str) -> Column:
     found = table.column(choose_vectors(names, wanted, where, others=others))
     assert found is not None
     return found
-
-
-def _need_different(connection: Any, table: Table, key: Key, where: str) -> None:
-    """Refuse a key that does not tell the rows apart: some would be read never."""
-    from psycopg import sql
-
-    empty = sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(identifier(column.name)) for column in key.columns)
-    form = sql.SQL("SELECT count(*), count(DISTINCT ({})), count(*) FILTER (WHERE {}) FROM {}")
-    rows, different, nulls = connection.execute(form.format(key.ordered(), empty, table.sql)).fetchone()
-    if nulls or different != rows:
-        what = f"is null in {nulls:,} rows" if nulls else f"has {different:,} different values in {rows:,} rows"
-        raise InputError(f"{where}: key={','.join(column.name for column in key.columns)} {what}: name another key=")
 
 
 def _missing(

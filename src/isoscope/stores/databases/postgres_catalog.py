@@ -214,6 +214,18 @@ def _dimensions(column: Column) -> Any:
     return sql.SQL("{}({})").format(identifier("vector_dims", column.schema), name)
 
 
+def need_different(connection: Any, table: Table, key: Key, where: str) -> None:
+    """Refuse a key that does not tell the rows apart: some would be read never, or written as another."""
+    from psycopg import sql
+
+    empty = sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(identifier(column.name)) for column in key.columns)
+    form = sql.SQL("SELECT count(*), count(DISTINCT ({})), count(*) FILTER (WHERE {}) FROM {}")
+    rows, different, nulls = connection.execute(form.format(key.ordered(), empty, table.sql)).fetchone()
+    if nulls or different != rows:
+        what = f"is null in {nulls:,} rows" if nulls else f"has {different:,} different values in {rows:,} rows"
+        raise InputError(f"{where}: key={','.join(column.name for column in key.columns)} {what}: name another key=")
+
+
 def number(column: Column) -> np.dtype:
     """The numbers in a column of vectors."""
     return np.dtype(VECTORS[column.kind])

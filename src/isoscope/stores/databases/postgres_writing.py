@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,17 @@ from isoscope.errors import InputError, tell
 from isoscope.stores.beside import VECTORS, Layout
 from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import can_go_on, note, refuse_foreign, refuse_lost
-from isoscope.stores.databases.postgres_catalog import SIGN, Column, Key, Table, find_table, identifier, noted, parted
+from isoscope.stores.databases.postgres_catalog import (
+    SIGN,
+    Column,
+    Key,
+    Table,
+    find_table,
+    identifier,
+    need_different,
+    noted,
+    parted,
+)
 from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
 from isoscope.stores.databases.postgres_types import Kind, as_field, column_type, vector_kind
@@ -40,7 +51,9 @@ class PostgresDestination:
         self._kind: Kind
         self._key: Key
         self._own = True  # the table is isoscope's, or is to be
+        self._there = False  # something of an earlier run
         self._left_out = 0
+        self._unknown: Any = None
 
     @property
     def _column(self) -> str:
@@ -64,9 +77,11 @@ class PostgresDestination:
 
     def _begin_column(self, table: Table) -> bool:
         self._key = table.key(self._address.options.get("key"), str(self._address))
+        self._need_rows_known(table)
         there = table.column(self._column)
         if there is not None:
             can_go_on(noted(there.comment), self._about, f"{self._address}: {there.name}")
+            self._there = True
             return True
 
         def add(connection: Any) -> None:
@@ -80,6 +95,22 @@ class PostgresDestination:
         Session.rest_all()
         self._session.run(add)
         return False
+
+    def _need_rows_known(self, table: Table) -> None:
+        """Refuse ids by which a vector would go to another row than its own."""
+        where, ids = str(self._address), self._about.get("ids", "")
+        if not ids:
+            raise InputError(
+                f"{where}: the source has no ids, and which row of the table is which cannot be known: name them with "
+                "--columns ids=NAME, or write to another table"
+            )
+        if ids != self._key.name and table.column(ids) is not None:
+            raise InputError(
+                f"{where}: the source's ids are {ids}, and the table is written by its {self._key.name}: give the "
+                f"table &key={ids}, or the source --columns ids=NAME"
+            )
+        if not self._key.sure:
+            self._session.run(lambda connection: need_different(connection, table, self._key, where))
 
     def lacking(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
@@ -117,11 +148,9 @@ class PostgresDestination:
         fields += [as_field(batch.beside.column(field.name)) for field in others]
         rows = packed_rows(fields)
         self._left_out += len(ids) - self._session.run(lambda connection: self._put(connection, table, rows), _AGAIN)
-        if self._left_out == len(ids) and batch.start == 0:
-            raise InputError(
-                f"{self._address}: none of the source's ids, {ids[0]} for example, is a {self._key.name} of the table: "
-                "name what is with --columns ids=NAME"
-            )
+        self._unknown = ids[-1]
+        if self._left_out == len(ids) and batch.start == 0 and not self._there:
+            raise self._none_known(ids[0])
 
     def _put(self, connection: Any, table: Table, rows: bytes) -> int:
         from psycopg import sql
@@ -171,12 +200,20 @@ class PostgresDestination:
             sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(identifier(name)) for name in names),
         )
 
+    def _none_known(self, first: Any) -> InputError:
+        return InputError(
+            f"{self._address}: none of the source's ids, {first} for example, is a {self._key.name} of the table: name "
+            "what is with --columns ids=NAME"
+        )
+
     def finish(self, rows: int) -> None:
         """See `Destination`."""
         from psycopg import sql
 
         table = self._table
         assert table is not None
+        if self._left_out >= rows:
+            raise self._none_known(self._unknown)
         if self._own:
             form = sql.SQL("SELECT count(*) FROM {}").format(table.sql)
             there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _AGAIN)
@@ -230,12 +267,13 @@ class PostgresDestination:
     def _make(self, ids: np.ndarray) -> None:
         """Make the table, with a key for ids of this kind."""
         kind = "bigint" if ids.dtype.kind in "iu" else "text"
-        name = self._about.get("ids") or "id"
-        if self._layout is not None:
-            known = {field.name: field for field in self._layout.others}
-            if self._about.get("ids") and name in known:
-                kind = column_type(known[name])
-            while not self._about.get("ids") and name in {*known, self._layout.vectors}:
+        known = {} if self._layout is None else {field.name: field for field in self._layout.others}
+        name = self._about.get("ids", "")
+        if name in known:
+            kind = column_type(known[name])
+        else:
+            name = "id"
+            while name in {*known, self._column}:
                 name = f"row_{name}"
         self._key = Key((Column(name, "int8" if ids.dtype.kind in "iu" else kind, "", -1, kind, None),), True)
 
@@ -283,10 +321,11 @@ class PostgresDestination:
             return ids.astype(str).astype(object)
         try:
             return ids.astype(np.int64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
+            wrong = next((each for each in ids.tolist() if not _is_whole(each)), ids[0])
             raise InputError(
-                f"{self._address}: {self._key.name} is a whole number, and the source's ids are not: {ids[0]!r}; name "
-                "others with --columns ids=NAME"
+                f"{self._address}: {self._key.name} is a whole number below 2⁶³, and the source's ids are not: "
+                f"{wrong!r}; name others with --columns ids=NAME"
             ) from None
 
 
@@ -294,6 +333,12 @@ def open_postgres_destination(address: Address) -> PostgresDestination:
     """A column or a table of PostgreSQL to write to."""
     need_psycopg()
     return PostgresDestination(address)
+
+
+def _is_whole(value: Any) -> bool:
+    with suppress(TypeError, ValueError):
+        return abs(int(value)) < 2**63
+    return False
 
 
 def _texts(ids: np.ndarray) -> Any:

@@ -183,16 +183,12 @@ def _source(store: Store, columns: bool) -> dict[str, str]:
     for file in store.files:
         stat = file.stat()
         digest.update(f"{os.path.realpath(file)}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
-    ids = own_names(store)["ids"] if "ids" in store.columns else ""
-    layout = store.layout()
-    if layout is not None and ids not in layout.schema.names:
-        ids = ""
     return {
         "source": store.name,
         "files": digest.hexdigest() if store.files else "",
         "vectors": f"{_vectors(store)}, {store.dim} of {store.dtype}",
         "columns": "all" if columns else "none",
-        "ids": ids if columns else "",
+        "ids": own_names(store).get("ids", ""),
     }
 
 
