@@ -199,6 +199,26 @@ def test_a_table_that_changes_over_a_lost_connection_is_said(postgres, cloud, ha
         assert sum(map(len, chunks)) == 15
 
 
+def test_row_numbers_after_a_lost_connection_are_those_of_the_table_as_it_is_then(postgres, cloud, hasty):
+    postgres.fill("moving", cloud[:40])
+    store = isoscope.open_store(postgres.url("moving"))
+    chunks = store.chunks(10)
+    next(chunks)
+    postgres.run("DELETE FROM moving WHERE id < 5")
+    postgres.end_connections()
+    assert sum(map(len, chunks)) == 30
+    np.testing.assert_array_equal(store.take(np.arange(22, 34)), cloud[27:39])
+
+
+def test_rows_of_tables_that_inherit_need_a_key_of_their_own(postgres, cloud):
+    postgres.fill("parent", cloud[:10])
+    postgres.run("CREATE TABLE child () INHERITS (parent)", "INSERT INTO child SELECT * FROM parent WHERE id < 5")
+    with pytest.raises(InputError, match="key=id has 10 different values in 15 rows"):
+        isoscope.open_store(postgres.url("parent"))
+    postgres.run("UPDATE child SET id = id + 10")
+    assert sum(map(len, isoscope.open_store(postgres.url("parent")).chunks(3))) == 15
+
+
 def test_a_server_that_is_gone_for_good_is_one_line(cloud, hasty):
     server = new_server()
     try:

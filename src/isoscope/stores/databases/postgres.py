@@ -114,6 +114,8 @@ class PostgresStore(Store):
         """Pages from a row on, each behind the last key of the one before."""
         from psycopg import sql
 
+        len(self)  # connects, if need be: the snapshot that rows are numbered in
+        numbered = self._session.snapshot
         done, after = self._mark_before(start)
         skip = start - done
         done = start
@@ -134,7 +136,8 @@ class PostgresStore(Store):
             page = self._copied(form, names, vectors)
             if page.rows:
                 skip, done, after = 0, done + page.rows, page.last
-                self._mark(done, after)
+                if numbered == self._session.snapshot:
+                    self._mark(done, after)
                 yield page
             if page.rows < rows:
                 return

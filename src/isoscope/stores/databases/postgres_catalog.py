@@ -120,14 +120,15 @@ def find_table(connection: Any, address: Address) -> Table | None:
     """The table that is meant; None if it is not there."""
     schema, name = parted(address.collection)
     row = connection.execute(
-        "SELECT c.oid, n.nspname, c.relname, obj_description(c.oid, 'pg_class') FROM pg_class c "
+        "SELECT c.oid, n.nspname, c.relname, obj_description(c.oid, 'pg_class'), "
+        "c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = %(name)s AND c.relkind = ANY(%(kinds)s) AND "
         "(n.nspname = %(schema)s OR (%(schema)s::text IS NULL AND pg_table_is_visible(c.oid)))",
         {"name": name, "schema": schema, "kinds": list(_TABLES)},
     ).fetchone()
     if row is None:
         return None
-    oid, schema, name, comment = row
+    oid, schema, name, comment, inherited = row
     columns = connection.execute(
         "SELECT a.attname, coalesce(b.typname, t.typname), coalesce(m.nspname, n.nspname), "
         "CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END, format_type(a.atttypid, a.atttypmod), "
@@ -145,7 +146,8 @@ def find_table(connection: Any, address: Address) -> Table | None:
         (oid,),
     ).fetchall()
     primary = next((tuple(names) for first, names, _ in indices if first), ())
-    unique = tuple(frozenset(names) for _, names, filled in indices if filled)
+    # a unique index does not reach into tables that inherit
+    unique = tuple(frozenset(names) for _, names, filled in indices if filled and not inherited)
     return Table(schema, name, tuple(Column(*column) for column in columns), primary, unique, comment)
 
 
