@@ -1,5 +1,8 @@
 """Writing to PostgreSQL: a row twice is a row once, a lost connection costs time, no other column is touched."""
 
+from threading import Event, Thread
+from time import sleep
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -268,6 +271,68 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
     for _ in range(2):
         with pytest.raises(InputError, match=r"none of the source's ids, 77 for example, is a id of the table"):
             isoscope.write_store(postgres.url("by_key", "fixed5"), isoscope.open_store(cloud[:1], ids=[77]))
+
+
+def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_threads(postgres, cloud, monkeypatch):
+    monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 10)
+    monkeypatch.setattr("isoscope.threads.threads", lambda: 2)
+    postgres.fill("later", cloud[:10])
+    twice = isoscope.open_store(cloud[:20], ids=[*range(10), *range(10)])
+    for target in (postgres.url("later", "fixed"), postgres.url("later_table")):
+        with pytest.raises(InputError, match="ids must be different"):
+            isoscope.write_store(target, twice)
+
+
+def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair, monkeypatch):
+    postgres.fill("at_once", cloud[:20])
+    source, target = postgres.url("at_once", "embedding"), postgres.url("at_once", "fixed")
+    begin = PostgresDestination.begin
+
+    def late(self, *about):
+        there = begin(self, *about)
+        monkeypatch.setattr(PostgresDestination, "begin", begin)
+        isoscope.repair_store(repair, source, target)
+        return there
+
+    monkeypatch.setattr(PostgresDestination, "begin", late)
+    with pytest.raises(InputError, match="or another run is writing to the same place"):
+        isoscope.repair_store(repair, source, target)
+    np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:20]))
+
+
+def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, repair):
+    postgres.fill("crossed", cloud[:2])
+    where = open_postgres_destination(address(postgres.url("crossed", "fixed")))
+    where.begin(12, np.dtype("f4"), None, {**ABOUT, "ids": "id"})
+    first, second = Event(), Event()
+
+    def other():
+        with postgres.connect() as connection, connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute("SET LOCAL deadlock_timeout = '20s'")  # it is ours that is given up
+            connection.execute("UPDATE crossed SET label = 7 WHERE id = 1")
+            first.set()
+            second.wait(10)
+            connection.execute("UPDATE crossed SET label = 7 WHERE id = 0")
+
+    tries = []
+
+    def work(connection):
+        tries.append(len(tries))
+        connection.execute("SET LOCAL deadlock_timeout = '100ms'")
+        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 0")
+        first.wait(10)
+        second.set()
+        sleep(0.2)
+        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 1")
+
+    thread = Thread(target=other)
+    thread.start()
+    where._session.run(work)
+    thread.join()
+    where.close()
+    assert len(tries) > 1
+    assert postgres.run("SELECT label, text FROM crossed") == [(7, "ours")] * 2
 
 
 def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):

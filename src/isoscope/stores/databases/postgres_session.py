@@ -21,6 +21,7 @@ _PLAINER = {
     "25006": "the server is read-only: write to the one that it follows",
     "53100": "the server's disk is full: make room, and run the same command again",
 }
+_MEANWHILE = ("40001", "40P01")  # two transactions were in each other's way: one of them is to be made again
 _SETTINGS = (
     "SET DateStyle = 'ISO, YMD'",  # values that go through text come back the same
     "SET IntervalStyle = 'postgres'",
@@ -74,7 +75,7 @@ class Session:
             if self._connection is None:
                 self._connect()
             try:
-                return patiently(lambda: self._worked(work), self._is_lost)
+                return patiently(lambda: self._worked(work), self._passes)
             except psycopg.Error as error:
                 words = self.address.hidden(_first_line(error))
                 if not self._is_lost(error):
@@ -110,6 +111,9 @@ class Session:
                 self._connection.close()
             self._connection = None
 
+    def _passes(self, error: Exception) -> bool:
+        return self._is_lost(error) or getattr(error, "sqlstate", None) in _MEANWHILE
+
     def _is_lost(self, error: Exception) -> bool:
         """Whether the connection is gone, and not only a statement refused; what is left of either is cleared away."""
         import psycopg
@@ -123,6 +127,7 @@ class Session:
             self.close()
         else:
             with suppress(Exception):
+                self.snapshot += 1
                 connection.rollback()
         return gone
 

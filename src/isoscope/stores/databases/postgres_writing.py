@@ -161,7 +161,7 @@ class PostgresDestination:
         stage = identifier(_STAGE, "pg_temp")
         connection.execute("SET LOCAL client_min_messages = warning")
         connection.execute(
-            sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
+            sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DROP").format(
                 identifier(_STAGE), sql.SQL(", ").join(staged)
             )
         )
@@ -214,11 +214,9 @@ class PostgresDestination:
         assert table is not None
         if self._left_out >= rows:
             raise self._none_known(self._unknown)
-        if self._own:
-            form = sql.SQL("SELECT count(*) FROM {}").format(table.sql)
-            there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _AGAIN)
-            if there < rows:
-                refuse_lost(rows, there, str(self._address))
+        form = sql.SQL("SELECT count({}) FROM {}").format(identifier(self._column), table.sql)
+        there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _AGAIN)
+        refuse_lost(rows - self._left_out, there, str(self._address))
         self._session.run(lambda connection: self._comment(connection, table, rows), _AGAIN)
         if self._left_out:
             tell(f"{self._address}: {self._left_out:,} rows of the source are not in the table, and are left out")

@@ -110,7 +110,7 @@ class _Lacking:
             self._need_different(ids)
             lack = self._destination.lacking(ids)
             if not self._there and not lack.all():
-                self._refuse_twice(ids[~lack][0])
+                self._refuse_twice(ids[~lack][0], ", or another run is writing to the same place")
             self.rows += len(ids)
             if lack.any():
                 yield self._only(batch, lack)
@@ -139,10 +139,10 @@ class _Lacking:
         if len(unique) < len(ids):
             self._refuse_twice(unique[counts > 1][0])
 
-    def _refuse_twice(self, twice: Any) -> None:
+    def _refuse_twice(self, twice: Any, otherwise: str = "") -> None:
         raise InputError(
-            f"{self._name}: the id {twice} is that of two rows: need different ids to write to a database; name others "
-            "with --columns ids=NAME"
+            f"{self._name}: the id {twice} is that of two rows{otherwise}: need different ids to write to a database; "
+            "name others with --columns ids=NAME"
         )
 
 
