@@ -120,6 +120,27 @@ def test_what_is_wrong_is_said_in_one_line(postgres, cloud, folder, run, change,
         assert (code, words in said.splitlines()[-1]) == (2, True)
 
 
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_an_address_in_the_place_of_a_file_or_folder_is_refused_without_the_password(folder, run, debug):
+    np.save("x.npy", np.eye(12, dtype=np.float32))
+    url = "postgresql://me:s3cr3t@127.0.0.1:1/db?table=docs&sslpassword=s3cr3t"
+    for command in (
+        ["fit", "center", "x.npy", "-o", url],
+        ["fix", "center", "x.npy", "-o", "y.npy", "--save", url],
+        ["apply", url, "x.npy", "-o", "y.npy"],
+        ["audit", "x.npy", "--baseline", url],
+        ["audit", "x.npy", "--html", url],
+        ["audit", "x.npy", "--labels", url],
+        ["advise", "x.npy", "--pairs", url],
+        ["advise", "x.npy", "--labels", url],
+        ["sketch", "x.npy", "-o", url],
+    ):
+        code, said = run(*command, *debug)
+        assert code == 2, said
+        assert debug or len(said.splitlines()) == 1
+    assert {path.name for path in folder.iterdir()} == {"x.npy"}
+
+
 def test_an_unexpected_error_of_the_driver_shows_no_password(postgres, cloud, folder, run, monkeypatch):  # noqa: F811
     import psycopg
 

@@ -134,9 +134,11 @@ def _os_words(error: OSError) -> str:
 
 
 def _fail(words: str, code: int, debug: bool) -> int:
+    from isoscope.stores.databases.address import without_secrets
+
     if debug:
         import traceback
 
-        traceback.print_exc()
-    print("isoscope: " + " ".join(words.split()), file=sys.stderr)
+        print(without_secrets(traceback.format_exc()), file=sys.stderr)
+    print("isoscope: " + without_secrets(" ".join(words.split())), file=sys.stderr)
     return code

@@ -23,7 +23,7 @@ from isoscope.stores.databases.address import Address
 from isoscope.stores.writing import is_folder, writable
 from isoscope.transforms.applying import repair_store
 from isoscope.transforms.plain import PlainRepair, load_plain
-from isoscope.transforms.saving import _is_ours, load_transform
+from isoscope.transforms.saving import free_folder, load_transform
 
 if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair
@@ -85,7 +85,7 @@ def _value(option: str, typed: Any) -> Any:
 def fit(method: Method, source: str, folder: Path, columns: dict[str, str], engine: Engine) -> None:
     """Fit a repair to a source and save it."""
     repair = method.repair()
-    _need_free(folder)
+    free_folder(folder)  # before hours of work and not after
     fitted, rows = _fitted(repair, open_store(source, **columns), engine)
     fitted.save(folder)
     print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
@@ -128,7 +128,7 @@ def fix(
     _need_target(target, engine)
     _need_folders(html)
     if saved is not None:
-        _need_free(saved)
+        free_folder(saved)
     store = open_store(source, **columns)
     _need_apart(target, source)
     repair, _ = _fitted(repair, store, engine)
@@ -199,12 +199,6 @@ def _write(
 
 def _say(words: str) -> None:
     print(f"isoscope: {words}", file=sys.stderr)
-
-
-def _need_free(folder: Path) -> None:
-    """Refuse a folder that holds something else than a repair, before hours of work and not after."""
-    if folder.resolve().exists() and not _is_ours(folder.resolve()):
-        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
 
 
 def _need_apart(target: Path | Address, source: str) -> None:

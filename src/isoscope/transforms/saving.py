@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -34,7 +35,18 @@ _LEARNT = {
     "ClusterNull": ("clusters_", "means_", "centers_", "precisions_", "offsets_", "components_"),
 }
 """What each class knows once it is fitted."""
+_ADDRESS = re.compile(r"[\w+]{2,}:/")  # a path has one slash of the two, a drive one letter
 _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
+
+
+def free_folder(folder: str | os.PathLike[str]) -> Path:
+    """Where a repair can be saved; an `InputError` for a folder of something else, and for what is no folder."""
+    if _ADDRESS.match(os.fspath(folder)):  # not shown: a password may stand in it
+        raise InputError("a repair is saved in a folder, not at an address: name a folder")
+    target = Path(folder).resolve()
+    if target.exists() and not _is_ours(target):
+        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
+    return target
 
 
 def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
@@ -44,9 +56,7 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     about, tensors = _described(repair)
     config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
-    target = Path(folder).resolve()
-    if target.exists() and not _is_ours(target):
-        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
+    target = free_folder(folder)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         beside.mkdir(parents=True)

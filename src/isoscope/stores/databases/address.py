@@ -17,6 +17,8 @@ _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, po
 _OWN = ("table", "column", "key", "missing", "type")  # the other options of a PostgreSQL URL are libpq's
 _SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#]*@")
+_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # a path has one of the two slashes
+_SAID = re.compile(r"([?&]\w*(?:pass|secret|token|api_?key|credential)\w*=)[^\s&#]*", re.IGNORECASE)
 _SAFE = "/:,.-_~()*"
 _FORMS = {
     "postgresql": "postgresql://user@host:5432/database?table=NAME&column=NAME",
@@ -111,6 +113,17 @@ def shown(name: str) -> str:
     """
     found = address(name)
     return name if found is None else found.shown
+
+
+def without_secrets(words: str) -> str:
+    """Any words without what looks like the password of an address: where one was typed in the place of a file.
+
+    Examples
+    --------
+    >>> without_secrets("postgresql:/me:secret@host/db?table=docs is not a file, nor is x?password=secret&table=docs")
+    'postgresql:/me@host/db?table=docs is not a file, nor is x?password=…&table=docs'
+    """
+    return _SAID.sub(r"\1…", _LOGIN.sub(r"\1@", words))
 
 
 def _postgresql(rest: str) -> Address:
