@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope.errors import InputError
+from isoscope.stores import open_store, write_store
 from isoscope.stores.columns import Wanted
 from isoscope.stores.databases.address import address
 from isoscope.stores.databases.chroma import open_chroma
@@ -87,3 +88,12 @@ def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
 
     with pytest.raises(InputError, match=message):
         write()
+
+
+def test_ids_that_others_add_to_numbers_make_all_of_them_text(tmp_path):
+    where = f"chroma:{tmp_path}#numbers"
+    assert write_store(where, VECTORS[:3]) == 3
+    assert sorted(open_store(where).ids.tolist()) == [0, 1, 2]
+    client = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(anonymized_telemetry=False))
+    client.get_collection("numbers", embedding_function=None).add(ids=["a"], embeddings=VECTORS[:1])
+    assert sorted(open_store(where).ids.tolist()) == ["0", "1", "2", "a"]

@@ -66,6 +66,7 @@ class ChromaStore(Store):
         if not len(sample["ids"]):
             raise InputError(f"{where} has no rows: need at least one vector")
         self._ids = self._listed()
+        self._integers = self._integers and _all_whole(self._ids)  # others may have added theirs
         documents = any(document is not None for document in sample["documents"] or [])
         if documents and wanted.roles.get("text") is None:
             wanted = replace(wanted, roles={**wanted.roles, "text": "document"})
@@ -153,6 +154,12 @@ class ChromaStore(Store):
             parts.append(pa.array(found, pa.large_string()))
             done += len(found)
         return pa.concat_arrays(parts)
+
+
+def _all_whole(ids: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.match_substring_regex(ids, r"^-?[0-9]{1,19}$")).as_py())
 
 
 def _parts(names: Sequence[str]) -> list[str]:
