@@ -55,6 +55,10 @@ def test_what_is_shown_leads_to_the_same_place(text):
     assert address(found.shown) == found
 
 
+def test_the_name_of_a_folder_is_left_in_other_words():
+    assert address("lancedb:L#docs").hidden("LanceError:\n no L") == "LanceError: no L"
+
+
 def test_the_parts_of_a_postgresql_address():
     found = address("postgres://me:pw@host/db?table=a%20b&column=v&application_name=x%26y")
     assert (found.kind, found.collection, found.options) == ("postgresql", "a b", {"column": "v"})

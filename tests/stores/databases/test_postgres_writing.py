@@ -1,5 +1,6 @@
 """Writing to PostgreSQL: a row twice is a row once, a lost connection costs time, no other column is touched."""
 
+import datetime
 from threading import Event, Thread
 from time import sleep
 
@@ -103,6 +104,7 @@ def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
             "key": [f"k{i}" for i in range(100)],
             "embedding": pa.FixedSizeListArray.from_arrays(pa.array(cloud[:100].ravel()), 12),
             "list": [[i, None] for i in range(100)],
+            "part": [{"x": float("nan"), "at": datetime.date(2024, 5, 6)}] * 100,
             "when": pa.array(range(100), pa.timestamp("s")),
             "small": pa.array(range(100), pa.uint8()),
             "half": pa.array(np.arange(100, dtype=np.float16)),
@@ -117,8 +119,8 @@ def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
     order = np.argsort([f"k{i}" for i in range(100)])
     np.testing.assert_array_equal(found, cloud[order])
     assert store.ids.tolist() == [f"k{i}" for i in order]
-    row = postgres.run("SELECT list, \"when\"::text, small, half, words FROM from_file WHERE key = 'k1'")
-    assert row == [([1, None], "1970-01-01 00:00:01", 1, 1.0, None)]
+    row = postgres.run("SELECT list, part, \"when\"::text, small, half, words FROM from_file WHERE key = 'k1'")
+    assert row == [([1, None], {"x": None, "at": "2024-05-06"}, "1970-01-01 00:00:01", 1, 1.0, None)]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ class Address:
         """Words of somebody else, an error of a driver for example, without what is secret here, on one line."""
         for secret in self._secrets():
             words = words.replace(secret, "…")
-        return " ".join(words.replace(self.place, self.shown).split())
+        if "://" in self.place:  # the name of a folder may be a part of any word
+            words = words.replace(self.place, self.shown)
+        return " ".join(words.split())
 
     def _secrets(self) -> list[str]:
         users = [found.rstrip("@").partition(":")[2] for found in _USER.findall(self.place)]

@@ -82,7 +82,7 @@ def objects_of(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
     for name, values in batch.columns.items():
         if name != "ids":
             for each, value in zip(found, values, strict=True):
-                each[name] = _plain(value)
+                each[name] = plain(value)
     if batch.beside is None:
         return found
     written = {ids} if holds_ids(batch, ids) else {}
@@ -96,7 +96,7 @@ def objects_of(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
             if spread:
                 each.update(json.loads(value))
             else:
-                each[field.name] = _plain(value)
+                each[field.name] = plain(value)
     return found
 
 
@@ -109,7 +109,7 @@ def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
     return [name for name, plain in names.items() if plain]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as JSON has it; dates are text, and what is not a number is none."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

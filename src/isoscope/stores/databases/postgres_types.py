@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isoscope.errors import InputError
+from isoscope.stores.databases.payloads import plain
 from isoscope.stores.databases.postgres_catalog import identifier
 
 _MOST = 16_000  # dimensions of a vector or halfvec of pgvector
@@ -107,7 +108,7 @@ def as_field(column: Any) -> Any:
         column = column.dictionary_decode()
         kind = column.type
     if kinds.is_nested(kind):
-        return _written(column, lambda each: json.dumps(each, default=str))
+        return _written(column, lambda each: json.dumps(plain(each)))
     if _is_bytes(kind):
         return _written(column, lambda each: f"\\x{each.hex()}")
     if kinds.is_float16(kind):
