@@ -1,11 +1,14 @@
 """A connection to PostgreSQL: without the driver the line says what installs it, and a snapshot that rests ends."""
 
 import sys
+from threading import Event, Thread
+from time import sleep
 
 import pytest
 
 import isoscope
 from isoscope.errors import MissingExtra
+from isoscope.stores.databases import patience
 from isoscope.stores.databases.address import address
 from isoscope.stores.databases.postgres_session import Session
 
@@ -34,3 +37,38 @@ def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
     session.close()
     assert count() == 2
     session.close()
+
+
+def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, monkeypatch):
+    postgres.fill("crossed", cloud[:2])
+    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
+    session = Session(address(postgres.url("crossed")), writes=True)
+    first, second = Event(), Event()
+
+    def other():
+        with postgres.connect() as connection, connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute("SET LOCAL deadlock_timeout = '20s'")  # it is ours that is given up
+            connection.execute("UPDATE crossed SET label = 7 WHERE id = 1")
+            first.set()
+            second.wait(10)
+            connection.execute("UPDATE crossed SET label = 7 WHERE id = 0")
+
+    tries = []
+
+    def work(connection):
+        tries.append(len(tries))
+        connection.execute("SET LOCAL deadlock_timeout = '100ms'")
+        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 0")
+        first.wait(10)
+        second.set()
+        sleep(0.2)
+        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 1")
+
+    thread = Thread(target=other)
+    thread.start()
+    session.run(work)
+    thread.join()
+    session.close()
+    assert len(tries) > 1
+    assert postgres.run("SELECT label, text FROM crossed") == [(7, "ours")] * 2

@@ -1,8 +1,6 @@
 """Writing to PostgreSQL: a row twice is a row once, a lost connection costs time, no other column is touched."""
 
 import datetime
-from threading import Event, Thread
-from time import sleep
 
 import numpy as np
 import pyarrow as pa
@@ -302,41 +300,6 @@ def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:20]))
 
 
-def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, repair):
-    postgres.fill("crossed", cloud[:2])
-    where = open_postgres_destination(address(postgres.url("crossed", "fixed")))
-    where.begin(12, np.dtype("f4"), None, {**ABOUT, "ids": "id"})
-    first, second = Event(), Event()
-
-    def other():
-        with postgres.connect() as connection, connection.transaction():
-            connection.execute("SET LOCAL lock_timeout = 0")
-            connection.execute("SET LOCAL deadlock_timeout = '20s'")  # it is ours that is given up
-            connection.execute("UPDATE crossed SET label = 7 WHERE id = 1")
-            first.set()
-            second.wait(10)
-            connection.execute("UPDATE crossed SET label = 7 WHERE id = 0")
-
-    tries = []
-
-    def work(connection):
-        tries.append(len(tries))
-        connection.execute("SET LOCAL deadlock_timeout = '100ms'")
-        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 0")
-        first.wait(10)
-        second.set()
-        sleep(0.2)
-        connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 1")
-
-    thread = Thread(target=other)
-    thread.start()
-    where._session.run(work)
-    thread.join()
-    where.close()
-    assert len(tries) > 1
-    assert postgres.run("SELECT label, text FROM crossed") == [(7, "ours")] * 2
-
-
 def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
     postgres.fill("ranked", cloud[:9])
     postgres.run("ALTER TABLE ranked ADD rank int", "UPDATE ranked SET rank = 8 - id")
@@ -357,9 +320,27 @@ def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
     where = open_postgres_destination(address(postgres.url("too_wide")))
     with pytest.raises(InputError, match="16001 dimensions are more than the 16000 that a vector holds"):
         where.begin(16_001, np.dtype("f4"), None, ABOUT)
-    where = open_postgres_destination(address(postgres.url("too_wide", type="text")))
     with pytest.raises(InputError, match="type=text is not known"):
-        where.begin(3, np.dtype("f4"), None, ABOUT)
+        open_postgres_destination(address(postgres.url("too_wide", type="text")))
+
+
+def test_what_is_refused_is_refused_before_a_restart_clears_anything(postgres, cloud, repair):
+    postgres.fill("kept", cloud[:9])
+    source, target = postgres.url("kept", "embedding"), postgres.url("kept", "fixed")
+    isoscope.repair_store(repair, source, target)
+    with pytest.raises(InputError, match="type=text is not known"):
+        isoscope.repair_store(repair, source, f"{target}&type=text", restart=True)
+    with pytest.raises(InputError, match="the id 3 is that of two rows"):
+        isoscope.write_store(target, isoscope.open_store(cloud[:2], ids=[3, 3]), restart=True)
+    np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:9]))
+
+
+def test_vectors_do_not_take_the_place_of_another_column(postgres, cloud):
+    postgres.fill("named", cloud[:9])
+    with pytest.raises(InputError, match="the source has a column text beside the vectors"):
+        isoscope.write_store(postgres.url("named_copy", "text"), postgres.url("named", "embedding"))
+    isoscope.write_store(postgres.url("named_copy", "text"), postgres.url("named", "embedding"), columns=False)
+    assert kinds(postgres, "named_copy") == {"id": "bigint", "text": "vector(12)"}
 
 
 def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, repair, monkeypatch):

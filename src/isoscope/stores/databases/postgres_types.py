@@ -45,8 +45,6 @@ def vector_kind(connection: Any, dtype: np.dtype, dim: int, said: str | None, wh
     )
     there = dict(rows.fetchall())
     choice = said or _choice(dtype, there)
-    if choice not in _CHOICES:
-        raise InputError(f"{where}: type={choice} is not known: need {', '.join(_CHOICES)}")
     name, number = _CHOICES[choice]
     if name.startswith("_"):
         return Kind(name, np.dtype(number), sql.SQL(choice))
@@ -55,6 +53,12 @@ def vector_kind(connection: Any, dtype: np.dtype, dim: int, said: str | None, wh
     if dim > _MOST:
         raise InputError(f"{where}: {dim} dimensions are more than the {_MOST} that a {name} holds: use type=real[]")
     return Kind(name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, there[name]), sql.Literal(dim)))
+
+
+def refuse_unknown(said: str | None, where: str) -> None:
+    """Refuse a kind of vectors that there is none of."""
+    if said is not None and said not in _CHOICES:
+        raise InputError(f"{where}: type={said} is not known: need {', '.join(_CHOICES)}")
 
 
 def _choice(dtype: np.dtype, there: dict[str, str]) -> str:

@@ -25,7 +25,7 @@ from isoscope.stores.databases.postgres_catalog import (
 )
 from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
-from isoscope.stores.databases.postgres_types import Kind, as_field, column_type, vector_kind
+from isoscope.stores.databases.postgres_types import Kind, as_field, column_type, refuse_unknown, vector_kind
 from isoscope.stores.store import Batch
 
 _PATIENCE = "10s"  # for others who hold the table
@@ -43,6 +43,7 @@ class PostgresDestination:
     def __init__(self, address: Address) -> None:
         if not address.collection:
             raise InputError(f"{address} does not say which table to write to: &table=NAME")
+        refuse_unknown(address.options.get("type"), str(address))
         self._address = address
         self._session = Session(address, writes=True)
         self._about: dict[str, str] = {}
@@ -65,6 +66,7 @@ class PostgresDestination:
         self._find()
         if self._own:
             self._about["column"] = self._column
+            self._refuse_column_beside()
         said = self._address.options.get("type")
         self._kind = self._session.run(lambda connection: vector_kind(connection, dtype, dim, said, str(self._address)))
         if self._table is None:
@@ -74,6 +76,14 @@ class PostgresDestination:
             self._key = self._table.key(None, str(self._address))
             return True
         return self._begin_column(self._table)
+
+    def _refuse_column_beside(self) -> None:
+        """Refuse to write the vectors in the place of another column of the source."""
+        if self._layout is not None and self._column in {field.name for field in self._layout.others}:
+            raise InputError(
+                f"{self._address}: the source has a column {self._column} beside the vectors: name another &column=, "
+                "or leave the others behind with --vectors-only"
+            )
 
     def _begin_column(self, table: Table) -> bool:
         self._key = table.key(self._address.options.get("key"), str(self._address))

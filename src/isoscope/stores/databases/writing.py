@@ -66,6 +66,7 @@ def write_to_database(
     first = next(batches, None)
     if first is None:
         raise InputError(f"{store.name} has no rows: there is nothing to write")
+    _need_different(first.columns["ids"], store.name)  # before anything is cleared
     sample = (made or _as_it_is)(first._replace(vectors=first.vectors[:1]))
     layout = layout or (role_layout(_as_named(first, store)) if columns else None)
     whole = {**_source(store, columns), **(about or {}), "version": isoscope.__version__}
@@ -107,10 +108,10 @@ class _Lacking:
     def of(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             ids = batch.columns["ids"]
-            self._need_different(ids)
+            _need_different(ids, self._name)
             lack = self._destination.lacking(ids)
             if not self._there and not lack.all():
-                self._refuse_twice(ids[~lack][0], ", or another run is writing to the same place")
+                raise _twice(ids[~lack][0], self._name, ", or another run is writing to the same place")
             self.rows += len(ids)
             if lack.any():
                 yield self._only(batch, lack)
@@ -134,16 +135,19 @@ class _Lacking:
             beside=None if beside is None else beside.filter(pa.array(lack)),
         )
 
-    def _need_different(self, ids: np.ndarray) -> None:
-        unique, counts = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_counts=True)
-        if len(unique) < len(ids):
-            self._refuse_twice(unique[counts > 1][0])
 
-    def _refuse_twice(self, twice: Any, otherwise: str = "") -> None:
-        raise InputError(
-            f"{self._name}: the id {twice} is that of two rows{otherwise}: need different ids to write to a database; "
-            "name others with --columns ids=NAME"
-        )
+def _need_different(ids: np.ndarray, where: str) -> None:
+    """Refuse rows that have the same id: one would take the place of the other."""
+    unique, counts = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_counts=True)
+    if len(unique) < len(ids):
+        raise _twice(unique[counts > 1][0], where)
+
+
+def _twice(twice: Any, where: str, otherwise: str = "") -> InputError:
+    return InputError(
+        f"{where}: the id {twice} is that of two rows{otherwise}: need different ids to write to a database; name "
+        "others with --columns ids=NAME"
+    )
 
 
 def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
