@@ -86,7 +86,10 @@ MaxMemory = Annotated[
     ),
 ]
 VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
-Restart = Annotated[bool, typer.Option("--restart", help="Throw away what an interrupted run left.")]
+Restart = Annotated[
+    bool,
+    typer.Option("--restart", help="Throw away what an interrupted run left, or an earlier one wrote to the database."),
+]
 EngineKind = Annotated[
     EngineName | None, typer.Option("--engine", help="Threads of this process, or a Dask cluster (here, by processes).")
 ]
