@@ -11,7 +11,7 @@ test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
-	.venv-test/bin/python -m pytest -n 2
+	.venv-test/bin/python -m pytest -n 2 --dist loadgroup
 
 lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .

@@ -26,6 +26,16 @@ settings.load_profile("isoscope")
 
 DTYPES = ["float32", "float64"]
 
+_SERVERS = ("client", "postgres")  # fixtures that start processes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have tests that share a cluster or a server run in one process, which starts it once."""
+    for item in items:
+        for server in _SERVERS:
+            if server in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(server))
+
 
 def tolerance(dtype: Any) -> float:
     """4·√eps: what isoscope promises against a float64 oracle."""

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: it shares its event loop with clusters that end before
 def client():
     distributed = pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')
     with (
