@@ -210,6 +210,19 @@ def test_row_numbers_after_a_lost_connection_are_those_of_the_table_as_it_is_the
     np.testing.assert_array_equal(store.take(np.arange(22, 34)), cloud[27:39])
 
 
+def test_pages_with_long_texts_are_few_rows_and_the_same(postgres, cloud, monkeypatch):
+    monkeypatch.setattr("isoscope.stores.databases.postgres._FIRST", 8)
+    monkeypatch.setattr("isoscope.stores.databases.postgres._PAGE_BYTES", 50_000)
+    postgres.fill("long", cloud[:100])
+    postgres.run("UPDATE long SET text = repeat('x', CASE WHEN id < 8 THEN 10 ELSE 5000 END)")
+    store = isoscope.open_store(postgres.url("long"))
+    batches = list(store.batches(["text"], beside=True))
+    assert [len(text) for batch in batches for text in batch.columns["text"]] == [10] * 8 + [5000] * 92
+    assert [len(batch.vectors) for batch in batches[:3]] == [8, 32, 9]
+    np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in batches]), cloud[:100])
+    assert [len(batch.vectors) for batch in store.batches()] == [100]
+
+
 def test_rows_of_tables_that_inherit_need_a_key_of_their_own(postgres, cloud):
     postgres.fill("parent", cloud[:10])
     postgres.run("CREATE TABLE child () INHERITS (parent)", "INSERT INTO child SELECT * FROM parent WHERE id < 5")

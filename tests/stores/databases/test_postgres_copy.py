@@ -23,7 +23,9 @@ def cut_by_rows(data, sizes):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [["a", "b", "c"], ["", "naïve", None], [None, None, None]])
-def test_rows_come_back_as_they_were_packed(kind, texts):
+@pytest.mark.parametrize("part", [1, 6, 2**20])
+def test_rows_come_back_as_they_were_packed(kind, texts, part, monkeypatch):
+    monkeypatch.setattr("isoscope.stores.databases.postgres_copy._PART", part)
     vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(KINDS[kind])
     packed = packed_vectors(vectors, kind)
     data = packed_rows([packed, as_bytes(IDS, ">i8"), pa.array(texts, pa.string())])

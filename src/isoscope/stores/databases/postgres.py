@@ -26,12 +26,13 @@ from isoscope.stores.databases.postgres_catalog import (
     noted,
     number,
 )
-from isoscope.stores.databases.postgres_copy import NATIVE, CopiedRows, arrow_kind
+from isoscope.stores.databases.postgres_copy import NATIVE, VARYING, CopiedRows, arrow_kind
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
 from isoscope.stores.store import Piece, Store
 
 _FEW = 50_000  # rows that are asked for by their numbers at once
 _PAGE = 65_536  # rows, of columns without vectors
+_FIRST, _PAGE_BYTES = 1024, 2**25  # rows whose size says how many are asked for at once, if text stands beside
 
 
 class _Page(NamedTuple):
@@ -43,6 +44,8 @@ class _Page(NamedTuple):
     rows: int
     last: int | str | None
     """The id of the last row."""
+    size: int
+    """Bytes that came for them."""
 
 
 class PostgresStore(Store):
@@ -119,6 +122,7 @@ class PostgresStore(Store):
         done, after = self._mark_before(start)
         skip = start - done
         done = start
+        most = min(rows, _FIRST) if any(self._kind(name) in VARYING for name in names) else rows
         while True:
             behind: sql.Composable = sql.SQL("")
             if after is not None:
@@ -130,7 +134,7 @@ class PostgresStore(Store):
                 self._good,
                 behind,
                 self._key.ordered("t"),
-                sql.Literal(rows),
+                sql.Literal(most),
                 sql.Literal(skip),
             )
             page = self._copied(form, names, vectors)
@@ -139,8 +143,10 @@ class PostgresStore(Store):
                 if numbered == self._session.snapshot:
                     self._mark(done, after)
                 yield page
-            if page.rows < rows:
+            if page.rows < most:
                 return
+            if most < rows or page.size > 2 * _PAGE_BYTES:
+                most = min(rows, 4 * most, max(1, _PAGE_BYTES * page.rows // page.size))
 
     def _mark(self, row: int, after: int | str | None) -> None:
         """Remember the key before a row, as long as rows keep their numbers."""
@@ -228,7 +234,7 @@ class PostgresStore(Store):
         found = rows.vectors(self._vectors.kind, self.dim) if vectors else None
         ids = rows.column("int8" if self._key.whole else "text")
         columns = {name: rows.column(self._kind(name)) for name in names}
-        return _Page(found, columns, len(rows), ids[-1].as_py() if len(rows) else None)
+        return _Page(found, columns, len(rows), ids[-1].as_py() if len(rows) else None, sum(map(len, messages)))
 
     def _kind(self, name: str) -> str:
         column = self._table.column(name)

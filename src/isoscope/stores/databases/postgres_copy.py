@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ from isoscope.errors import InputError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the rows: a fixed word, no flags, nothing more."""
+_PART = 2**20  # bytes whose places are held at once
 _END = struct.pack(">h", -1)
 _NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
 _TIMES = {"date": ">i4", "timestamp": ">i8", "timestamptz": ">i8"}
 _EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_684_800_000_000}  # 2000 since 1970
 _ELEMENTS = {"vector": ">f4", "halfvec": ">f2", "_float4": ">f4", "_float8": ">f8"}
 _TEXTS = ("text", "varchar", "bpchar", "name", "json")
-NATIVE = (*_NUMBERS, *_TIMES, *_TEXTS, "bytea")
+VARYING = (*_TEXTS, "bytea")
+"""The kinds whose values may be of any length."""
+NATIVE = (*_NUMBERS, *_TIMES, *VARYING)
 """The kinds that are read as they are; all others are asked for as text."""
 
 
@@ -119,12 +122,28 @@ class CopiedRows:
 
         lengths = np.maximum(lengths, 0)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(at - offsets[:-1], lengths) + np.arange(offsets[-1])
+        found = np.empty(offsets[-1], np.uint8)
+        for part, places in _places(at, lengths):
+            found[part] = self._bytes[places]
         valid = pa.array(~null).buffers()[1] if null.any() else None
         kind = pa.large_binary() if binary else pa.large_string()
-        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(self._bytes[places])]
-        found = pa.Array.from_buffers(kind, len(at), buffers)
-        return found.cast(pa.binary() if binary else pa.string())
+        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(found)]
+        values = pa.Array.from_buffers(kind, len(at), buffers)
+        return values.cast(pa.binary() if binary else pa.string())
+
+
+def _places(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Where the bytes of fields lie, for some at a time, as each place takes 8 bytes: which bytes, and their places."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    row = 0
+    while row < len(at):
+        end = max(row + 1, int(np.searchsorted(offsets, offsets[row] + _PART, side="right")) - 1)
+        if end == row + 1:
+            yield slice(offsets[row], offsets[end]), np.arange(at[row], at[row] + lengths[row])
+        else:
+            before = np.repeat(at[row:end] - offsets[row:end], lengths[row:end])
+            yield slice(offsets[row], offsets[end]), before + np.arange(offsets[row], offsets[end])
+        row = end
 
 
 def vector_form(kind: str, dim: int) -> np.dtype:
@@ -213,8 +232,8 @@ class _Field:
         if self._data.ndim == 2:
             _put(out, at, self._data)
             return
-        before = np.cumsum(self.lengths) - self.lengths
-        out[np.repeat(at - before, self.lengths) + np.arange(int(self.lengths.sum()))] = self._data
+        for part, places in _places(at, self.lengths):
+            out[places] = self._data[part]
 
 
 def _put(out: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
