@@ -28,8 +28,9 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
 
 # Rows from 1e5 to 1e7, one and two workers (half an hour, 9 GB of disk); writes the tables in docs/scale.md.
-bench-scale: .venv-bench/done
+bench-scale: .venv-bench/done .venv-test/done
 	.venv-bench/bin/python benchmarks/scale.py --page docs/scale.md
+	.venv-test/bin/python -m pytest -m heavy tests
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder

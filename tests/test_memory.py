@@ -103,6 +103,7 @@ def test_what_is_no_size_is_refused(said):
         size_of(said)
 
 
+@pytest.mark.heavy
 def test_an_audit_measures_the_same_sums_and_says_that_its_sample_is_smaller(cloud):
     usual = isoscope.audit(cloud, sample=4400)
     said = r"215MB of memory hold a sample of [\d,]+ rows, not of 4,400"
