@@ -71,3 +71,21 @@ def test_a_file_that_has_become_shorter_is_said(truth, tmp_path, order):
         mapped[10:20]
     with pytest.raises(InputError, match="has become shorter"):
         mapped[np.asarray([4000])]
+
+
+@pytest.mark.parametrize("how", ["another in its place", "written over", "longer"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_becomes_another_while_it_is_read_is_not_read_on(truth, tmp_path, how, order):
+    np.save(tmp_path / "a.npy", np.asarray(truth, order=order))
+    np.save(tmp_path / "b.npy", np.asarray(-truth, order=order))
+    batches = open_store(tmp_path / "a.npy").batches(rows=300)
+    np.testing.assert_array_equal(next(batches).vectors, truth[:300])
+    if how == "another in its place":
+        (tmp_path / "b.npy").replace(tmp_path / "a.npy")
+    elif how == "written over":
+        (tmp_path / "a.npy").write_bytes((tmp_path / "b.npy").read_bytes())
+    else:
+        with (tmp_path / "a.npy").open("ab") as file:
+            file.write(b"more")
+    with pytest.raises(InputError, match="has changed since it was opened: open it again"):
+        next(batches)

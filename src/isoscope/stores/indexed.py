@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Mapped:
     shape: tuple[int, ...]
     offset: int
     fortran: bool = False
+    seen: tuple[int, ...] = ()
+    """Which file it was when it was opened: half of one and half of another would be neither."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.file, Path) and not self.seen:
+            object.__setattr__(self, "seen", _which(self.file.stat()))
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if self.fortran and len(self.shape) > 1:
@@ -87,7 +94,7 @@ class Mapped:
         """The columns of an array in Fortran's order, each a piece of the file."""
         length = self.shape[0] * self.dtype.itemsize
         places = range(self.offset, self.offset + length * self.shape[1], length)
-        return [Mapped(self.file, self.dtype, self.shape[:1], place) for place in places]
+        return [Mapped(self.file, self.dtype, self.shape[:1], place, seen=self.seen) for place in places]
 
     def _scattered(self, rows: np.ndarray) -> np.ndarray:
         """Rows that stand in order; only the pages that they are on are read."""
@@ -119,9 +126,15 @@ class Mapped:
                 window = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=place - before)
             except ValueError as error:
                 raise InputError(f"{self.file} has become shorter since it was opened: open it again") from error
+            if self.seen and _which(os.fstat(file.fileno())) != self.seen:
+                raise InputError(f"{self.file} has changed since it was opened: open it again")
         if scattered and hasattr(mmap, "MADV_RANDOM"):
             window.madvise(mmap.MADV_RANDOM)  # or the system reads far around each row
         return np.frombuffer(window, self.dtype, math.prod(shape), before).reshape(shape)
+
+
+def _which(file: os.stat_result) -> tuple[int, ...]:
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
