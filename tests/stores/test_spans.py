@@ -153,3 +153,13 @@ def test_a_file_that_has_become_another_is_not_read(truth, tmp_path, ending):
 def test_a_file_in_memory_is_not_copied_before_it_is_sent():
     rows = np.zeros((1000, 50), np.float32)
     assert all(np.shares_memory(batch.vectors, rows) for span in spans(open_store(rows)) for batch in span.batches())
+
+
+def test_a_table_of_a_database_is_sent_without_its_columns_or_not_at_all(truth, tmp_path):
+    lancedb = pytest.importorskip("lancedb", reason="LanceDB is not installed")
+    lancedb.connect(tmp_path).create_table("docs", arrow_table(truth))
+    store = open_store(f"lancedb:{tmp_path}#docs")
+    parts = spans(store, 100 * D * 4)
+    np.testing.assert_array_equal(read(store, parts)[0], truth.vectors)
+    with pytest.raises(isoscope.InputError, match="leave the engine, or the columns"):
+        sent(spans(store, 100 * D * 4, beside=True)[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isoscope.errors import InputError
 from isoscope.stores.beside import Layout
 from isoscope.stores.store import Batch, Piece, Store
 
@@ -31,6 +32,11 @@ class Span(Store):
 
     def __getstate__(self) -> dict[str, Any]:
         own, start = self._store._cut(self._start, self._start + self._length)  # no more than its rows is sent
+        if self._whole is not None and own._layout() is None:
+            raise InputError(
+                f"{self.name} is read from here, and its table cannot be sent to workers: leave the engine, or the "
+                "columns: columns=False, on the command line --vectors-only"
+            )
         return {**self.__dict__, "_store": own, "_start": start}
 
     def numbered(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
