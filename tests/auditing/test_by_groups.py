@@ -10,11 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from isoscope import InputError
 from isoscope.auditing import by_groups, passes
-from isoscope.auditing.by_groups import measure_groups, parted
-from isoscope.auditing.grouping import group_rows
+from isoscope.auditing.by_groups import ByGroup, measure_groups, parted
+from isoscope.auditing.grouping import Grouping, group_rows
 from isoscope.auditing.measuring import measure
 from isoscope.auditing.settings import Settings
 from isoscope.engines import Local
+from isoscope.engines.sums import Sums
 from isoscope.sketching import Sketch
 from isoscope.stores import open_store
 
@@ -174,3 +175,15 @@ def test_a_group_that_cannot_be_measured_is_skipped_with_the_reason(X):
     assert list(found.skipped) == ["1", "2"]
     assert "array, cut 1 has 3 vectors of 8 dimensions: an audit needs 4" in found.skipped["1"]
     assert "6 of 6 vectors of array, cut 2 are zero" in found.skipped["2"]
+
+
+def test_shares_are_the_same_in_whatever_order_they_are_asked_for():
+    codes = np.random.default_rng(0).integers(-1, 3, 1000)
+    grouping = Grouping(["a", "b", "c"], ["a", "b", "c"], codes, False)
+    for firsts in ([0, 300, 700], [700, 0, 300], [300, 300, 0]):
+        tally = ByGroup({0: Sums(), 2: Sums()}, ["a", "b", "c"], grouping, 100)
+        for first in firsts:
+            own, at, before = tally.share(first, 300)
+            assert at == first
+            np.testing.assert_array_equal(own, codes[first : first + 300])
+            assert before.tolist() == [int((codes[:first] == code).sum()) for code in range(3)]

@@ -98,6 +98,7 @@ class ByGroup(Tally):
         self._seen = np.zeros(len(grouping.names), np.int64)
         self._see(grouping.codes, 0, np.zeros_like(self._seen))
         self.counts = self._own
+        self._told = 0, self._before
 
     def _see(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
         """Look at the rows from number `first` on, which have these codes; `before` them were so many of each group."""
@@ -147,8 +148,11 @@ class ByGroup(Tally):
 
     def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
         """The codes of these rows, and how many of each group come before them."""
-        before = self._codes[:first]
-        return self._codes[first : first + rows], first, np.bincount(before[before >= 0], minlength=len(self._before))
+        at, before = self._told if self._told[0] <= first else (0, np.zeros_like(self._before))
+        between = self._codes[at:first]  # shares are asked for in order: no row is counted for each of them
+        before = before + np.bincount(between[between >= 0], minlength=len(before))
+        self._told = first, before
+        return self._codes[first : first + rows], first, before
 
     def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
         """See only these rows."""
