@@ -53,8 +53,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_spans(monkeypatch):
     """Many tasks, as a large store has."""
-    for module in (cluster, parts):
-        monkeypatch.setattr(module, "spans", partial(cut, most_bytes=1500 * D * 4))
+    monkeypatch.setattr(cluster, "_SPANS", ROWS // 1500)
+    monkeypatch.setattr(cluster, "_LEAST_SPAN", 1)
+    monkeypatch.setattr(parts, "spans", partial(cut, most_bytes=1500 * D * 4))
 
 
 def same(found, expected, rel=1e-6):
@@ -153,7 +154,7 @@ class Batches(Sums):
 
 
 def test_workers_keep_within_the_limit_of_memory_too(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "spans", cut)
+    monkeypatch.setattr(cluster, "_LEAST_SPAN", 2**27)
     np.save(tmp_path / "a.npy", np.zeros((60_000, 200), np.float32))
     free = cluster.Cluster(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
     with isoscope.memory_limit("230MB"):

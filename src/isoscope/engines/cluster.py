@@ -22,13 +22,14 @@ from isoscope.errors import InputError, MissingExtra
 from isoscope.memory import limit_now, memory_limit, need_room
 from isoscope.stores import Store
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.spans import Span, spans
+from isoscope.stores.spans import SPAN_BYTES, Span, spans
 from isoscope.threads import alone
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _BRANCHES = 8  # what so many workers gathered is joined in one task
+_SPANS, _LEAST_SPAN = 32, 16 * 2**20  # so many at least, if they hold as many bytes: for workers to be done together
 _PATIENCE = 10.0  # seconds until a scheduler that does not answer is given up
 _WITHOUT_WORKERS = 60.0  # seconds that a cluster may be without any: one that was killed is started again
 _POLL = 0.02
@@ -74,7 +75,9 @@ class Cluster:
 
     def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
         """See `Engine`."""
-        parts = [(span, tally.share(span.first, len(span))) for span in spans(store)]
+        size = len(store) * store.dim * store.dtype.itemsize
+        cut = spans(store, min(max(size // _SPANS, _LEAST_SPAN), SPAN_BYTES))
+        parts = [(span, tally.share(span.first, len(span))) for span in cut]
         empty = _packed(tally)
         tally.expect(len(store))
         try:
