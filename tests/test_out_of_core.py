@@ -96,10 +96,12 @@ def test_sketch(large, block, tmp_path):
     assert isoscope.Sketch.load(tmp_path / "large.sketch").mean_cosine() == pytest.approx(mean_cosine(block), rel=1e-6)
 
 
+@pytest.mark.heavy
 def test_similarity(large):
     assert "0.9 is above 100.00% of the pairs in large.npy" in command("similarity", large, 0.9, "--sample", 100)
 
 
+@pytest.mark.heavy
 def test_fit_and_apply(large, block, tmp_path):
     assert large.stat().st_size > 2 * WITH_SKLEARN
     command("fit", "center", large, "-o", tmp_path / "repair", limit=WITH_SKLEARN)
@@ -159,7 +161,7 @@ def test_too_little_memory_is_one_line(large):
     assert done.stderr == "isoscope: a memory of 100MB is too small for d = 64: need 211MB at least\n"
 
 
-@pytest.mark.parametrize("ending", ["npy", "parquet"])
+@pytest.mark.parametrize("ending", ["npy", pytest.param("parquet", marks=pytest.mark.heavy)])
 def test_max_memory_is_kept(tmp_path, ending):
     """What is the process's own, RssAnon, looked at every few milliseconds."""
     rows = np.random.default_rng(1).standard_normal((60_000, 96)).astype(np.float32)

@@ -124,7 +124,7 @@ def started(tmp_path, *arguments):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
 def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
     """As a terminal does it: the signal goes to all processes of the command."""
     rng = np.random.default_rng(0)
@@ -141,6 +141,7 @@ def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
             os.kill(pid, 0)
 
 
+@pytest.mark.heavy
 def test_what_goes_wrong_at_a_worker_is_one_line_here(tmp_path):
     X = np.zeros((3000, 8), np.float32)
     X[1234] = np.nan

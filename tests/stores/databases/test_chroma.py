@@ -161,6 +161,7 @@ def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_p
         list(batches)
 
 
+@pytest.mark.heavy
 def test_a_server_that_comes_back_costs_time_and_not_the_rows(folder, monkeypatch, small_pages):
     monkeypatch.setattr(patience, "PAUSES", (1.0,) * 15)
     with serving(folder) as url:
