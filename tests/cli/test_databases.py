@@ -156,6 +156,7 @@ def test_an_unexpected_error_of_the_driver_shows_no_password(postgres, cloud, fo
         assert (code, "odd: postgresql://owner" in said) == (2, True)
 
 
+@pytest.mark.heavy
 def test_a_killed_run_is_gone_on_with(postgres, folder, run):  # noqa: F811
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((20_000, 64)).astype(np.float32)

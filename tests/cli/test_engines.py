@@ -125,6 +125,7 @@ def started(tmp_path, *arguments):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
 def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
     """As a terminal does it: the signal goes to all processes of the command."""
     rng = np.random.default_rng(0)

@@ -118,6 +118,7 @@ def test_what_has_no_columns_of_its_own_gets_its_ids_once(kind, tmp_path):
         assert "ids" not in str(record.to_pylist()[0])
 
 
+@pytest.mark.heavy
 def test_a_killed_run_is_gone_on_with(kind, tmp_path, table):
     repair = isoscope.Center().fit(table)
     repair.save(tmp_path / "repair")
@@ -157,6 +158,7 @@ def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
     assert found.source == where
 
 
+@pytest.mark.heavy
 def test_what_stands_beside_survives_the_way_through_a_file(kind, tmp_path, table):
     first, where = place(kind, tmp_path, "docs")
     write_store(first, open_store(table))
