@@ -106,8 +106,22 @@ def repair_store(
         return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
     assert not isinstance(path, Address)
     if is_folder(Path(path).expanduser()):
-        return _repaired_parts(
-            repair, store, Path(path).expanduser(), columns, restart, engine, progress or _silent, say or _say_nothing
+        from isoscope.transforms.parts import repair_parts
+
+        folder = Path(path).expanduser()
+        if os.path.realpath(folder) in {os.path.realpath(file.parent) for file in store.files}:
+            raise InputError(f"{folder} is what is read: give another folder to write to")
+        return repair_parts(
+            repair,
+            store,
+            folder,
+            _about(_Work(repair, store), "parts", columns),
+            _write_part,
+            columns=columns,
+            restart=restart,
+            engine=engine,
+            progress=progress or _silent,
+            say=say or _say_nothing,
         )
     if not alone:
         raise InputError(
@@ -125,36 +139,6 @@ def repair_store(
             raise
         work = _Work(repair, store.without(error.role))
         return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
-
-
-def _repaired_parts(
-    repair: Repair | PlainRepair,
-    store: Store,
-    folder: Path,
-    columns: bool,
-    restart: bool,
-    engine: Any,
-    progress: Callable[[str, int, float], None],
-    say: Callable[[str], None],
-) -> int:
-    from isoscope.transforms.parts import repair_parts
-
-    folder_of = {os.path.realpath(file.parent) for file in store.files}
-    if os.path.realpath(folder) in folder_of:
-        raise InputError(f"{folder} is what is read: give another folder to write to")
-    about = _about(_Work(repair, store), "parts", columns)
-    return repair_parts(
-        repair,
-        store,
-        folder,
-        about,
-        _write_part,
-        columns=columns,
-        restart=restart,
-        engine=engine,
-        progress=progress,
-        say=say,
-    )
 
 
 def _silent(stage: str, rows: int, share: float) -> None:
