@@ -2,6 +2,9 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
+ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
+
 .PHONY: demo test lint bench bench-scale advisor regularizers estimators clean
 
 demo: .venv-demo/done
@@ -11,7 +14,7 @@ test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
-	.venv-test/bin/python -m pytest -n 2 --dist loadgroup
+	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup
 
 lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .

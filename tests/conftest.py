@@ -26,14 +26,15 @@ settings.load_profile("isoscope")
 
 DTYPES = ["float32", "float64"]
 
-_SERVERS = ("client", "postgres")  # fixtures that start processes
+_SERVERS = {"client": ("tests/engines/", "tests/cli/test_engines.py"), "postgres": ("tests/",)}
+"""Fixtures that start processes, and where they do."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have tests that share a cluster or a server run in one process, which starts it once."""
     for item in items:
-        for server in _SERVERS:
-            if server in getattr(item, "fixturenames", ()):
+        for server, places in _SERVERS.items():
+            if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
                 item.add_marker(pytest.mark.xdist_group(server))
 
 

@@ -18,7 +18,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space i
 LIMIT = 512 * 2**20  # of address space; most of what libraries take of it is never looked at
 WITH_SKLEARN, LIBRARIES = 768 * 2**20, 600 * 2**20  # it has a BLAS of its own
 ROWS, DIM = 6_400_000, 64
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 
 
 @pytest.fixture(scope="module")

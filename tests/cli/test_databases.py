@@ -167,7 +167,9 @@ def test_a_killed_run_is_gone_on_with(postgres, folder, run):  # noqa: F811
     small = "import isoscope.stores.store as s; s._MOST_ROWS = 500; from isoscope.cli.main import main; "
     words = [sys.executable, "-c", f"{small} raise SystemExit(main({['apply', 'center', url, '-o', target]!r}))"]
     done = 0
-    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        words, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}, stderr=subprocess.PIPE
+    )
     for _ in range(600):
         time.sleep(0.02)
         there = postgres.run("SELECT count(*) FROM pg_attribute WHERE attrelid = 'big'::regclass AND attname = 'fixed'")

@@ -170,6 +170,7 @@ class Slow(Sums):
         return super().summed(item)
 
 
+@pytest.mark.heavy
 def test_a_worker_that_is_killed_costs_time_and_not_the_result(folder, client):
     expected = Local().tally(Sums(), open_store(folder)).total
     pids = list(client.run(os.getpid).values())
@@ -289,6 +290,7 @@ def slowly(item):
     return item
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("what", ["tally", "each"])
 def test_a_cluster_that_all_workers_have_left_is_not_waited_for(what, folder, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
@@ -321,9 +323,11 @@ def lone_worker():
             cwd=Path(__file__).parents[2],
         ) as worker,
     ):
-        client.wait_for_workers(1, timeout=60)
-        yield client, worker
-        worker.kill()
+        try:
+            client.wait_for_workers(1, timeout=60)
+            yield client, worker
+        finally:
+            worker.kill()  # it would wait for its scheduler, and we for it
 
 
 def test_one_file_is_not_written_by_many(folder, client, tmp_path):

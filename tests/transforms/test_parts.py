@@ -160,11 +160,13 @@ def running(source, vectors, tmp_path):
     """A process that has written a part and is at the others."""
     isoscope.Center().fit(vectors).save(tmp_path / "repair")
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "repair"), str(source), str(tmp_path / "out")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout.readline() == "1000\n"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout.readline() == "1000\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_process_that_is_killed_is_gone_on_with(running, source, vectors, tmp_path):
