@@ -13,7 +13,10 @@ import pytest
 
 import isoscope
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux alone")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux alone"),
+    pytest.mark.xdist_group("large"),  # the file is made once
+]
 
 LIMIT = 512 * 2**20  # of address space; most of what libraries take of it is never looked at
 WITH_SKLEARN, LIBRARIES = 768 * 2**20, 600 * 2**20  # it has a BLAS of its own
