@@ -55,6 +55,7 @@ _ROOMS = {
     "training.attaching": ["Attachment", "attach"],
     "watching.history": ["History"],
     "training.tracking": ["IsotropyTracker"],
+    "studies.running": ["StudyRun", "run_study"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from isoscope.stores.opening import open_store
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.writing import write_store
+    from isoscope.studies.running import StudyRun, run_study
     from isoscope.training.attaching import Attachment, attach
     from isoscope.training.tracking import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten

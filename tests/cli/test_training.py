@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope.cli.main import main
-from isoscope.cli.training import TrainingBar, described
+from isoscope.cli.training import Bar, described
 from isoscope.finetuning.running import Moment
 from tests.finetuning import toy
 
@@ -124,7 +124,7 @@ def test_the_bar_says_seed_step_loss_score_and_time_left(monkeypatch):
     assert described(Moment(0, 1, 10, None, None)) == "seed 0  step 1/10"
     clock = iter([0.0, 100.0, 160.0, 220.0])
     monkeypatch.setattr("isoscope.cli.training.time.monotonic", lambda: next(clock))
-    bar = TrainingBar()
-    bar(Moment(1, 1, 10, None, None), 0.5)  # half was done by an earlier run
+    bar = Bar()
+    bar.show(described(Moment(1, 1, 10, None, None)), 0.5)  # half was done by an earlier run
     assert bar._left(0.6) == "4 min left"
     assert bar._left(1.0) == ""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isoscope.cli import audit_commands, model_commands, repair_commands
+from isoscope.cli import audit_commands, model_commands, repair_commands, study_commands
 from isoscope.cli.session import BAD_INPUT, INTERNAL, INTERRUPTED, Interruption, interrupted, mute, typed, warnings_told
 from isoscope.errors import InputError
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     help="The shape of an embedding space: what it is, what it means for your task, what to try.",
     epilog="Exit codes: 0 all is well, 1 the gate of --fail-on is shut, 2 the input cannot be used.",
 )
-for each in (audit_commands, repair_commands, model_commands):
+for each in (audit_commands, repair_commands, model_commands, study_commands):
     app.add_typer(each.commands)
 
 

@@ -51,16 +51,16 @@ class Request:
 def finetune(request: Request) -> None:
     """Fine-tune, show the table, write what was asked for."""
     _need_folders(request.json)
-    seeds, layer = _seeds(request.seeds), _layer(request.layer)
+    seeds, layer = parse_seeds(request.seeds), _layer(request.layer)
     try:
-        with TrainingBar() as bar:
+        with Bar() as bar:
             found = train(
                 request.model,
                 request.task,
                 out=request.output,
                 seeds=seeds,
                 layer=layer,
-                progress=bar,
+                progress=lambda moment, share: bar.show(described(moment), share),
                 **request.options,
             )
     except KeyboardInterrupt as stop:
@@ -115,14 +115,14 @@ def _start(found: FineTuning) -> dict[str, Spread]:
     return {f"{layer}/{name}": Spread.of(row[name] for row in rows if row["layer"] == layer) for layer, name in keys}
 
 
-class TrainingBar:
-    """A progress bar on standard error: the seed, the step, the loss, the score, and the time left for all seeds."""
+class Bar:
+    """A progress bar on standard error: a few words, and the time left."""
 
     def __init__(self) -> None:
         self.live: Any = None
         self.began, self.first = time.monotonic(), -1.0
 
-    def __enter__(self) -> TrainingBar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(
@@ -131,8 +131,8 @@ class TrainingBar:
         if self.live is not None:
             self.live.stop()
 
-    def __call__(self, moment: Moment, share: float) -> None:
-        """Show how far a seed is, or end."""
+    def show(self, words: str, share: float) -> None:
+        """Show how much is done, or end."""
         if interrupted.is_set():
             raise KeyboardInterrupt
         if self.first < 0:  # what an earlier run did took no time of this one
@@ -141,7 +141,7 @@ class TrainingBar:
             return
         if self.live is None:
             self._start()
-        self.live.update(self.task, completed=share, description=described(moment), left=self._left(share))
+        self.live.update(self.task, completed=share, description=words, left=self._left(share))
 
     def _left(self, share: float) -> str:
         done = share - self.first
@@ -172,7 +172,7 @@ def described(moment: Moment) -> str:
     return "  ".join(parts)
 
 
-def _seeds(words: str) -> int | list[int]:
+def parse_seeds(words: str) -> int | list[int]:
     """How many seeds, or which: `3`, or `0,1,7`."""
     try:
         numbers = [int(word) for word in words.split(",") if word.strip()]

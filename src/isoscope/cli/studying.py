@@ -1,0 +1,153 @@
+"""What the commands study list, show and run do."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from isoscope.cli.auditing import _say_written, show
+from isoscope.cli.session import Interruption, typed
+from isoscope.cli.training import Bar, parse_seeds
+from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.outcome import Holds
+from isoscope.studies.published import Published
+from isoscope.studies.running import Moment, StudyRun
+from isoscope.studies.running import run_study as run_it
+from isoscope.studies.study import shown
+from isoscope.studies.words import counted, duration, number
+
+_STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of `isoscope study run`."""
+
+    name: str
+    output: Path
+    models: list[str] | None
+    data: Path | None
+    quick: bool
+    given: dict[str, str]
+
+
+def list_studies() -> None:
+    """Name the studies with their papers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name in STUDIES:
+        paper = study(name).published.paper
+        table.add_row(Text(name, "bold"), f"{paper.authors} ({paper.year}): {paper.title}")
+    more = "isoscope study show NAME tells more; isoscope study run NAME -o OUT runs it"
+    show(Group(table, Text(), Text(more, "dim")))
+
+
+def show_study(name: str) -> None:
+    """Tell what a study is."""
+    found = study(name)
+    paper = found.published.paper
+    parts: list[RenderableType] = [
+        Text.assemble((paper.title, "bold"), f"\n{paper.authors}, {paper.venue} {paper.year}"),
+        Text(),
+        Text(found.about),
+        Text(),
+        Text("Claims", "bold"),
+        *(Text(f"  {each.key}  {each.words} ({each.where})") for each in found.published.claims),
+        Text(),
+        Text("Models", "bold"),
+        Text(f"  {', '.join(found.models)}; quick: {', '.join(found.quick_models)}"),
+        Text(),
+        Text("Parameters, --set NAME=VALUE", "bold"),
+        _parameters(name),
+    ]
+    for key in found.published.tables:
+        parts += [Text(), Text(f"Published: {found.published.titles[key]}", "bold"), _table(found.published, key)]
+    show(Group(*parts))
+
+
+def _parameters(name: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    for heading in ("", "in full", "quick", ""):
+        table.add_column(heading)
+    for key, each in study(name).parameters.items():
+        table.add_row(key, shown(each.full), shown(each.quick), each.words)
+    return table
+
+
+def _table(published: Published, key: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table.add_column("")
+    columns = published.columns(key)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in published.rows(key):
+        cells = []
+        for column in columns:
+            found = published.number(key, row, column)
+            spread = "" if found is None or found.uncertainty is None else f" ± {found.uncertainty:g}"
+            cells.append("" if found is None else f"{found.value:g}{spread}")
+        table.add_row(row, *cells)
+    return table
+
+
+def run_study(request: Request) -> None:
+    """Run a study, show its verdicts, say what was written."""
+    given: dict[str, object] = dict(request.given)
+    if "seeds" in given and "seeds" in study(request.name).parameters:
+        seeds = parse_seeds(str(given["seeds"]))
+        given["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    try:
+        with Bar() as bar:
+
+            def tell(moment: Moment) -> None:
+                bar.show(f"arm {moment.arm}/{moment.arms}  {moment.words}", moment.share)
+
+            run = run_it(
+                request.name,
+                out=request.output,
+                models=request.models,
+                data=request.data,
+                quick=request.quick,
+                progress=tell,
+                **given,
+            )
+    except KeyboardInterrupt as stop:
+        kept = len(list((request.output / "arms").glob("*.json")))
+        words = f"{kept} finished {'arm is' if kept == 1 else 'arms are'} kept in {request.output}"
+        raise Interruption(f"{words}; go on with: {shlex.join(['isoscope', *typed])}") from stop
+    show(shown_run(run))
+    for name in ("results.json", "page.html", "summary.md"):
+        _say_written(request.output / name)
+
+
+def shown_run(run: StudyRun) -> Group:
+    """A run for rich's console: which claims hold, then the tables."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("claim", "published", "ours", "holds?"):
+        table.add_column(heading)
+    for each in run.outcome.verdicts:
+        table.add_row(each.claim.words, each.published, each.ours, Text(each.holds.value, _STYLES[each.holds]))
+    parts: list[RenderableType] = [
+        Text(run.study.published.paper.title, "bold"),
+        Text(f"{counted(run.outcome.verdicts)} {run.facts['arms']} arms, {duration(run.facts['seconds'])}"),
+        Text(),
+        table,
+    ]
+    for drawn in run.outcome.tables:
+        numbers = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        numbers.add_column(drawn.row_name)
+        for column in drawn.columns:
+            numbers.add_column(column, justify="right")
+        for row in drawn.rows:
+            ours = (row.ours.get(column) for column in drawn.columns)
+            numbers.add_row(row.name, *("" if value is None else number(value.mean, drawn.digits) for value in ours))
+            if row.published:
+                theirs = (row.published.get(column) for column in drawn.columns)
+                cells = ("" if value is None else number(value.value, drawn.digits) for value in theirs)
+                numbers.add_row(f"  published{f', {row.of}' if row.of else ''}", *cells, style="dim")
+        parts += [Text(), Text(drawn.title, "bold"), numbers]
+    return Group(*parts)

@@ -1,0 +1,122 @@
+"""A run of a study as one HTML page: the claims, every published number beside ours, the figures, what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import isoscope
+from isoscope.report.drawing.document import document, facts, section
+from isoscope.report.drawing.markup import Markup, tag
+from isoscope.studies.drawing import figure
+from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
+from isoscope.studies.study import Study
+from isoscope.studies.words import counted, duration, number, theirs
+
+_BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.untested: ""}
+
+
+def study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
+    """The page of a run; `told` are the run's facts."""
+    paper = study.published.paper
+    return document(
+        f"{paper.title}, run again",
+        isoscope.__version__,
+        tag("a", "Skip to the claims", href="#claims", class_="skip"),
+        tag(
+            "header",
+            tag("p", f"isoscope study {study.name}", class_="brand"),
+            tag("h1", paper.title),
+            tag("p", f"{paper.authors}, {paper.venue} {paper.year}", class_="source"),
+            tag("p", counted(outcome.verdicts), class_="lede"),
+            tag("p", study.about, class_="reasons"),
+        ),
+        tag(
+            "main",
+            _claims(outcome),
+            section("numbers", "Published and ours", *(_numbers(each) for each in outcome.tables)),
+            section("figures", "Figures", *(figure(each) for each in outcome.figures)) if outcome.figures else None,
+            _notes(outcome, told),
+        ),
+        styles=["page.css", "advice.css", "training.css", "study.css"],
+    )
+
+
+def _claims(outcome: Outcome) -> Markup:
+    head = ("claim", "published", "ours", "holds?")
+    table = tag(
+        "table",
+        tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head))),
+        tag("tbody", *map(_claim, outcome.verdicts)),
+        class_="trials claims",
+    )
+    return section("claims", "What the paper claims, and whether it holds here", _scroll(table, "claims"))
+
+
+def _claim(verdict: Verdict) -> Markup:
+    badge = tag("span", verdict.holds.value, class_=f"badge {_BADGES[verdict.holds]}".strip())
+    return tag(
+        "tr",
+        tag("th", verdict.claim.words, " ", tag("small", verdict.claim.where), scope="row"),
+        tag("td", verdict.published),
+        tag("td", verdict.ours),
+        tag("td", badge, tag("p", verdict.why, class_="hint") if verdict.why else None),
+    )
+
+
+def _numbers(table: Table) -> Markup:
+    head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in (table.row_name, *table.columns))))
+    rows = [each for row in table.rows for each in _rows(row, table)]
+    return tag(
+        "div",
+        tag("h3", f"{table.title}{f' ({table.where})' if table.where else ''}", id=f"table-{table.key}-title"),
+        tag("p", table.note, class_="hint") if table.note else None,
+        _scroll(tag("table", head, tag("tbody", *rows), class_="trials"), f"table-{table.key}"),
+        class_="study-figure",
+    )
+
+
+def _rows(row: Row, table: Table) -> list[Markup]:
+    """Ours, and below it the published numbers with the difference of ours from them."""
+    found = [
+        tag(
+            "tr",
+            tag("th", tag("bdi", row.name), scope="row"),
+            *(_ours(row.ours.get(each), table.digits) for each in table.columns),
+            class_="ours",
+        )
+    ]
+    if row.published:
+        cells = [tag("td", theirs(row.published.get(each), row.ours.get(each), table.digits)) for each in table.columns]
+        name = f"published{f', {row.of}' if row.of else ''}"
+        found.append(tag("tr", tag("th", name, scope="row"), *cells, class_="theirs"))
+    return found
+
+
+def _ours(value: Value | None, digits: int) -> Markup:
+    if value is None:
+        return tag("td", "–")
+    spread = f" ± {number(value.std, digits)}" if value.std == value.std else ""
+    title = None
+    if spread:
+        low, high = value.interval
+        title = f"95% interval over {len(value.seeds)} seeds: {number(low, digits)} to {number(high, digits)}"
+    return tag("td", number(value.mean, digits), tag("small", spread) if spread else None, title=title)
+
+
+def _scroll(table: Markup, name: str) -> Markup:
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby=f"{name}-title")
+
+
+def _notes(outcome: Outcome, told: Mapping[str, Any]) -> Markup:
+    rows: list[tuple[object, object]] = [
+        ("Models", ", ".join(told["models"])),
+        ("Data", ", ".join(told["data"])),
+        ("Version", "a quick one, smaller than the paper's" if told["quick"] else "in full"),
+        *(("Set", f"{name} {value}") for name, value in told["parameters"].items()),
+        ("Took", f"{duration(told['seconds'])} for {told['arms']} arms, {told['hardware']}"),
+        ("With", ", ".join(f"{name} {value}" for name, value in told["versions"].items())),
+        ("± is", "the standard deviation over the seeds; the 95% interval of the mean is in the cell's title"),
+        *(("Differs", note) for note in outcome.notes),
+    ]
+    return section("notes", "How this was run, and what differs from the paper", facts(*rows))

@@ -1,0 +1,18 @@
+"""The data sets that studies read, by name: tasks, sentences, similarities, running text, words."""
+
+from __future__ import annotations
+
+from isoscope.errors import InputError
+from isoscope.studies.reading import tasks
+from isoscope.studies.sources import Data, DataSet
+
+DATA_SETS: dict[str, DataSet] = {each.name: each for room in (tasks,) for each in room.SETS}
+"""Every data set that a study may ask for."""
+
+
+def look_for(names: tuple[str, ...], data: Data) -> dict[str, str]:
+    """Fingerprints of data sets; an `InputError` for the first that is not there, before any work is done."""
+    unknown = [name for name in names if name not in DATA_SETS]
+    if unknown:
+        raise InputError(f"no data set is named {unknown[0]}: there are {', '.join(sorted(DATA_SETS))}")
+    return {name: data.fingerprint(DATA_SETS[name]) for name in names}

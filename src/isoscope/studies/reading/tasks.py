@@ -1,0 +1,71 @@
+"""Tasks to fine-tune for, from GLUE's files or from the hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoscope.errors import InputError
+from isoscope.finetuning.tasks import Split, Task, read_glue
+from isoscope.studies.sources import Data, DataSet
+
+_GLUE = "nyu-mll/glue"
+_LINK = "gluebenchmark.com/tasks"
+
+
+@dataclass(frozen=True)
+class _Hub:
+    """How a task's rows are named on the hub."""
+
+    text: str
+    pair: str | None
+    label: str
+    labels: dict[str, str]
+    """From the hub's names of the labels to the files'."""
+    dev: str = "validation"
+    word: str | None = None
+
+
+_ENTAILED = {"entailment": "entailment", "not_entailment": "not_entailment"}
+_HUB = {
+    "cola": _Hub("sentence", None, "label", {"unacceptable": "0", "acceptable": "1"}),
+    "mrpc": _Hub("sentence1", "sentence2", "label", {"not_equivalent": "0", "equivalent": "1"}),
+    "rte": _Hub("sentence1", "sentence2", "label", _ENTAILED),
+    "qnli": _Hub("question", "sentence", "label", _ENTAILED),
+    "sst2": _Hub("sentence", None, "label", {"negative": "0", "positive": "1"}),
+    "sst5": _Hub("text", None, "label", {str(i): str(i) for i in range(5)}),
+    "wic": _Hub("sentence1", "sentence2", "label", {"False": "F", "True": "T"}, word="word"),
+}
+SETS = (
+    *(
+        DataSet(name, (name, folder), ("train.tsv", "dev.tsv"), _GLUE, name, _LINK)
+        for name, folder in (("cola", "CoLA"), ("mrpc", "MRPC"), ("rte", "RTE"), ("qnli", "QNLI"), ("sst2", "SST-2"))
+    ),
+    DataSet("sst5", ("sst5", "SST-5"), ("train.tsv", "dev.tsv"), "SetFit/sst5", None, "nlp.stanford.edu/sentiment"),
+    DataSet("wic", ("wic", "WiC"), ("train.tsv", "dev.tsv"), "aps/super_glue", "wic", "pilehvar.github.io/wic"),
+)
+
+
+def read_task(name: str, data: Data) -> Task:
+    """A task's labelled rows: train and dev."""
+    wanted = next(each for each in SETS if each.name == name)
+    if data.folder is not None:
+        data.files(wanted)  # says how to get them
+        return read_glue(name, data.folder)
+    how = _HUB[name]
+    classes = tuple(how.labels.values())
+    train, dev = (_split(name, how, data.rows(wanted, split), classes) for split in ("train", how.dev))
+    measure = {"cola": "matthews", "mrpc": "f1"}.get(name, "accuracy")
+    return Task(name, train, dev, classes, measure)
+
+
+def _split(name: str, how: _Hub, rows: dict[str, list[object]], classes: tuple[str, ...]) -> Split:
+    texts = [str(text) for text in rows[how.text]]
+    if how.word is not None:
+        texts = [f"{word}: {text}" for word, text in zip(rows[how.word], texts, strict=True)]
+    try:
+        labels = np.array([classes.index(how.labels[str(label)]) for label in rows[how.label]], np.int64)
+    except KeyError as error:
+        raise InputError(f"{name} on the hub has a label {error}: need one of {', '.join(how.labels)}") from error
+    return Split(texts, None if how.pair is None else [str(text) for text in rows[how.pair]], labels)

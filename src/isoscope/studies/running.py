@@ -1,0 +1,342 @@
+"""Running a study in a folder: arm by arm, so that an interruption costs one arm at most."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from isoscope.errors import InputError, MissingExtra
+from isoscope.files import locked_folder, replacing
+from isoscope.finetuning.outcomes import plain
+from isoscope.studies.catalog import study as study_by_name
+from isoscope.studies.outcome import Outcome
+from isoscope.studies.page import study_page
+from isoscope.studies.reading import look_for
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.study import Arm, Results, Setting, Study, Workbench, shown
+from isoscope.studies.summary import write_summary
+from isoscope.threads import threads
+
+SCHEMA = "isoscope.study/1"
+_SETTINGS = "isoscope.study-settings/1"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a run is: what a progress bar shows."""
+
+    arm: int
+    arms: int
+    words: str
+    share: float
+    """Of the whole run, by the arms' costs."""
+
+
+Progress = Callable[[Moment], None]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What `run_study` gave: the arms' results, and the tables, figures and verdicts that were made of them."""
+
+    study: Study
+    setting: Setting
+    results: Results
+    outcome: Outcome
+    folder: Path
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for a file."""
+        return {
+            "schema": SCHEMA,
+            "study": self.study.name,
+            "paper": asdict(self.study.published.paper),
+            "facts": self.facts,
+            "claims": [
+                {**asdict(each.claim), "published": each.published, "ours": each.ours, "holds": each.holds.value}
+                | {"why": each.why}
+                for each in self.outcome.verdicts
+            ],
+            "tables": [_table(each) for each in self.outcome.tables],
+            "notes": list(self.outcome.notes),
+            "arms": dict(self.results),
+        }
+
+
+def run_study(
+    name: str,
+    *,
+    out: str | os.PathLike[str],
+    models: Sequence[str | os.PathLike[str]] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    quick: bool = False,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> StudyRun:
+    """Run a paper's protocol, and put its published numbers beside ours.
+
+    What is done is kept in `out`: called again, arms that are finished are read back and the others are run, whatever
+    ended the run before. Other settings in the same folder are refused; more seeds, tasks or models are added.
+
+    Parameters
+    ----------
+    name : str
+        One of `isoscope.studies.catalog.STUDIES`.
+    out : path
+        The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
+    models : sequence of str or path, optional
+        Folders or names on the Hugging Face hub; the paper's unless told.
+    data : path, optional
+        The folder that holds the data sets' folders; from the hub unless told.
+    quick : bool
+        Whether to run a smaller version, of a few minutes, that shows the same direction.
+    progress : callable, optional
+        Is told how far it is.
+    **parameters
+        The study's own: see its `parameters`, or ``isoscope study show NAME``.
+
+    Examples
+    --------
+    >>> import isoscope
+    >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
+    Traceback (most recent call last):
+    ...
+    isoscope.errors.InputError: updates is many: need a whole number, such as 1000
+    """
+    found = study_by_name(name)
+    setting = _setting(found, models, data, quick, parameters)
+    folder = Path(out).expanduser()
+    told = _told(found, setting)
+    _need_extra(found)
+    arms = _distinct(found.arms(setting))
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: name a folder for the run")
+    _refuse_other(folder, told)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
+        _write_json(told, folder / "settings.json")
+        began = time.monotonic()
+        results, seconds = _run(arms, folder, progress)
+        facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
+        run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
+        _write_json(run.to_dict(), folder / "results.json")
+        with replacing(folder / "page.html") as path:
+            path.write_text(study_page(found, run.outcome, facts), encoding="utf-8")
+        write_summary(found, run.outcome, facts, folder)
+    return run
+
+
+def _setting(
+    study: Study,
+    models: Sequence[str | os.PathLike[str]] | None,
+    data: str | os.PathLike[str] | None,
+    quick: bool,
+    given: Mapping[str, Any],
+) -> Setting:
+    unknown = [name for name in given if name not in study.parameters]
+    if unknown:
+        raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
+    values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
+    for name, value in given.items():
+        values[name] = study.parameters[name].parse(name, value if isinstance(value, str) else shown(_tuple(value)))
+    places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
+    found = tuple(Model(str(Path(each).expanduser()) if Path(each).expanduser().exists() else each) for each in places)
+    names = [each.name for each in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"two models are called {twice[0]}: rename one of the folders")
+    return Setting(found, Data(None if data is None else Path(data).expanduser()), values, quick)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | range) else value
+
+
+def _told(study: Study, setting: Setting) -> dict[str, Any]:
+    """Everything that decides what the arms give, for a file."""
+    return {
+        "schema": _SETTINGS,
+        "study": study.name,
+        "quick": setting.quick,
+        "parameters": {name: shown(value) for name, value in setting.values.items()},
+        "models": {each.name: each.fingerprint() for each in setting.models},
+        "data": look_for(tuple(study.data_sets(setting)), setting.data),
+    }
+
+
+def _refuse_other(folder: Path, told: Mapping[str, Any]) -> None:
+    """An `InputError` with the difference if the folder holds a run of other settings, or something else."""
+    path = folder / "settings.json"
+    if not path.exists():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"{folder} holds something else than a run of a study: name another folder")
+        return
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        differing = _differences(kept, told)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not of a study's run: {error}; name another folder") from error
+    if differing and any((folder / "arms").glob("*.json")):
+        raise InputError(f"{folder} holds a run with other settings: {'; '.join(differing)}; name another folder")
+
+
+def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """What would make a finished arm another one: models and data sets that both have, and all that does not widen."""
+    if kept["schema"] != _SETTINGS or kept["study"] != told["study"]:
+        return [f"it is of {kept.get('study', kept['schema'])}, and this is {told['study']}"]
+    widening = {name for name, each in study_by_name(told["study"]).parameters.items() if each.widens}
+    found = [] if kept["quick"] == told["quick"] else [f"it was {'' if kept['quick'] else 'not '}a quick run"]
+    for name, value in told["parameters"].items():
+        before = kept["parameters"].get(name, value)
+        if before != value and name not in widening:
+            found.append(f"{name} was {before} and is {value}")
+    for kind, words in (("models", "the model"), ("data", "the files of")):
+        found += [f"{words} {name} changed" for name, word in told[kind].items() if kept[kind].get(name, word) != word]
+    return found
+
+
+def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
+    keys = [each.key for each in arms]
+    if not arms:
+        raise InputError("there is nothing to run: name a task and a model at least")
+    if len(set(keys)) < len(keys):
+        raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
+    return arms
+
+
+def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[dict[str, Any], dict[str, float]]:
+    """Each arm that is not done, in its order; what all of them gave, and how long each took."""
+    kept, shared = folder / "arms", folder / "shared"
+    for each in (kept, shared):
+        each.mkdir(exist_ok=True)
+    results: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    total, before = sum(each.cost for each in arms), 0.0
+    for place, arm in enumerate(arms):
+        path = kept / f"{file_name(arm.key)}.json"
+        done = _read_arm(path, arm)
+        if done is None:
+
+            def tell(share: float, words: str = "", *, arm: Arm = arm, place: int = place, at: float = before) -> None:
+                if progress is not None:
+                    told = f"{arm.words}  {words}".strip()
+                    progress(Moment(place + 1, len(arms), told, (at + share * arm.cost) / total))
+
+            own = folder / "work" / file_name(arm.key)
+            own.mkdir(parents=True, exist_ok=True)
+            tell(0.0)
+            began = time.monotonic()
+            result = plain(arm.run(Workbench(own, shared, tell)))
+            done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
+            _write_json(done, path)
+            shutil.rmtree(own, ignore_errors=True)
+            tell(1.0)
+        results[arm.key], seconds[arm.key] = _with_nan(done["result"]), done["seconds"]
+        before += arm.cost
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    return results, seconds
+
+
+def file_name(key: str) -> str:
+    """An arm's key as a name of a file, on any system; keys that differ have names that differ.
+
+    >>> file_name("cola/seed-0")
+    'cola--seed-0-3db4d1'
+    """
+    return re.sub(r"[^\w.+-]+", "--", key) + "-" + hashlib.sha256(key.encode()).hexdigest()[:6]
+
+
+def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["key"] != arm.key or not isinstance(found["result"], dict):
+            raise ValueError("it is of another arm")
+        float(found["seconds"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no result of an arm ({error}): remove it to run that arm anew") from error
+    return found
+
+
+def _with_nan(value: Any) -> Any:
+    """What `plain` made of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _with_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return float("nan") if value is None else value
+
+
+def _facts(
+    study: Study,
+    setting: Setting,
+    told: Mapping[str, Any],
+    arms: Sequence[Arm],
+    seconds: Mapping[str, float],
+    now: float,
+) -> dict[str, Any]:
+    return {
+        "models": [each.name for each in setting.models],
+        "data": list(told["data"]),
+        "quick": setting.quick,
+        "parameters": told["parameters"],
+        "arms": len(arms),
+        "seconds": round(sum(seconds.values()), 1),
+        "seconds_of_last_start": round(now, 1),
+        "hardware": f"{threads()} threads, {platform.machine()}, {platform.system()}",
+        "versions": dict(_versions(("isoscope", "numpy", "scipy", "scikit-learn", "torch", "transformers"))),
+        "python": platform.python_version(),
+    }
+
+
+def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for name in names:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _need_extra(study: Study) -> None:
+    needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
+    lacking = [name for name in needed[study.extra] if find_spec(name) is None]
+    if lacking:
+        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{study.extra}]"')
+
+
+def _table(table: Any) -> dict[str, Any]:
+    return {
+        "key": table.key,
+        "title": table.title,
+        "where": table.where,
+        "rows": [
+            {
+                "name": row.name,
+                "ours": {
+                    name: {"mean": value.mean, "std": value.std, "seeds": list(value.seeds)}
+                    for name, value in row.ours.items()
+                },
+                "published": {name: asdict(number) for name, number in row.published.items()},
+                "of": row.of,
+            }
+            for row in table.rows
+        ],
+    }
+
+
+def _write_json(told: Mapping[str, Any], path: Path) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(plain(told), indent=1, allow_nan=False) + "\n", encoding="utf-8")

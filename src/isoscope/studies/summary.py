@@ -1,0 +1,93 @@
+"""A run of a study as Markdown with SVG figures: what is kept in documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isoscope.files import replacing
+from isoscope.studies.drawing import svg_file
+from isoscope.studies.outcome import Outcome, Table, Value
+from isoscope.studies.study import Study
+from isoscope.studies.words import counted, duration, number, theirs
+
+
+def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
+    """Write ``summary.md`` and the figures beside it, in ``figures/``."""
+    (folder / "figures").mkdir(exist_ok=True)
+    for each in outcome.figures:
+        with replacing(folder / "figures" / f"{each.key}.svg") as path:
+            path.write_text(svg_file(each, each.title), encoding="utf-8")
+    with replacing(folder / "summary.md") as path:
+        path.write_text(summary(study, outcome, told), encoding="utf-8")
+
+
+def summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
+    """The run as Markdown: claims, tables, figures, what differs."""
+    paper = study.published.paper
+    parts = [
+        f"# {paper.title}",
+        f"{paper.authors}, {paper.venue} {paper.year}. `isoscope study run {study.name}`",
+        f"**{counted(outcome.verdicts)}** {study.about}",
+        _table(
+            ("claim", "published", "ours", "holds?"),
+            [
+                (
+                    f"{each.claim.words} ({each.claim.where})",
+                    each.published,
+                    each.ours,
+                    _held(each.holds.value, each.why),
+                )
+                for each in outcome.verdicts
+            ],
+        ),
+        "## Published and ours",
+        *(part for each in outcome.tables for part in _numbers(each)),
+        *(["## Figures"] if outcome.figures else []),
+        *(f"![{each.title}](figures/{each.key}.svg)\n\n{each.caption}" for each in outcome.figures),
+        "## How this was run",
+        "\n".join(f"- {each}" for each in [*_facts(told), *outcome.notes]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _held(holds: str, why: str) -> str:
+    return f"**{holds}**{f': {why}' if why else ''}"
+
+
+def _numbers(table: Table) -> list[str]:
+    rows = []
+    for row in table.rows:
+        rows.append((row.name, *(_ours(row.ours.get(each), table.digits) for each in table.columns)))
+        if row.published:
+            cells = (theirs(row.published.get(each), row.ours.get(each), table.digits) for each in table.columns)
+            rows.append(
+                (f"*published{f', {row.of}' if row.of else ''}*", *(f"*{each}*" if each else "" for each in cells))
+            )
+    title = f"### {table.title}{f' ({table.where})' if table.where else ''}"
+    return [title, *([table.note] if table.note else []), _table((table.row_name, *table.columns), rows)]
+
+
+def _ours(value: Value | None, digits: int) -> str:
+    if value is None:
+        return "–"
+    return number(value.mean, digits) + (f" ± {number(value.std, digits)}" if value.std == value.std else "")
+
+
+def _facts(told: Mapping[str, Any]) -> list[str]:
+    settings = ", ".join(f"{name} {value}" for name, value in told["parameters"].items())
+    return [
+        f"models: {', '.join(told['models'])}",
+        f"data: {', '.join(told['data'])}",
+        f"{'quick; ' if told['quick'] else ''}{settings}",
+        f"{duration(told['seconds'])} for {told['arms']} arms; {told['hardware']}",
+        f"with {', '.join(f'{name} {value}' for name, value in told['versions'].items())}",
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(each.replace("|", "\\|").replace("\n", " ") for each in cells) + " |"
+
+    return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])

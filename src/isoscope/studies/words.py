@@ -1,0 +1,59 @@
+"""Numbers, times and verdicts of a study in words, the same on its page, in its summary and in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from isoscope.studies.outcome import Holds, Value, Verdict
+from isoscope.studies.published import Number
+
+
+def number(value: float, digits: int) -> str:
+    """A number with so many digits behind the point; far below them as a power.
+
+    >>> number(-0.8829, 3), number(3.36e-5, 3), number(float("nan"), 3)
+    ('−0.883', '3.4e−5', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    small = 0 < abs(value) < 0.5 * 10.0**-digits
+    text = f"{value:.1e}".replace("e-0", "e-") if small else f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def theirs(published: Number | None, ours: Value | None, digits: int) -> str:
+    """A published number with its uncertainty, and how far ours is from it."""
+    if published is None:
+        return ""
+    spread = "" if published.uncertainty is None else f" ± {number(published.uncertainty, digits)}"
+    apart = ""
+    if ours is not None and not math.isnan(ours.mean):
+        difference = ours.mean - published.value
+        apart = f" ({'+' if difference >= 0 else ''}{number(difference, digits)})"
+    return f"{number(published.value, digits)}{spread}{apart}"
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """How many claims hold."""
+    held = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
+    words = {
+        Holds.yes: "{} of {} claims hold here",
+        Holds.partly: "{} in part",
+        Holds.no: "{} not",
+        Holds.untested: "{} not tested",
+    }
+    parts = [words[kind].format(count, len(verdicts)) for kind, count in held.items() if count or kind is Holds.yes]
+    return ", ".join(parts) + "."
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(42), duration(4000), duration(90)
+    ('42 s', '1 h 7 min', '2 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
