@@ -113,7 +113,7 @@ def run_study(
     >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
     Traceback (most recent call last):
     ...
-    isoscope.errors.InputError: updates is many: need a whole number, such as 1000
+    isoscope.errors.InputError: updates is many: need a whole number, such as 0
     """
     found = study_by_name(name)
     setting = _setting(found, models, data, quick, parameters)
