@@ -124,9 +124,15 @@ def _is_words(model: Model) -> bool:
     return place.is_file() or (place / "vectors.npy").is_file()
 
 
+def _is_plain(model: Model) -> bool:
+    """Whether it is a folder of a model that does not say how it makes one vector of a text."""
+    return Path(model.place).is_dir() and not (Path(model.place) / "modules.json").is_file()
+
+
 def _notes(setting: Setting) -> list[str]:
     left_out = [task for task in setting["tasks"] if task not in {done for done, _ in _work(setting)}]
     words = [model.name for model in setting.models if _is_words(model)]
+    plain = [model.name for model in setting.models if _is_plain(model) and not _is_words(model)]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
         *([f"{', '.join(left_out)}: not run, since no model for it was named."] if left_out else []),
@@ -141,6 +147,7 @@ def _notes(setting: Setting) -> list[str]:
             if words
             else []
         ),
+        *([f"{', '.join(plain)}: the mean of the last layer, as it is no sentence encoder."] if plain else []),
         "Updates and scores in float32 (sums in float64), which is within 1e-5 of float64; objectives in float64.",
         "Correlations are of each seed's two series, then averaged. IsoScore and O_I are of the unpaired vectors, each "
         "once; silhouette, O_S, O_C and O_T of what is classified, two vectors side by side for a pair.",
@@ -170,12 +177,14 @@ def _embedded(task: str, model: Model, setting: Setting, bench: Workbench) -> tu
     kept = bench.shared / f"{task}-{model.name}.npz"
     if not kept.exists():
         bench.tell(0.0, "embedding")
-        pool = "mean" if task in _WORDS else "sentence-transformers"
+        pool = "mean" if task in _WORDS or _is_plain(model) else "sentence-transformers"
         store = embed(
             model.place,
             data.texts,
             bench.folder / "vectors",
             pool=pool,
+            layers=-1,
+            say=_unsaid if task in _WORDS else None,  # a word without a vector is not taken
             labels=range(len(data.texts)),
             progress=lambda stage, rows, share: bench.tell(0.0, f"embedding {share:.0%}"),
         )
@@ -191,6 +200,10 @@ def _embedded(task: str, model: Model, setting: Setting, bench: Workbench) -> tu
     if len(documents) != len(data.texts):
         raise InputError(f"{model.place} reads no token in {len(data.texts) - len(documents)} of {task}'s texts")
     return vectors, data
+
+
+def _unsaid(words: str) -> None:
+    """Say nothing."""
 
 
 def _known_words(

@@ -29,6 +29,7 @@ def outcome(published: Published, setting: Setting, runs: Runs, notes: Sequence[
     tables = [
         _correlations(published, "correlations", {key: run for key, run in runs.items() if key[0] not in GLUE}),
         _correlations(published, "glue", {key: run for key, run in runs.items() if key[0] in GLUE}),
+        _ends(runs),
         _objectives("spearman", "Spearman's ρ", spearman, runs),
         _objectives("pearson", "Pearson's r", pearson, runs),
         _sizes(published, runs),
@@ -77,23 +78,26 @@ _SIGNS = {"Pearson r": "r", "Spearman ρ": "ρ"}
 def _correlations(published: Published, key: str, runs: Runs) -> Table:
     rows = []
     for (task, model), seeds in runs.items():
-        ours = {
-            "Pearson r": _of_scores(pearson, seeds),
-            "Spearman ρ": _of_scores(spearman, seeds),
-            "silhouette, first": Value.of([run["silhouette"][0] for run in seeds]),
-            "last": Value.of([run["silhouette"][-1] for run in seeds]),
-            "IsoScore, first": Value.of([run["isoscore"][0] for run in seeds]),
-            "last ": Value.of([run["isoscore"][-1] for run in seeds]),
-            "accuracy": Value.of([run["accuracy"][-1] for run in seeds]),
-        }
+        ours = {"Pearson r": _of_scores(pearson, seeds), "Spearman ρ": _of_scores(spearman, seeds)}
         theirs, whose = _theirs(published, task, model)
         rows.append(Row(f"{task}, {model}", ours, theirs, whose))
-    note = (
-        "First and last: after the first update and after the last. Accuracy is that on the optimised items themselves"
-    )
     where = "table 3" if key == "glue" else "section 3.2"
+    return Table(key, published.titles[key], tuple(_SIGNS), rows, where, digits=4, row_name="task")
+
+
+def _ends(runs: Runs) -> Table:
+    """Where the scores begin and end."""
+    rows = []
+    for (task, model), seeds in runs.items():
+        ours = {
+            f"{name}, {end}": Value.of([run[name.lower()][place] for run in seeds])
+            for name in ("silhouette", "IsoScore")
+            for place, end in ((0, "first"), (-1, "last"))
+        }
+        rows.append(Row(f"{task}, {model}", ours | {"accuracy": Value.of([run["accuracy"][-1] for run in seeds])}))
+    note = "After the first update and after the last. Accuracy is on the optimised items themselves."
     columns = list(rows[0].ours) if rows else []
-    return Table(key, published.titles[key], columns, rows, where, note, digits=4, row_name="task")
+    return Table("ends", "Where the scores begin and end", columns, rows, "", note, row_name="task")
 
 
 def _objectives(key: str, words: str, kind: Callable[..., float], runs: Runs) -> Table:
@@ -291,27 +295,23 @@ def _name(run: tuple[str, str], runs: Runs) -> str:
     return f"{run[0]} ({run[1]})" if _several(runs, run[0]) else run[0]
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
-
-
 def _goes(runs: Runs, name: str, *, up: bool) -> Judged:
-    """Whether a series goes one way: steadily (ρ with time beyond 0.9), or at least from its first value to the last."""
+    """Whether a series goes one way: steadily (ρ with time beyond 0.9), or at least from its first to its last one."""
     sign = 1 if up else -1
     steady, ends, changes = [], [], []
     for run, seeds in runs.items():
-        changes += [(each[name][0], each[name][-1]) for each in seeds]
+        first, last = (float(np.mean([each[name][place] for each in seeds])) for place in (0, -1))
+        changes.append(f"{_name(run, runs)} {number(first, 3)} → {number(last, 3)}")
         if any(sign * (each[name][-1] - each[name][0]) <= 0 for each in seeds):
             ends.append(_name(run, runs))
         elif any(not sign * spearman(range(len(each[name])), each[name]) > 0.9 for each in seeds):
             steady.append(_name(run, runs))
     word = "rises" if up else "falls"
-    first, last = zip(*changes, strict=True)
-    ours = f"from {_range(first)} to {_range(last)} in {len(runs)} {'task' if len(runs) == 1 else 'tasks'}"
+    ours = ", ".join(changes)
     if not ends and not steady:
         return ours, Holds.yes, ""
-    why = [f"not so in {_listed(ends)}"] if ends else []
-    why += [f"{word}, but not steadily, in {_listed(steady)}"] if steady else []
+    why = [f"not so in {', '.join(ends)}"] if ends else []
+    why += [f"{word}, but not steadily, in {', '.join(steady)}"] if steady else []
     return ours, Holds.no if len(ends) == len(runs) else Holds.partly, "; ".join(why) + "."
 
 
@@ -332,7 +332,7 @@ def _pearson(published: Published, runs: Runs) -> Judged:
     if not weak:
         return ours, Holds.yes, near
     holds = Holds.partly if all(value < 0 for value in found.values()) else Holds.no
-    return ours, holds, f"Not below −0.8 in {_listed(weak)}. {near}".strip()
+    return ours, holds, f"Not below −0.8 in {', '.join(weak)}. {near}".strip()
 
 
 def _spearman(published: Published, runs: Runs) -> Judged:
@@ -344,7 +344,7 @@ def _spearman(published: Published, runs: Runs) -> Judged:
     if not above:
         return ours, Holds.yes, ""
     holds = Holds.partly if all(value < -0.9 for value in found.values()) else Holds.no
-    return ours, holds, f"Not below the paper's bound in {_listed(above)}."
+    return ours, holds, f"Not below the paper's bound in {', '.join(above)}."
 
 
 _LENGTHS = {False: "1000 updates", True: "GLUE"}
@@ -385,7 +385,7 @@ def _together(runs: Runs, a: str, b: str, sign: int) -> Judged:
         return ours, Holds.yes, ""
     holds = Holds.no if len(against) == len(found) else Holds.partly
     direction = "together" if all(value > 0.9 for value in found.values()) else "otherwise"
-    why = f"{a} and {b} go {direction} in {_listed(against)}."
+    why = f"{a} and {b} go {direction} in {', '.join(against)}."
     if a == "O_I":
         why += " The sum grows with the labels' distance from each other; equation 2 drops the denominator."
     return ours, holds, why

@@ -85,7 +85,7 @@ def optimise(
             found["moments"].append(update)
             with torch.no_grad():
                 right = (logits() > 0) == (targets > 0) if several else logits().argmax(1) == targets
-            found["loss"].append(_short(loss))
+            found["loss"].append(_short(loss.detach()))
             found["accuracy"].append(_short(right.float().mean()))
             weights = None if several else head.weight.detach().numpy()
             for name, value in _theory(held, data.items, labels, weights):
