@@ -41,7 +41,8 @@ path.band { fill: var(--own); fill-opacity: 0.16; } circle { fill: var(--own); }
 def figure(drawn: Figure) -> Markup:
     """A figure as a part of a page: its key, its panels, its caption."""
     names = series_names(drawn)
-    guide = key(*((f"line {hue(names.index(each.name))}{_dashed(each)}", each.name) for each in _first_of_each(drawn)))
+    looks = ((f"line arm {hue(i)}{_dashed(each)}", each.name) for i, each in enumerate(_first_of_each(drawn)))
+    guide = key(*looks)
     panels = [tag("figure", tag("h4", tag("bdi", each.title)), drawn_panel(each, names)) for each in drawn.panels]
     return tag(
         "div",
@@ -170,7 +171,7 @@ def _scale(values: Iterable[float], *, log: bool, margin: float = 0.0, zero: boo
 
 
 def _tick(value: float) -> str:
-    return f"{value:,.4g}".replace("-", "−")
+    return (f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:,.4g}").replace("-", "−")
 
 
 def _told(panel: Panel) -> str:
