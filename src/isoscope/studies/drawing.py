@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from isoscope.report.drawing.axes import Scale, chart, key, line
-from isoscope.report.drawing.colouring import ramp
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import written
+from isoscope.studies.clouds import cloud_part, placed_clouds
 from isoscope.studies.outcome import Cloud, Figure, Panel, Series
 
 _HUES = 7
@@ -35,6 +35,11 @@ text.title { font-size: 14px; font-weight: 600; fill: var(--ink); }
 path.line { fill: none; stroke: var(--own); stroke-width: 2; vector-effect: non-scaling-stroke; }
 path.line.dashed { stroke-dasharray: 5 4; stroke-width: 1.4; }
 path.band { fill: var(--own); fill-opacity: 0.16; } circle { fill: var(--own); }
+.dots { fill: none; stroke: var(--own); stroke-width: 3; stroke-linecap: round; stroke-opacity: 0.8; }
+.dots.square { stroke-linecap: square; stroke-width: 2.6; } .dots.ring { stroke-width: 4; }
+.dots.hole { stroke: var(--paper); stroke-width: 1.8; } .dots.key { stroke-width: 9; stroke-opacity: 1; }
+.frame { fill: none; stroke: var(--grid); } .axis { fill: none; stroke: var(--quiet); stroke-opacity: 0.7; }
+rect.shade-0, rect.shade-1, rect.shade-2, rect.shade-3, rect.shade-4, rect.shade-5 { fill: var(--own); }
 """
 
 
@@ -49,7 +54,7 @@ def figure(drawn: Figure) -> Markup:
         tag("h3", f"{drawn.title}{f' ({drawn.where})' if drawn.where else ''}"),
         tag("p", drawn.caption, class_="hint"),
         guide if names else None,
-        tag("div", *panels, class_="figures trios"),
+        tag("div", *panels, class_="figures clouds" if _all_clouds(drawn) else "figures trios"),
         class_="study-figure",
         id=f"figure-{drawn.key}",
     )
@@ -58,7 +63,7 @@ def figure(drawn: Figure) -> Markup:
 def drawn_panel(panel: Panel | Cloud, names: Sequence[str]) -> Markup:
     """One pair of axes, or a cloud in each of its colourings."""
     if isinstance(panel, Cloud):
-        return joined(*(_still(panel, way) for way in panel.colours))
+        return cloud_part(panel)
     across, up, inner, over = _drawn(panel, names)
     return chart(
         panel.title,
@@ -77,8 +82,8 @@ def drawn_panel(panel: Panel | Cloud, names: Sequence[str]) -> Markup:
 
 def svg_file(drawn: Figure, title: str) -> str:
     """A figure as an SVG file: panels in two columns, a key below each row's title."""
-    names, panels = series_names(drawn), list(drawn.panels)
-    columns = min(2, len(panels))
+    names, panels = series_names(drawn), [each for each in drawn.panels if isinstance(each, Panel)]
+    columns = max(1, min(2, len(panels)))
     wide = columns * (_LEFT + _WIDE + 24) + 8
     parts, top = [tag("text", title, x=16, y=26, class_="title")], 44
     if names:
@@ -87,7 +92,11 @@ def svg_file(drawn: Figure, title: str) -> str:
     for i, panel in enumerate(panels):
         x, y = 8 + (i % columns) * (_LEFT + _WIDE + 24), top + (i // columns) * (_TOP + _HIGH + _GAP)
         parts.append(_placed(panel, names, x + _LEFT, y + _TOP))
-    high = top + math.ceil(len(panels) / columns) * (_TOP + _HIGH + _GAP)
+    high: float = top + math.ceil(len(panels) / columns) * (_TOP + _HIGH + _GAP)
+    clouds = [each for each in drawn.panels if isinstance(each, Cloud)]
+    if clouds:
+        more, across, high = placed_clouds(clouds, high)
+        parts, wide = parts + more, max(wide, math.ceil(across)) if panels else math.ceil(across)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tag(
         "svg",
         tag("title", title),
@@ -110,6 +119,10 @@ def series_names(drawn: Figure) -> list[str]:
 def hue(place: int) -> str:
     """The class that gives a series its colour."""
     return f"hue-{place}" if place < _HUES else "other"
+
+
+def _all_clouds(drawn: Figure) -> bool:
+    return all(isinstance(each, Cloud) for each in drawn.panels)
 
 
 def _first_of_each(drawn: Figure) -> list[Series]:
@@ -186,47 +199,11 @@ def _told(panel: Panel) -> str:
     return " ".join(parts)
 
 
-# clouds
-
-
-def _still(cloud: Cloud, way: str) -> Markup:
-    dots, guide = _coloured(cloud, way)
-    drawing = tag("svg", *dots, class_="plot square", role="img", aria_label=f"{cloud.title}, coloured by {way}")
-    return joined(tag("p", f"by {way}", class_="hint"), drawing, guide)
-
-
-def _coloured(cloud: Cloud, way: str) -> tuple[list[Markup], Markup]:
-    """The dots of a cloud, and what their colours are."""
-    values = cloud.colours[way]
-    across = _scale((p[0] for p in cloud.points), log=False, margin=0.03)
-    up = _scale((p[1] for p in cloud.points), log=False, margin=0.03)
-    if all(isinstance(each, int | float) for each in values):
-        known = sorted(each for each in values if math.isfinite(each))
-        low, high = (known[0], known[-1]) if known else (0.0, 1.0)
-        looks = [
-            f"shade-{min(5, int(6 * (each - low) / ((high - low) or 1)))}" if each == each else "other"
-            for each in values
-        ]
-        guide = ramp(written(low), written(high))
-    else:
-        order = sorted({str(each) for each in values}, key=lambda name: -sum(str(each) == name for each in values))
-        looks = [hue(order.index(str(each))) for each in values]
-        guide = key(*((f"line {hue(i)}", name) for i, name in enumerate(order[: _HUES + 1])))
-    dots = [
-        tag("circle", cx=across.per_cent(p[0]), cy=f"{100 * (1 - up(p[1])):.1f}%", r="1.6", class_=f"arm {look}")
-        for p, look in zip(cloud.points, looks, strict=True)
-    ]
-    return dots, guide
-
-
 # files
 
 
-def _placed(panel: Panel | Cloud, names: Sequence[str], x: float, y: float) -> Markup:
+def _placed(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
     title = tag("text", panel.title, x=x - _LEFT + 8, y=y - 24, class_="title")
-    if isinstance(panel, Cloud):
-        way = next(iter(panel.colours))
-        return joined(title, tag("svg", *_coloured(panel, way)[0], x=x, y=y, width=_WIDE, height=_HIGH))
     across, up, inner, over = _drawn(panel, names)
     marks = []
     for value in up.ticks(4):

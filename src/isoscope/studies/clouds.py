@@ -1,0 +1,144 @@
+"""Clouds of a study's figures: along two principal directions, and along three seen from aside, in each colouring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from isoscope.report.drawing.cloud import dots
+from isoscope.report.drawing.colouring import Groups, Measure, classes, legend
+from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.finding import written
+from isoscope.studies.outcome import Cloud
+
+MOST_POINTS = 800
+"""Drawn of a cloud: more make a file heavy and a picture no clearer."""
+
+_SIDE, _GAP, _ROOM = 200, 24, 22  # of a picture in a file; between pictures; for a line of words
+_MARGIN = 8  # inside a picture, so that no dot is cut
+_TURNED, _TILTED = math.radians(35), math.radians(25)  # how a cloud of three directions is seen from aside
+
+
+def cloud_part(cloud: Cloud) -> Markup:
+    """A cloud in a page: a picture for each colouring and view, with what the colours are."""
+    thin = _thinned(cloud)
+    parts = []
+    for way in _ways(thin):
+        views = [
+            tag(
+                "svg",
+                *drawn,
+                viewBox=f"0 0 {_SIDE} {_SIDE}",
+                role="img",
+                aria_label=f"{cloud.title}, {words}, coloured by {way.title}",
+            )
+            for words, drawn in _views(thin, way)
+        ]
+        parts.append(
+            tag("div", tag("p", f"by {way.title}", class_="hint"), tag("div", *views, class_="views"), legend(way))
+        )
+    return tag("div", *parts, class_="cloud-views")
+
+
+def placed_clouds(clouds: Sequence[Cloud], top: float) -> tuple[list[Markup], float, float]:
+    """Clouds in a file: a row for each view of each, a column for each colouring; how wide and how far down it is."""
+    parts: list[Markup] = []
+    columns = max(len(each.colours) for each in clouds)
+    for cloud in clouds:
+        thin = _thinned(cloud)
+        parts.append(tag("text", cloud.title, x=16, y=top + 16, class_="title"))
+        top += 26
+        lowest = top
+        for i, way in enumerate(_ways(thin)):
+            x, y = 16 + i * (_SIDE + _GAP), top
+            parts.append(tag("text", f"by {way.title}", x=x, y=y + 14))
+            y += _ROOM
+            for words, drawn in _views(thin, way):
+                frame = tag("rect", width=_SIDE, height=_SIDE, class_="frame")
+                parts.append(tag("svg", frame, tag("title", words), *drawn, x=x, y=y, width=_SIDE, height=_SIDE))
+                y += _SIDE + 10
+            key, y = _key(way, x, y)
+            parts += key
+            lowest = max(lowest, y)
+        top = lowest + 16
+    return parts, 16 + columns * (_SIDE + _GAP) + 8, top
+
+
+def _ways(cloud: Cloud) -> list[Groups | Measure]:
+    """The colourings as the audit's pages have them: names with a look of their own, or a scale."""
+    found: list[Groups | Measure] = []
+    for title, values in cloud.colours.items():
+        if all(isinstance(each, int | float) for each in values):
+            known = np.asarray([each if math.isfinite(each) else 0.0 for each in values], np.float64)
+            found.append(Measure(title, title, known))
+        else:
+            names, codes = np.unique([str(each) for each in values], return_inverse=True)
+            found.append(Groups(title, title, names.tolist(), codes, "others"))
+    return found
+
+
+def _views(cloud: Cloud, way: Groups | Measure) -> list[tuple[str, list[Markup]]]:
+    """The dots along two directions; and where there is a third, seen from aside with the directions drawn."""
+    points = np.asarray(cloud.points, np.float64).reshape(len(cloud.points), -1)
+    flat = [("along two directions", dots(*_fitted(points[:, :2]), way))]
+    if points.shape[1] < 3:
+        return flat
+    axes = np.vstack([np.zeros(3), np.eye(3) * np.abs(points).max(initial=1e-9) * 0.6])
+    across, down = _fitted(_aside(np.vstack([points - points.mean(axis=0), axes])))
+    lines = [
+        tag("path", d=f"M{across[-4]:.0f} {down[-4]:.0f}L{across[i]:.0f} {down[i]:.0f}", class_="axis")
+        for i in (-3, -2, -1)
+    ]
+    names = [
+        tag("text", f"{i + 1}", x=f"{across[i - 3]:.0f}", y=f"{down[i - 3]:.0f}", class_="axis-name") for i in range(3)
+    ]
+    return [*flat, ("along three directions", [*lines, *dots(across[:-4], down[:-4], way), *names])]
+
+
+def _aside(points: np.ndarray) -> np.ndarray:
+    """Three directions as they look to an eye that stands to the side and above: the third goes up."""
+    x, y, z = points.T
+    right = x * math.cos(_TURNED) - y * math.sin(_TURNED)
+    away = x * math.sin(_TURNED) + y * math.cos(_TURNED)
+    return np.stack([right, z * math.cos(_TILTED) + away * math.sin(_TILTED)], axis=1)
+
+
+def _fitted(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places in a picture, both directions by one measure."""
+    low, high = flat.min(axis=0), flat.max(axis=0)
+    scale = (_SIDE - 2 * _MARGIN) / (float((high - low).max()) or 1.0)
+    places = (flat - (low + high) / 2) * scale
+    return _SIDE / 2 + places[:, 0], _SIDE / 2 - places[:, 1]
+
+
+def _thinned(cloud: Cloud) -> Cloud:
+    step = math.ceil(len(cloud.points) / MOST_POINTS)
+    colours = {name: list(values)[::step] for name, values in cloud.colours.items()}
+    return Cloud(cloud.title, list(cloud.points)[::step], colours)
+
+
+def _key(way: Groups | Measure, x: float, y: float) -> tuple[list[Markup], float]:
+    """What the colours are, below a column of a file."""
+    if isinstance(way, Measure):
+        low, high = way.ends
+        steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]
+        return [*steps, tag("text", f"{written(low)} to {written(high)}", x=x + 128, y=y + 10)], y + _ROOM
+    slots = way.point_slots
+    parts = []
+    for slot in sorted(set(slots.tolist()), key=lambda each: (each < 0, each)):
+        name = way.rest if slot < 0 else way.names[int(np.flatnonzero(way.slots == slot)[0])]
+        own = Groups("", "", [name], np.zeros(1, int), "", given=np.array([slot]))
+        mark = [
+            joined(
+                *(
+                    tag("path", d=f"M{x + 6} {y + 5}h0", class_=f"dots key {look}")
+                    for look, some in classes(own)
+                    if len(some)
+                )
+            )
+        ]
+        parts += [*mark, tag("text", f"{name} ({int((slots == slot).sum())})", x=x + 18, y=y + 10)]
+        y += 17
+    return parts, y + 6
