@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from isoscope.errors import InputError
-from isoscope.studies.reading import classified, tasks
+from isoscope.studies.reading import classified, running_text, tasks
 from isoscope.studies.sources import Data, DataSet
 
-DATA_SETS: dict[str, DataSet] = {each.name: each for room in (tasks, classified) for each in room.SETS}
+_ROOMS = (
+    tasks,
+    classified,
+    running_text,
+)
+DATA_SETS: dict[str, DataSet] = {each.name: each for room in _ROOMS for each in room.SETS}
 """Every data set that a study may ask for."""
 
 

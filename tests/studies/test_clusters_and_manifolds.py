@@ -1,0 +1,197 @@
+"""The study of clusters and manifolds on tiny models, texts and word vectors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.errors import InputError
+from isoscope.studies import clusters_and_manifolds
+from isoscope.studies.catalog import study
+from isoscope.studies.layer_shapes import Asked, Tokens, between, local_dimensions, measure_layer
+from isoscope.studies.outcome import Cloud, Holds
+from isoscope.studies.reading.running_text import read_text
+from isoscope.studies.sources import Data
+from isoscope.studies.study import Setting
+
+from ..finetuning.toy import WORDS, decoder, encoder, one_thread
+
+NAME = "clusters-and-manifolds"
+SMALL = {"tokens": 1_100, "window": 32, "k": 10, "lid_sample": 100, "cluster_sample": 120, "restarts": 1, "points": 50}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with data, an encoder, a decoder and word vectors."""
+    folder = tmp_path_factory.mktemp("study")
+    rng = np.random.default_rng(0)
+    text = "".join(f" {' '.join(rng.choice(WORDS, 12))} \n \n" for _ in range(100))
+    for corpus, prefix in (("ptb", "ptb."), ("wikitext2", "")):
+        (folder / "data" / corpus).mkdir(parents=True)
+        (folder / "data" / corpus / f"{prefix}valid.txt").write_text(text, encoding="utf-8")
+        (folder / "data" / corpus / f"{prefix}train.txt.gz").write_bytes(gzip.compress(text.encode()))
+    encoder(folder / "enc")
+    decoder(folder / "dec")
+    (folder / "glove-tiny").mkdir()
+    np.save(folder / "glove-tiny" / "vectors.npy", rng.standard_normal((1500, 12)).astype(np.float32))
+    (folder / "glove-tiny" / "words.txt").write_text("\n".join(f"w{i}" for i in range(1500)), encoding="utf-8")
+    return folder
+
+
+def run(place, out, models=("enc",), **more):
+    return isoscope.run_study(
+        NAME, out=out, models=[place / each for each in models], data=place / "data", quick=True, **(SMALL | more)
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(place, tmp_path_factory):
+    """A run of everything."""
+    return run(place, tmp_path_factory.mktemp("out") / "run", ("enc", "dec", "glove-tiny"))
+
+
+def test_every_model_layer_and_corpus_is_an_arm(whole):
+    keys = set(whole.results)
+    for corpus in ("ptb", "wikitext2"):
+        for model in ("enc", "dec"):
+            assert {f"{corpus}/{model}/seed-0/{each}" for each in ("states", "layer-0", "layer-1")} <= keys
+    assert "words/glove-tiny/seed-0" in keys
+    assert len(keys) == 13
+
+
+def test_states_are_taken_away_when_all_layers_are_measured(whole):
+    assert not list((whole.folder / "shared").iterdir())
+
+
+def test_a_layer_gives_what_the_library_gives_of_the_first_block(place, whole):
+    texts = read_text("ptb", "valid", Data(place / "data"))
+    store = isoscope.embed(place / "enc", texts, layers=[1], window=32, max_tokens=1_100)
+    X, types = np.concatenate(list(store)), store.types
+    found = whole.results["ptb/enc/seed-0/layer-0"]
+    assert found["rows"] == len(X) == 1_100
+    assert found["inter, raw"] == pytest.approx(float(isoscope.inter_similarity(X, types, average="types")), abs=1e-5)
+    assert found["intra, raw"] == pytest.approx(float(isoscope.intra_similarity(X, types)), abs=1e-5)
+    expected = isoscope.lid(X, 10, metric="euclidean", convention="textbook", sample=100, seed=0)
+    assert 2 * found["lid, euclidean"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_kinds_of_models_and_special_tokens(whole):
+    encoded, decoded = (whole.results[f"ptb/{each}/seed-0/states"] for each in ("enc", "dec"))
+    assert (encoded["kind"], decoded["kind"]) == ("encoder", "decoder")
+    assert (encoded["room"], decoded["room"]) == (30, 32)  # [CLS] and [SEP] take two places
+
+
+def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whole):
+    outcome = whole.outcome
+    claims = [each.key for each in study(NAME).published.claims]
+    assert [each.claim.key for each in outcome.verdicts] == claims
+    assert all(each.holds is not Holds.untested or "cluster" in each.ours for each in outcome.verdicts)
+    lid = next(each for each in outcome.tables if each.key == "lid")
+    of = {row.name: (row.of, row.published["LID, cosine"].value) for row in lid.rows if row.published}
+    assert of["enc, ptb"] == ("BERT", 5.6)
+    assert of["dec, ptb"] == ("GPT2", 7.0)
+    row = next(each for each in lid.rows if each.name == "glove-tiny")
+    assert row.ours["textbook, cosine"].mean == pytest.approx(2 * row.ours["LID, cosine"].mean)
+    assert sum(isinstance(panel, Cloud) for figure in outcome.figures for panel in figure.panels) == 8
+    assert (whole.folder / "figures" / "cloud-ptb-enc.svg").stat().st_size < 300_000
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkeypatch):
+    measured, calls = clusters_and_manifolds.measure_layer, []
+
+    def failing(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measured(*given)
+
+    monkeypatch.setattr(clusters_and_manifolds, "measure_layer", failing)
+    with pytest.raises(KeyboardInterrupt):
+        run(place, tmp_path / "run", corpora="ptb")
+    shutil.rmtree(tmp_path / "run" / "shared")  # even without its states
+    again = run(place, tmp_path / "run", corpora="ptb")
+    assert len(calls) == 3
+    assert again.results == {key: whole.results[key] for key in again.results}
+
+
+def test_outcome_of_some_arms(place, whole):
+    setting = Setting(whole.setting.models, whole.setting.data, whole.setting.values, quick=True)
+    for keys in ([], ["words/glove-tiny/seed-0"], ["ptb/enc/seed-0/states", "ptb/enc/seed-0/layer-1"]):
+        outcome = study(NAME).outcome(setting, {key: whole.results[key] for key in keys})
+        assert len(outcome.verdicts) == len(study(NAME).published.claims)
+
+
+def test_clusters_are_found_and_centring_them_takes_out_what_they_share():
+    rng = np.random.default_rng(0)
+    codes = np.arange(600) % 3
+    X = rng.standard_normal((600, 16)) + 12 * np.eye(16)[codes] + 6
+    tokens = Tokens(X.astype(np.float32), rng.integers(0, 40, 600), rng.integers(1, 99, 600) * 1.0, rng.random(600))
+    found = measure_layer(tokens, Asked(10, 100, 200, 1, 20, 0), lambda share, words: None)
+    assert found["clusters"] == 3
+    assert sorted(found["sizes"]) == [200, 200, 200]
+    assert found["inter, raw"] > 0.7
+    assert abs(found["inter, centred"]) < 0.05
+    assert found["along, cluster"] > 0.8
+    assert found["along, place"] < 0.1
+    assert len(found["cloud"]["points"]) == 20
+
+
+def test_local_dimension_by_rows_ends_with_all_of_them():
+    X = np.random.default_rng(0).standard_normal((1200, 5)).astype(np.float32)
+    found = local_dimensions(X, Asked(10, 1200, 100, 1, 0, 0))
+    assert list(found["lid, cosine, by rows"]) == ["1000", "1200"]
+    assert found["lid, cosine"] == pytest.approx(float(isoscope.lid(X, 10, metric="cosine", convention="cai")))
+
+
+def test_between_is_nothing_of_groups_that_say_nothing():
+    points = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    assert between(points, np.array([0, 0, 1, 1])) == 0
+    assert between(points, np.array(["a", "b", "a", "b"])) == pytest.approx(1)
+
+
+def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lines = (place / "data" / "wikitext2" / "valid.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    hub = tmp_path / "Salesforce" / "wikitext" / "wikitext-2-v1"
+    hub.mkdir(parents=True)
+    pq.write_table(pa.table({"text": lines}), hub / "validation-00000.parquet")
+    card = {"config_name": "wikitext-2-v1", "data_files": [{"split": "validation", "path": "wikitext-2-v1/*.parquet"}]}
+    (hub.parent / "README.md").write_text(f"---\nconfigs: {json.dumps([card])}\n---\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert read_text("wikitext2", "valid", Data()) == read_text("wikitext2", "valid", Data(place / "data"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"corpora": "brown"}, "corpora has brown: need ptb or wikitext2"),
+        ({"part": "test"}, "part is test: need train or valid"),
+        ({"tokens": 8}, "tokens is 8 and k is 10"),
+        ({"k": 1}, "k is 1"),
+        ({"restarts": 0}, "restarts is 0: need 1 at least"),
+    ],
+)
+def test_bad_parameters_are_refused(place, tmp_path, given, words):
+    with pytest.raises(InputError, match=words):
+        run(place, tmp_path / "run", **given)
+
+
+def test_missing_data_and_models_are_named(place, tmp_path):
+    with pytest.raises(InputError, match=r"ptb\.train\.txt"):
+        isoscope.run_study(NAME, out=tmp_path / "a", models=[place / "enc"], data=place / "enc", quick=True)
+    with pytest.raises(InputError, match="nowhere"):
+        run(place, tmp_path / "b", models=("nowhere",))
