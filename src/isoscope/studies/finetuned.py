@@ -1,0 +1,81 @@
+"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, and its numbers and series for a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from isoscope.finetuning.finetuning import finetune
+from isoscope.finetuning.outcomes import SeedOutcome
+from isoscope.finetuning.tasks import Task
+from isoscope.studies.sources import Model
+from isoscope.studies.study import Workbench
+from isoscope.watching.measuring import MEASUREMENTS
+
+_FOLDER = "finetuning"
+
+
+def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:
+    """Fine-tune a model with one seed, and give what it came to; one that was interrupted goes on.
+
+    Parameters
+    ----------
+    bench : Workbench
+        The arm's: checkpoints lie in its folder, and it is told how far the training is.
+    model : Model
+        What is fine-tuned.
+    task : Task
+        Of `isoscope.studies.reading.tasks.read_task`.
+    seed : int
+        The arm's seed.
+    **settings
+        As for `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True`` the model is in
+        `model_folder` until the arm is done.
+
+    Returns
+    -------
+    dict
+        ``final`` and ``late`` (means over the last 30%) hold numbers by name: the scores, the loss on the dev set, and
+        ``layer_6/anisotropy_1`` and the like for what the tracker measured; ``start`` holds the latter before the first
+        step. ``series`` holds for each of these names its ``step`` and its ``value``, two lists. Then ``measure`` (the
+        score that counts), ``layers`` (names, from the embeddings up), ``steps``, ``settings``, ``notes``,
+        ``collapses``, and ``clouds`` and ``too_small`` (what the regulariser met).
+    """
+
+    def tell(moment: Any, share: float) -> None:
+        bench.tell(share, "" if moment.score is None else f"{task.measure} {moment.score:.3f}")
+
+    found = finetune(model.place, task, out=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
+    one = found.seeds[0]
+    series = _series(one)
+    return {
+        "measure": found.settings.measure,
+        "layers": list(found.layers),
+        "steps": one.steps,
+        "start": {name: each["value"][0] for name, each in series.items() if each["step"][0] == 0},
+        "final": one.final,
+        "late": one.late,
+        "series": series,
+        "settings": {name: value for name, value in found.settings.to_dict().items() if name != "model"},
+        "notes": list(found.notes),
+        "collapses": one.collapses,
+        "clouds": one.terms.get("clouds", 0),
+        "too_small": one.terms.get("too_small", 0),
+    }
+
+
+def model_folder(bench: Workbench, seed: int) -> Path:
+    """Where `finetuned` leaves the model that it was told to keep."""
+    return bench.folder / _FOLDER / f"seed-{seed}" / "model"
+
+
+def _series(one: SeedOutcome) -> dict[str, dict[str, list[float]]]:
+    """Scores and measurements by name, each as its steps and its values."""
+    found: dict[str, dict[str, list[float]]] = {}
+    scores = [(name, row["step"], row[name]) for row in one.scores for name in row if name != "step"]
+    shapes = [(f"{row['layer']}/{name}", row["step"], row[name]) for row in one.layers for name in MEASUREMENTS]
+    for name, step, value in (*scores, *shapes):
+        own = found.setdefault(name, {"step": [], "value": []})
+        own["step"].append(step)
+        own["value"].append(float("nan") if value is None else float(value))
+    return found
