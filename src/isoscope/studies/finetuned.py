@@ -38,8 +38,8 @@ def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings:
         ``final`` and ``late`` (means over the last 30%) hold numbers by name: the scores, the loss on the dev set, and
         ``layer_6/anisotropy_1`` and the like for what the tracker measured; ``start`` holds the latter before the first
         step. ``series`` holds for each of these names its ``step`` and its ``value``, two lists. Then ``measure`` (the
-        score that counts), ``layers`` (names, from the embeddings up), ``steps``, ``settings``, ``notes``,
-        ``collapses``, and ``clouds`` and ``too_small`` (what the regulariser met).
+        score that counts), ``layers`` (names, from the embeddings up), ``steps``, ``settings`` (those that
+        were given or settled), ``notes``, ``collapses``, and ``clouds`` and ``too_small`` (what the regulariser met).
     """
 
     def tell(moment: Any, share: float) -> None:
@@ -56,7 +56,9 @@ def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings:
         "final": one.final,
         "late": one.late,
         "series": series,
-        "settings": {name: value for name, value in found.settings.to_dict().items() if name != "model"},
+        "settings": {
+            name: value for name, value in found.settings.to_dict().items() if name != "model" and value is not None
+        },
         "notes": list(found.notes),
         "collapses": one.collapses,
         "clouds": one.terms.get("clouds", 0),

@@ -1,0 +1,319 @@
+"""What the arms of shrink-the-longest say to the paper's claims: differences seed by seed, and a rule for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isoscope.studies.outcome import Holds, Value, Verdict
+from isoscope.studies.published import Claim, Published
+from isoscope.studies.words import number
+
+NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
+COMPONENTS = {
+    **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
+    **{f"anisotropy_{k}_centred": f"anisotropy_{k} centred" for k in (1, 2, 3)},
+}
+"""What is measured of a space, and what it is called in the tables."""
+
+_FIRST = (("anisotropy_1",), ("anisotropy_1_centred",))
+_THREE = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
+_MARGIN = 0.01
+"""Scores nearer than this are the same: the paper's seeds spread by up to 0.004, its arms differ by up to 0.013."""
+_LEARNT = 0.05
+"""Matthews' correlation below which a model has learnt nothing, and a score says nothing of a regulariser."""
+_TOGETHER = 0.5
+"""A rank correlation above which two series go together."""
+Allowed = tuple[float, float]
+_LOWER, _HIGHER = (-math.inf, 0.0), (0.0, math.inf)
+_ORIGINALS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task and a model, with what each arm and seed gave."""
+
+    task: str
+    model: str
+    runs: dict[str, dict[int, dict[str, Any]]]
+
+    @property
+    def all_runs(self) -> list[dict[str, Any]]:
+        """What is done, whatever the arm and the seed."""
+        return [run for seeds in self.runs.values() for run in seeds.values()]
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return f"{_called(self.task)}, {self.model}"
+
+    @property
+    def measure(self) -> str:
+        """The score that counts."""
+        return str(self.all_runs[0]["measure"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """With what it was fine-tuned, but for the regulariser."""
+        found: dict[str, Any] = self.all_runs[0]["settings"]
+        return found
+
+    @property
+    def family(self) -> str:
+        """What kind of model it is."""
+        return str(self.all_runs[0]["family"])
+
+    @property
+    def original(self) -> str:
+        """The paper's model that is nearest."""
+        return _ORIGINALS[self._like]
+
+    @property
+    def is_original(self) -> bool:
+        """Whether it is the paper's own model."""
+        return self.model == self.original
+
+    @property
+    def row(self) -> str:
+        """Its row in the paper's tables."""
+        return f"{self._like}-{_called(self.task)}"
+
+    @property
+    def _like(self) -> str:
+        return "RoBERTa" if "roberta" in self.family.lower() else "BERT"
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the arm without a regulariser does better than chance."""
+        scores = [run["late"]["matthews"] for run in self.runs[NONE].values()]
+        return bool(scores) and sum(scores) / len(scores) > _LEARNT
+
+    def of_space(self, name: str) -> str:
+        """A measurement's name for the last layer."""
+        return f"{self.all_runs[0]['layers'][-1]}/{name}"
+
+    def before(self, name: str) -> Value:
+        """A measurement of the last layer before the first step."""
+        return Value.of([run["start"][self.of_space(name)] for run in self.all_runs][:1])
+
+    def late_by_arm(self, name: str) -> dict[str, Value]:
+        """A number's mean over the last 30%, over the seeds, for each arm that is done."""
+        return {arm: Value.of(run["late"][name] for run in runs.values()) for arm, runs in self.runs.items() if runs}
+
+    def between(self, arm: str, other: str, names: Sequence[str]) -> Value | None:
+        """How much more one arm has than another, seed by seed; of several numbers, of their sum."""
+        both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
+        if not both:
+            return None
+        return Value.of(sum(self._late(arm, seed, n) - self._late(other, seed, n) for n in names) for seed in both)
+
+    def grown(self, names: Sequence[str]) -> Value | None:
+        """How much a measurement grew in training without a regulariser, seed by seed."""
+        runs = self.runs[NONE].values()
+        keys = [self.of_space(name) for name in names]
+        return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
+
+    def together(self, one: str, other: str) -> Value | None:
+        """The rank correlation of two measurements through training without a regulariser, seed by seed."""
+        from scipy.stats import spearmanr
+
+        found = []
+        for run in self.runs[NONE].values():
+            first, second = (run["series"][self.of_space(name)]["value"] for name in (one, other))
+            flat = len(set(first)) < 2 or len(set(second)) < 2
+            found.append(math.nan if flat else float(spearmanr(first, second, nan_policy="omit")[0]))
+        return Value.of(found) if found else None
+
+    def _late(self, arm: str, seed: int, name: str) -> float:
+        late = self.runs[arm][seed]["late"]
+        return float(late[self.of_space(name)] if name.startswith("anisotropy") else late[name])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference that a claim speaks of, and where it must lie for the claim to hold."""
+
+    words: str
+    value: Value
+    allowed: Allowed
+
+    @property
+    def supports(self) -> bool:
+        """Whether the whole interval lies where the claim says; a single seed has none."""
+        low, high = self.value.interval
+        return self.allowed[0] < low and high < self.allowed[1]
+
+    @property
+    def speaks_against(self) -> bool:
+        """Whether the whole interval lies elsewhere."""
+        low, high = self.value.interval
+        return high <= self.allowed[0] or low >= self.allowed[1]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the mean lies where the claim says."""
+        return self.allowed[0] < self.value.mean < self.allowed[1]
+
+
+def judged(findings: Sequence[Finding]) -> Holds:
+    """Whether a claim holds: in all, in none, or in some of the cases.
+
+    It holds if every interval lies where the claim says; it does not if none does and a mean lies elsewhere in most.
+    """
+    if not findings:
+        return Holds.untested
+    if all(each.supports for each in findings):
+        return Holds.yes
+    if any(each.supports for each in findings):
+        return Holds.partly
+    return Holds.partly if sum(each.agrees for each in findings) > len(findings) / 2 else Holds.no
+
+
+def verdicts(published: Published, cases: Sequence[Case]) -> list[Verdict]:
+    """A verdict on each claim of the paper."""
+    rule = _Rules(published, cases)
+    return [rule.verdict(claim) for claim in published.claims]
+
+
+@dataclass(frozen=True)
+class _Rules:
+    published: Published
+    cases: Sequence[Case]
+
+    def verdict(self, claim: Claim) -> Verdict:
+        spaces: dict[str, tuple[str, str, Any, Allowed]] = {
+            "lowers": (SELECTED, NONE, _FIRST, _LOWER),
+            "all-lowers": (ALL, NONE, _FIRST, _LOWER),
+            "no-collapse": (SELECTED, NONE, _THREE, _LOWER),
+            "selection-isotropy": (SELECTED, ALL, _FIRST, _LOWER),
+        }
+        scores: dict[str, tuple[str, str, Allowed]] = {
+            "metric-kept": (SELECTED, NONE, (-_MARGIN, math.inf)),
+            "metric-rises": (SELECTED, NONE, _HIGHER),
+            "all-on-par": (ALL, NONE, (-_MARGIN, _MARGIN)),
+            "selection-metric": (SELECTED, ALL, _HIGHER),
+        }
+        if claim.key in spaces:
+            return self._of_spaces(claim, *spaces[claim.key])
+        if claim.key in scores:
+            return self._of_scores(claim, *scores[claim.key])
+        if claim.key == "rises":
+            return self._rises(claim)
+        return self._class_direction(claim)
+
+    def _rises(self, claim: Claim) -> Verdict:
+        ends = []
+        for name in ("anisotropy_1", "anisotropy_1 centred"):
+            each = [found.value for (row, arm), found in self._table("anisotropy") if arm == NONE and _is(row, name)]
+            ends.append(f"{name} ends at {_range(each)}")
+        findings = self._found(_FIRST, lambda case, names: case.grown(names), _HIGHER)
+        return _verdict(claim, f"{'; '.join(ends)}; its start is drawn, not given", findings, "late minus start")
+
+    def _class_direction(self, claim: Claim) -> Verdict:
+        def through(case: Case, names: Sequence[str]) -> Value | None:
+            return case.together(names[0], "silhouette")
+
+        findings = self._found(_FIRST[1:], through, (_TOGETHER, math.inf), self._that_learnt)
+        what = f"Spearman of it and the classes' silhouette through training, held against {_TOGETHER:g}"
+        return _verdict(claim, "said, not measured", findings, what, self._idle)
+
+    def _of_spaces(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Allowed) -> Verdict:
+        told = []
+        for names in groups:
+            differences = self._differences("anisotropy", arm, other, [f" {COMPONENTS[name]}" for name in names])
+            told.append(f"{_joined(names)} {_summed(differences, allowed)}")
+        findings = self._found(groups, lambda case, names: case.between(arm, other, names), allowed)
+        return _verdict(claim, "; ".join(told), findings, f"{arm} minus {other}")
+
+    def _of_scores(self, claim: Claim, arm: str, other: str, allowed: Allowed) -> Verdict:
+        told = _summed(self._differences("metrics", arm, other, [""]), allowed)
+        findings = [
+            Finding(f"{case.words}, {case.measure}", value, allowed)
+            for case in self._that_learnt
+            if (value := case.between(arm, other, [case.measure])) is not None
+        ]
+        margin = f", {_MARGIN:g} is taken as no difference" if -_MARGIN in allowed else ""
+        return _verdict(claim, told, findings, f"{arm} minus {other}{margin}", self._idle)
+
+    @property
+    def _that_learnt(self) -> list[Case]:
+        return [case for case in self.cases if case.learnt]
+
+    @property
+    def _idle(self) -> str:
+        idle = [case.words for case in self.cases if not case.learnt and case.runs[NONE]]
+        return f"left out, for nothing was learnt without a regulariser: {'; '.join(idle)}" if idle else ""
+
+    def _found(
+        self,
+        groups: Any,
+        value_of: Callable[[Case, Sequence[str]], Value | None],
+        allowed: Allowed,
+        cases: Sequence[Case] | None = None,
+    ) -> list[Finding]:
+        return [
+            Finding(f"{case.words}, {_joined(names)}", value, allowed)
+            for case in (self.cases if cases is None else cases)
+            for names in groups
+            if (value := value_of(case, names)) is not None and not math.isnan(value.mean)
+        ]
+
+    def _table(self, key: str) -> Iterable[tuple[tuple[str, str], Any]]:
+        return self.published.tables[key].items()
+
+    def _differences(self, table: str, arm: str, other: str, endings: Sequence[str]) -> list[float]:
+        """Published differences for each task and model, of sums over rows; without those that lack a number."""
+        found = []
+        for row in self.published.rows("metrics"):
+            pairs = [[self.published.number(table, row + end, each) for end in endings] for each in (arm, other)]
+            if all(number is not None for side in pairs for number in side):
+                one, two = (sum(number.value for number in side if number is not None) for side in pairs)
+                found.append(one - two)
+        return found
+
+
+def _verdict(claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
+    ours = "; ".join(f"{each.words}: {_signed(each.value.mean)}{_interval(each.value)}" for each in findings)
+    if not findings:
+        return Verdict(claim, told, "–", Holds.untested, idle or "the arms that it needs are not done")
+    clear, against = (sum(getattr(each, way) for each in findings) for way in ("supports", "speaks_against"))
+    seeds = min(len(each.value.seeds) for each in findings)
+    rule = (
+        f"95% intervals over seeds: {clear} of {len(findings)} lie where the claim says, {against} elsewhere"
+        if seeds > 1
+        else f"one seed has no interval: {sum(each.agrees for each in findings)} of {len(findings)} have its direction"
+    )
+    return Verdict(claim, told, ours, judged(findings), "; ".join(part for part in (what, rule, idle) if part))
+
+
+def _called(task: str) -> str:
+    return {"cola": "CoLA", "mrpc": "MRPC"}.get(task, task)
+
+
+def _is(row: str, name: str) -> bool:
+    return row.partition(" ")[2] == name
+
+
+def _joined(names: Sequence[str]) -> str:
+    words = [COMPONENTS[name] for name in names]
+    return words[0] if len(words) == 1 else f"anisotropy_1 to _{len(words)}{words[0].removeprefix('anisotropy_1')}"
+
+
+def _summed(differences: Sequence[float], allowed: Allowed) -> str:
+    held = sum(allowed[0] < each < allowed[1] for each in differences)
+    return f"{_range(differences, _signed)}, as claimed in {held} of {len(differences)}"
+
+
+def _range(values: Sequence[float], shown: Callable[[float], str] = lambda value: number(value, 3)) -> str:
+    return f"{shown(min(values))} to {shown(max(values))}" if values else "not published"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{number(value, 3)}"
+
+
+def _interval(value: Value) -> str:
+    low, high = value.interval
+    return "" if math.isnan(low) else f" ({_signed(low)} to {_signed(high)})"

@@ -1,0 +1,252 @@
+"""Shrink the longest: the arms are those of finetune, an interrupted run is the uninterrupted one, claims have rules."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from isoscope import InputError, finetune, run_study
+from isoscope.studies.catalog import study
+from isoscope.studies.outcome import Holds, Value
+from isoscope.studies.shrink_the_longest_claims import ALL, ARMS, NONE, SELECTED, Case, Finding, judged, verdicts
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.study import Setting
+from tests.finetuning import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
+NAME = "shrink-the-longest"
+SMALL = {
+    "tasks": "cola",
+    "seeds": (0, 1),
+    "epochs": 1,
+    "batch_size": 16,
+    "learning_rate": 3e-3,
+    "limit": 48,
+    "dev_limit": 32,
+    "probe": 24,
+    "measurements": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a model and data."""
+    folder = tmp_path_factory.mktemp("study")
+    toy.encoder(folder / "tiny")
+    toy.write_glue(folder / "data")
+    with toy.one_thread():
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    """A run from end to end."""
+    return run(place, place / "whole")
+
+
+def run(place, out, **parameters):
+    progress = parameters.pop("progress", None)
+    return run_study(
+        NAME, out=out, models=[place / "tiny"], data=place / "data", progress=progress, **{**SMALL, **parameters}
+    )
+
+
+def test_each_arm_is_a_fine_tuning_with_its_regulariser(place, whole, tmp_path):
+    assert list(whole.results) == [f"cola/tiny/{arm}/seed-{seed}" for seed in (0, 1) for arm in ARMS]
+    told = {"epochs": 1, "batch_size": 16, "learning_rate": 3e-3, "limit": 48, "probe": 24, "every": 1}
+    found = finetune(
+        place / "tiny",
+        "cola",
+        data=place / "data",
+        out=tmp_path / "own",
+        seeds=[1],
+        regularizer="persistent-entropy",
+        weight=1.0,
+        select=False,
+        **told,
+    )
+    kept = whole.results["cola/tiny/all bars/seed-1"]["settings"]
+    own = {name: value for name, value in found.settings.to_dict().items() if value is not None}
+    apart = {"model", "data", "dev_rows"}  # the study scores a part of the dev set
+    assert {name: kept[name] for name in kept if name not in apart} == {
+        name: value for name, value in own.items() if name not in apart
+    }
+    assert whole.results["cola/tiny/all bars/seed-1"]["steps"] == found.seeds[0].steps
+    assert kept["dev_rows"] == 32
+    assert whole.results["cola/tiny/no regulariser/seed-0"]["clouds"] == 0
+    assert whole.results["cola/tiny/selected bars/seed-0"]["clouds"] > 0
+
+
+def test_tables_hold_the_means_of_the_last_30_per_cent_over_the_seeds(whole):
+    metrics, anisotropy, _ = whole.outcome.tables
+    for arm in ARMS:
+        late = [whole.results[f"cola/tiny/{arm}/seed-{seed}"]["late"] for seed in (0, 1)]
+        assert metrics.rows[0].ours[arm] == Value.of(each["matthews"] for each in late)
+        row = next(each for each in anisotropy.rows if each.name.endswith("anisotropy_2 centred"))
+        assert row.ours[arm] == Value.of(each["layer_2/anisotropy_2_centred"] for each in late)
+    one = whole.results["cola/tiny/no regulariser/seed-0"]
+    steps, values = (one["series"]["matthews"][name] for name in ("step", "value"))
+    wanted = [value for step, value in zip(steps, values, strict=True) if step > 0.7 * one["steps"]]
+    assert one["late"]["matthews"] == pytest.approx(sum(wanted) / len(wanted))
+
+
+def test_published_numbers_stand_beside_the_model_of_their_kind(whole):
+    metrics, anisotropy, _ = whole.outcome.tables
+    assert metrics.rows[0].published["selected bars"].value == 0.588
+    assert metrics.rows[0].of == "bert-base-uncased"
+    assert anisotropy.rows[0].published["no regulariser"].value == 0.647
+    assert Case("mrpc", "granite", {NONE: {0: {"family": "roberta"}}}).row == "RoBERTa-MRPC"
+
+
+def test_arms_begin_with_the_same_space_and_go_apart(whole):
+    starts = {json.dumps(each["start"]) for each in whole.results.values()}
+    lates = {each["late"]["layer_2/anisotropy_1"] for each in whole.results.values()}
+    assert len(starts) == 1
+    assert len(lates) == len(whole.results)
+
+
+def test_figures_follow_every_arm_from_the_first_step(whole):
+    profile, scores = whole.outcome.figures
+    assert [len(panel.series) for panel in profile.panels] == [3] * 6
+    assert profile.panels[0].series[0].x[0] == 0
+    assert len(scores.panels) == 1
+    assert all(low <= y <= high for s in profile.panels[0].series for low, y, high in zip(s.low, s.y, s.high))
+
+
+def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, tmp_path):
+    def stop(moment):
+        if moment.arm == 3 and moment.share > 2.7 / 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(place, tmp_path / "run", progress=stop)
+    assert len(list((tmp_path / "run" / "arms").glob("*.json"))) == 2
+    again = run(place, tmp_path / "run")
+    assert json.dumps(again.results) == json.dumps(whole.results)
+
+
+def test_one_seed_and_one_task_are_enough(place, tmp_path):
+    found = run(place, tmp_path / "run", seeds=(3,), limit=0, dev_limit=0)
+    assert {each.holds for each in found.outcome.verdicts} <= {Holds.partly, Holds.no, Holds.untested}
+    assert "one seed" in found.outcome.verdicts[0].why
+    assert (tmp_path / "run" / "page.html").stat().st_size > 5000
+
+
+def test_what_is_not_done_is_not_judged(place, whole):
+    setting = Setting((Model(str(place / "tiny")),), Data(place / "data"), whole.setting.values, False)
+    nothing = study(NAME).outcome(setting, {})
+    assert {each.holds for each in nothing.verdicts} == {Holds.untested}
+    some = {key: value for key, value in whole.results.items() if ALL not in key}
+    held = {each.claim.key: each.holds for each in study(NAME).outcome(setting, some).verdicts}
+    assert held["all-lowers"] is held["selection-isotropy"] is Holds.untested
+    assert held["lowers"] is not Holds.untested
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"tasks": "mood"}, "tasks has mood: need some of cola"),
+        ({"tasks": "mrpc"}, "mrpc needs train.tsv"),
+        ({"measurements": 0}, "measurements is 0: need 1 at least"),
+        ({"limit": -3}, "limit is -3: need 0 at least"),
+        ({"seeds": (0, -1)}, "seeds is -1: need 0 at least"),
+        ({"weight": "heavy"}, "weight is heavy: need a number"),
+        ({"epochs": 0}, "epochs is 0.0: need a finite number above 0"),
+        ({"batch_size": 0}, "batch_size is 0: need a whole number at least 1"),
+    ],
+)
+def test_bad_parameters_are_told_in_a_line(place, tmp_path, parameters, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        run(place, tmp_path / "run", **parameters)
+
+
+# the rules
+
+
+def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> Case:
+    """A case whose arms have these numbers, one for each seed."""
+    names = ("anisotropy_1", "anisotropy_2", "anisotropy_3")
+    full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centred")]
+
+    def one(told: dict[str, float]) -> dict:
+        shape = {name: told.get("space", 0.5) for name in full}
+        series = {name: {"step": [0, 1, 2], "value": [start, 0.45, told.get("space", 0.5)]} for name in full}
+        series["layer_1/silhouette"] = {"step": [0, 1, 2], "value": [0.0, 0.1, 0.2]}
+        score = told.get("score", 0.5)
+        return {
+            "family": "bert",
+            "measure": "matthews",
+            "layers": ["layer_0", "layer_1"],
+            "start": dict.fromkeys(full, start),
+            "late": {"matthews": score, **shape},
+            "series": series,
+        }
+
+    return Case("cola", "made", {arm: {i: one(each) for i, each in enumerate(late.get(arm, []))} for arm in ARMS})
+
+
+def held(*cases: Case) -> dict[str, Holds]:
+    return {each.claim.key: each.holds for each in verdicts(study(NAME).published, cases)}
+
+
+def test_a_case_like_the_paper_s_holds():
+    case = made(
+        {
+            NONE: [{"space": 0.70, "score": 0.570}, {"space": 0.71, "score": 0.571}, {"space": 0.72, "score": 0.572}],
+            SELECTED: [
+                {"space": 0.50, "score": 0.58},
+                {"space": 0.51, "score": 0.582},
+                {"space": 0.53, "score": 0.584},
+            ],
+            ALL: [{"space": 0.60, "score": 0.571}, {"space": 0.62, "score": 0.570}, {"space": 0.64, "score": 0.573}],
+        }
+    )
+    assert set(held(case).values()) == {Holds.yes}
+    assert case.between(SELECTED, NONE, ["anisotropy_1"]).mean == pytest.approx(-0.59 / 3)
+    assert case.grown(["anisotropy_1"]).mean == pytest.approx(0.31)
+
+
+def test_a_case_unlike_the_paper_s_does_not_hold():
+    worse = made(
+        {
+            NONE: [{"space": 0.30, "score": 0.57}, {"space": 0.31, "score": 0.57}],
+            SELECTED: [{"space": 0.50, "score": 0.40}, {"space": 0.512, "score": 0.401}],
+            ALL: [{"space": 0.40, "score": 0.50}, {"space": 0.411, "score": 0.501}],
+        }
+    )
+    assert set(held(worse).values()) == {Holds.no}
+
+
+def test_scores_of_a_model_that_learnt_nothing_say_nothing():
+    idle = made({arm: [{"score": 0.0}, {"score": 0.0}] for arm in ARMS})
+    found = {each.claim.key: each for each in verdicts(study(NAME).published, [idle])}
+    assert found["metric-kept"].holds is found["all-on-par"].holds is Holds.untested
+    assert "nothing was learnt" in found["metric-kept"].why
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([[-0.2, -0.21, -0.19]], Holds.yes),
+        ([[-0.2, -0.21, -0.19], [0.1, 0.11, 0.12]], Holds.partly),
+        ([[-0.2, 0.15]], Holds.partly),
+        ([[0.2, -0.15]], Holds.no),
+        ([[-0.2]], Holds.partly),
+        ([[0.2]], Holds.no),
+        ([], Holds.untested),
+    ],
+)
+def test_a_claim_holds_by_the_intervals_of_its_differences(values, wanted):
+    assert judged([Finding("", Value.of(each), (-math.inf, 0.0)) for each in values]) is wanted
+
+
+def test_published_words_come_from_the_published_numbers():
+    told = {each.claim.key: each.published for each in verdicts(study(NAME).published, [])}
+    assert told["lowers"].startswith("anisotropy_1 −0.194 to −0.047, as claimed in 4 of 4")
+    assert told["metric-rises"] == "−0.003 to +0.013, as claimed in 3 of 4"
+    assert told["selection-isotropy"].endswith("as claimed in 3 of 4")
