@@ -123,9 +123,11 @@ def run_study(
     arms = _distinct(found.arms(setting))
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
-    _refuse_other(folder, told)
+    other = _refuse_other(folder, told)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
+        for each in ("work", "shared") if other else ():  # halves of arms with other settings
+            shutil.rmtree(folder / each, ignore_errors=True)
         _write_json(told, folder / "settings.json")
         began = time.monotonic()
         results, seconds = _run(arms, folder, progress)
@@ -176,13 +178,16 @@ def _told(study: Study, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _refuse_other(folder: Path, told: Mapping[str, Any]) -> None:
-    """An `InputError` with the difference if the folder holds a run of other settings, or something else."""
+def _refuse_other(folder: Path, told: Mapping[str, Any]) -> bool:
+    """An `InputError` with the difference if the folder holds a run of other settings, or something else.
+
+    Where no arm of it is done it is not refused: then it is said that the settings are others.
+    """
     path = folder / "settings.json"
     if not path.exists():
         if folder.is_dir() and any(folder.iterdir()):
             raise InputError(f"{folder} holds something else than a run of a study: name another folder")
-        return
+        return False
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         differing = _differences(kept, told)
@@ -190,6 +195,7 @@ def _refuse_other(folder: Path, told: Mapping[str, Any]) -> None:
         raise InputError(f"{path} is not of a study's run: {error}; name another folder") from error
     if differing and any((folder / "arms").glob("*.json")):
         raise InputError(f"{folder} holds a run with other settings: {'; '.join(differing)}; name another folder")
+    return bool(differing)
 
 
 def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
