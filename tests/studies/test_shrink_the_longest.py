@@ -135,6 +135,17 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, 
     assert "one seed" in again.outcome.verdicts[0].why
 
 
+def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tmp_path):
+    def stop(moment):
+        if moment.share > 0.8 / 3:
+            raise KeyboardInterrupt
+
+    for rate in (3e-3, 1e-3):
+        with pytest.raises(KeyboardInterrupt):
+            run(place, tmp_path / "run", epochs=2, limit=32, seeds=(0,), learning_rate=rate, progress=stop)
+        assert list((tmp_path / "run" / "work").glob("*/finetuning/seed-0/checkpoint-*"))
+
+
 def test_a_limit_of_nothing_is_all_rows_and_a_rate_of_nothing_the_paper_s(place, whole, tmp_path):
     values = {**whole.setting.values, "limit": 0, "dev_limit": 0, "learning_rate": 0.0}
     arm = study(NAME).arms(replace(whole.setting, values=values))[0]

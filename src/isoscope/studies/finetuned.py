@@ -45,7 +45,9 @@ def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings:
     def tell(moment: Any, share: float) -> None:
         bench.tell(share, "" if moment.score is None else f"{task.measure} {moment.score:.3f}")
 
-    found = finetune(model.place, task, out=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
+    folder = Path(model.place).expanduser()
+    place = str(folder.absolute()) if folder.exists() else model.place  # the same model, however it was typed
+    found = finetune(place, task, out=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]
     series = _series(one)
     return {
