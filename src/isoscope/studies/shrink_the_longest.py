@@ -13,7 +13,7 @@ from isoscope.finetuning.tasks import Task, even_part
 from isoscope.studies.finetuned import finetuned
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading import tasks
-from isoscope.studies.shrink_the_longest_claims import ARMS, COMPONENTS, NONE, Case, verdicts
+from isoscope.studies.shrink_the_longest_claims import ARMS, COMPONENTS, NONE, Case, shown_score, verdicts
 from isoscope.studies.sources import Model
 from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
 
@@ -92,7 +92,12 @@ class ShrinkTheLongest(Study):
 
     def _metrics(self, cases: Sequence[Case]) -> Table:
         rows = [
-            Row(f"{case.words}, {score}", case.late_by_arm(score), self._published("metrics", case), case.original)
+            Row(
+                f"{case.words}, {shown_score(score)}",
+                case.late_by_arm(score),
+                self._published("metrics", case),
+                case.original,
+            )
             for case in cases
             for score in _scores(case)
         ]
@@ -228,7 +233,7 @@ def _scores_through_training(cases: Sequence[Case]) -> Figure:
         "scores",
         "The score on the dev set through training",
         "Mean over the seeds, with a band of one standard deviation. Published for RoBERTa on MRPC.",
-        [_panel(case, f"{case.words}, {score}", score) for case in cases for score in _scores(case)],
+        [_panel(case, f"{case.words}, {shown_score(score)}", score) for case in cases for score in _scores(case)],
         where="Fig. 2",
     )
 
@@ -279,15 +284,16 @@ def _notes(setting: Setting, cases: Sequence[Case]) -> list[str]:
     found += [
         f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has 5. All is in float32; texts are read up to "
         "128 tokens (the paper does not say).",
-        f"The paper measures the [CLS] matrix of the batch at hand, with dropout on. Here it is that of the same "
+        "The paper follows the [CLS] matrix of batches of 64. Here it is that of the same "
         f"{setting['probe']} rows of the dev set each time, without dropout, so that arms and steps can be compared.",
         "The optimiser is AdamW with 10% of linear warm-up; then the learning rate falls by a cosine, as in the "
         "authors' code (the paper says Adam and does not name what follows the warm-up).",
-        "The bars are selected as the page says (stop at C > 1, Q ≤ i). The authors' code differs from it: it stops at "
-        "C < 1 and asks for Q < i; it has one more term, on by default, of the squared lengths of the unselected bars, "
-        "which its loop maximises; and it fails where a class has fewer than 5 rows in a batch.",
+        "Bars are selected as in the authors' code, which stops at C < 1 and asks for Q < i, as their prose has it; "
+        "their Algorithm 1 prints C > 1 and Q ≤ i. Their code has one more term, on by default, of the lengths of the "
+        "unselected bars, which its loop maximises, and fails where a class has fewer than 5 rows in a batch: here that "
+        "term is left out, as on the page, and a class with fewer than 3 rows adds nothing.",
     ]
     met, small = (sum(run[name] for case in cases for run in case.all_runs) for name in ("clouds", "too_small"))
     if small:
-        found.append(f"{small:,} of {met:,} classes in a batch had too few rows for a bar, and added nothing.")
+        found.append(f"{small:,} of {met:,} classes in a batch had fewer than 3 rows, and added nothing.")
     return found

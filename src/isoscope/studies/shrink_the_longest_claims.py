@@ -230,7 +230,7 @@ class _Rules:
     def _of_scores(self, claim: Claim, arm: str, other: str, allowed: Allowed) -> Verdict:
         told = _summed(self._differences("metrics", arm, other, [""]), allowed)
         findings = [
-            Finding(f"{case.words}, {case.measure}", value, allowed)
+            Finding(f"{self._place(case)}, {shown_score(case.measure)}", value, allowed)
             for case in self._that_learnt
             if (value := case.between(arm, other, [case.measure])) is not None
         ]
@@ -243,8 +243,12 @@ class _Rules:
 
     @property
     def _idle(self) -> str:
-        idle = [case.words for case in self.cases if not case.learnt and case.runs[NONE]]
+        idle = [self._place(case) for case in self.cases if not case.learnt and case.runs[NONE]]
         return f"left out, for nothing was learnt without a regulariser: {'; '.join(idle)}" if idle else ""
+
+    def _place(self, case: Case) -> str:
+        """The task, and the model where there are several."""
+        return case.words if len({each.model for each in self.cases}) > 1 else _called(case.task)
 
     def _found(
         self,
@@ -254,7 +258,7 @@ class _Rules:
         cases: Sequence[Case] | None = None,
     ) -> list[Finding]:
         return [
-            Finding(f"{case.words}, {_joined(names)}", value, allowed)
+            Finding(f"{self._place(case)}, {_joined(names)}", value, allowed)
             for case in (self.cases if cases is None else cases)
             for names in groups
             if (value := value_of(case, names)) is not None and not math.isnan(value.mean)
@@ -286,6 +290,11 @@ def _verdict(claim: Claim, told: str, findings: Sequence[Finding], what: str, id
         else f"one seed has no interval: {sum(each.agrees for each in findings)} of {len(findings)} have its direction"
     )
     return Verdict(claim, told, ours, judged(findings), "; ".join(part for part in (what, rule, idle) if part))
+
+
+def shown_score(name: str) -> str:
+    """What a score is called in tables."""
+    return {"f1": "F1", "matthews": "Matthews"}.get(name, name)
 
 
 def _called(task: str) -> str:
