@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor regularizers estimators clean
+.PHONY: demo test lint bench bench-scale advisor regularizers estimators studies clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -29,6 +29,7 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/studies.py --page docs/performance.md
 
 # Rows from 1e5 to 1e7, one and two workers (half an hour, 9 GB of disk); writes the tables in docs/scale.md.
 bench-scale: .venv-bench/done .venv-test/done
@@ -49,6 +50,10 @@ regularizers: .venv-bench/done
 # Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
 estimators: .venv-bench/done
 	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md
+
+# What runs of `isoscope study run NAME -o RUNS/NAME` came to, as docs/studies.md and docs/studies/; make studies RUNS=folder
+studies: .venv-bench/done
+	.venv-bench/bin/python benchmarks/study_pages.py $(RUNS)
 
 .venv-demo/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-demo
