@@ -9,56 +9,16 @@ covariance; unbiased is `isoscore(X, unbiased=True)`, with the share of its 95% 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import isoscope
+from isoscope.studies.known_clouds import CLOUDS, truth_of
 from pages import put
 
 ROWS = (16, 64, 256, 1024, 4096)
 DIMENSIONS = (64, 384, 768)
-Draw = Callable[[np.random.Generator, int], np.ndarray]
-
-
-def isotropic(d: int) -> tuple[Draw, np.ndarray]:
-    return lambda rng, n: rng.standard_normal((n, d)), np.eye(d)
-
-
-def power_law(d: int) -> tuple[Draw, np.ndarray]:
-    """Variances that fall like 1/i, and a mean far from the origin."""
-    variances = 1 / np.arange(1, d + 1)
-    return lambda rng, n: rng.standard_normal((n, d)) * np.sqrt(variances) + 5, np.diag(variances)
-
-
-def clustered(d: int) -> tuple[Draw, np.ndarray]:
-    """Eight round clusters of equal weight, whose centres are four times as far apart as they are wide."""
-    centres = np.random.default_rng(0).standard_normal((8, d)) * 4 / np.sqrt(d) * np.sqrt(8)
-    off = centres - centres.mean(axis=0)
-
-    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
-        return centres[rng.integers(0, 8, n)] + rng.standard_normal((n, d))
-
-    return draw, np.eye(d) + off.T @ off / 8
-
-
-def heavy_tailed(d: int) -> tuple[Draw, np.ndarray]:
-    """Student's t with 6 degrees of freedom over variances that fall like i^−½."""
-    scales = np.arange(1, d + 1) ** -0.5
-
-    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
-        return rng.standard_normal((n, d)) * np.sqrt(scales) / np.sqrt(rng.chisquare(6, (n, 1)) / 6)
-
-    return draw, np.diag(scales) * 6 / 4
-
-
-CLOUDS = {"isotropic": isotropic, "power law": power_law, "clustered": clustered, "heavy tails": heavy_tailed}
-
-
-def truth_of(covariance: np.ndarray) -> float:
-    ratio = np.trace(covariance) ** 2 / np.vdot(covariance, covariance)
-    return float((ratio - 1) / (len(covariance) - 1))
 
 
 def row(name: str, d: int, n: int, draws: int) -> str:
