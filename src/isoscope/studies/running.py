@@ -119,7 +119,7 @@ def run_study(
     setting = _setting(found, models, data, quick, parameters)
     folder = Path(out).expanduser()
     told = _told(found, setting)
-    _need_extra(found)
+    _need_extra(found, setting)
     arms = _distinct(found.arms(setting))
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
@@ -316,9 +316,9 @@ def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
             continue
 
 
-def _need_extra(study: Study) -> None:
+def _need_extra(study: Study, setting: Setting) -> None:
     needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
-    lacking = [name for name in needed[study.extra] if find_spec(name) is None]
+    lacking = [name for name in needed[study.extra_for(setting)] if find_spec(name) is None]
     if lacking:
         raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{study.extra}]"')
 

@@ -111,6 +111,10 @@ class Study(ABC):
         """The paper's numbers and claims."""
         return published(self.name)
 
+    def extra_for(self, setting: Setting) -> str:
+        """The extra that a run needs, where not every run needs the same."""
+        return self.extra
+
     @abstractmethod
     def data_sets(self, setting: Setting) -> Sequence[str]:
         """The names of the data sets that the arms of a setting read: they are looked for before the work begins."""
