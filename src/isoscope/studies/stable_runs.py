@@ -1,0 +1,122 @@
+"""Models that were fine-tuned with I-STAR, CosReg or nothing: what they are called, and what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from isoscope.studies.study import Results, Setting
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A regulariser with its weight: an arm."""
+
+    regularizer: str
+    weight: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and figures."""
+        if self.regularizer == "none":
+            return "none"
+        return f"{'λ' if self.regularizer == 'istar' else 'CosReg'} {self.weight:g}".replace("-", "−")
+
+
+NONE = Penalty("none")
+
+
+def penalties(setting: Setting) -> list[Penalty]:
+    """Nothing, CosReg, and I-STAR from the smallest λ to the largest."""
+    cosine = [Penalty("cosreg", each) for each in dict.fromkeys(setting["cosreg"])]
+    return [NONE, *cosine, *(Penalty("istar", each) for each in sorted(set(setting["lambdas"])))]
+
+
+def training_key(task: str, model: str, seed: int, penalty: Penalty) -> str:
+    """The key of an arm that trains."""
+    return (
+        f"training/{task}/{model}/seed-{seed}/{penalty.regularizer}{f'={penalty.weight:g}' if penalty.weight else ''}"
+    )
+
+
+def before_key(task: str, model: str) -> str:
+    """The key of an arm that looks at a model as it comes."""
+    return f"before/{task}/{model}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that was fine-tuned, and what was found in it."""
+
+    task: str
+    model: str
+    seed: int
+    penalty: Penalty
+    result: Mapping[str, Any]
+
+    @property
+    def space(self) -> str:
+        """The task and the model."""
+        return f"{self.task}, {self.model}"
+
+    @property
+    def score(self) -> float:
+        """On the dev set, at the end."""
+        return float(self.result["score"])
+
+    @property
+    def isotropy(self) -> float:
+        """IsoScore* of the texts' states, the mean of the layers."""
+        return self.mean("isoscore_star")
+
+    @property
+    def silhouette(self) -> float:
+        """Of the classes, in the last layer."""
+        return float(self.result["layers"][-1]["silhouette"])
+
+    def mean(self, name: str) -> float:
+        """The mean over the layers of what was measured of each."""
+        return fmean(float(each[name]) for each in self.result["layers"])
+
+
+def trained(setting: Setting, results: Results) -> list[Trained]:
+    """The arms that are done, space by space."""
+    return [
+        Trained(task, model.name, seed, penalty, results[key])
+        for task in dict.fromkeys(setting["tasks"])
+        for model in setting.models
+        for penalty in penalties(setting)
+        for seed in dict.fromkeys(setting["seeds"])
+        if (key := training_key(task, model.name, seed, penalty)) in results
+    ]
+
+
+def grouped(runs: Iterable[Trained], what: Callable[[Trained], Any]) -> dict[Any, list[Trained]]:
+    """Runs by something that some of them share."""
+    found: dict[Any, list[Trained]] = {}
+    for each in runs:
+        found.setdefault(what(each), []).append(each)
+    return found
+
+
+def spaces_of(runs: Iterable[Trained]) -> dict[str, list[Trained]]:
+    """Runs by task and model."""
+    return grouped(runs, lambda each: each.space)
+
+
+def with_istar(runs: Iterable[Trained]) -> list[Trained]:
+    """Those with I-STAR, and without any regulariser, which is λ = 0."""
+    return [each for each in runs if each.penalty.regularizer in ("istar", "none")]
+
+
+def averages(runs: list[Trained], what: Callable[[Trained], float]) -> dict[str, list[float]]:
+    """For each arm its mean over tasks and models, seed by seed; only seeds that have every arm everywhere count."""
+    spaces, arms = list(spaces_of(runs)), list(dict.fromkeys(each.penalty.name for each in runs))
+    found: dict[str, list[float]] = {}
+    for own in grouped(runs, lambda each: each.seed).values():
+        if len(own) == len(spaces) * len(arms):
+            for name, arm in grouped(own, lambda each: each.penalty.name).items():
+                found.setdefault(name, []).append(fmean(map(what, arm)))
+    return found

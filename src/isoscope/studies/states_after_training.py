@@ -1,0 +1,103 @@
+"""The shape of a model's layers on a task, once it is trained: of texts on the dev set, shrunk by token states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from isoscope.finetuning.tasks import Task
+from isoscope.metrics.spectrum import isoscore_star
+from isoscope.sketching import Sketch
+from isoscope.watching.measuring import measure
+
+_AT_ONCE = 64
+_TOKENS_AT_ONCE = 4096
+
+
+def shape_of_layers(
+    place: str,
+    task: Task,
+    *,
+    zeta: float,
+    reference: int,
+    max_length: int = 128,
+    tell: Callable[[float, str], None] = lambda share, words: None,
+) -> dict[str, Any]:
+    """IsoScore*, TwoNN, mean cosine and the like of every layer, the embeddings left out.
+
+    Parameters
+    ----------
+    place : str
+        The model: a folder or a name on the hub.
+    task : Task
+        Rows of dev become one state each, [CLS] or the last token as the model was taught; those of train give the
+        token states, padding left out, whose covariance IsoScore* is pulled towards, layer by layer.
+    zeta : float
+        The share of that covariance.
+    reference : int
+        How many token states it is taken from, over all layers together.
+    max_length : int
+        Tokens that are read of a text.
+    tell : callable
+        Is told the share that is done.
+
+    Returns
+    -------
+    dict
+        ``layers``, each with ``layer``, ``isoscore_star`` and what `measure` gives; ``mean_state``, the mean of the
+        last layer's states; ``tokens_isoscore``, of the token states of all layers as one cloud; ``last_isoscore`` and
+        ``last_cosine``, of the last layer's token states; ``token_states``, how many these were.
+    """
+    from transformers import DataCollatorWithPadding
+
+    from isoscope.finetuning.preparing import load_model, load_reader
+    from isoscope.training.capturing import probe_states
+    from isoscope.training.layers import find_stack
+    from isoscope.training.loading import quiet
+
+    reader = load_reader(place, max_length)
+    model = load_model(place, task, reader)
+    numbers = list(range(1, find_stack(model).depth + 1))
+    with quiet():
+        collate = DataCollatorWithPadding(reader.tokenizer)
+
+        def batches(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+            return (dict(collate(rows[start : start + _AT_ONCE])) for start in range(0, len(rows), _AT_ONCE))
+
+        sums = {number: Sketch() for number in numbers}
+        waiting: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
+        order = np.random.default_rng(0).permutation(len(task.train))
+        for start in range(0, len(order), _AT_ONCE):
+            rows, _ = reader.read(task.train.part(order[start : start + _AT_ONCE]))
+            for number, states in probe_states(model, batches(rows), layer=numbers, pool="tokens").items():
+                waiting[int(number)].append(states)
+            seen = sums[1].n + sum(map(len, waiting[1]))
+            done = seen * len(numbers) >= reference
+            if done or seen - sums[1].n >= _TOKENS_AT_ONCE or start + _AT_ONCE >= len(order):
+                for number, parts in waiting.items():
+                    sums[number] += Sketch.of(np.concatenate(parts))
+                    parts.clear()
+            tell(0.8 * min(1.0, seen * len(numbers) / reference), "token states")
+            if done:
+                break
+        dev, _ = reader.read(task.dev)
+        by_length = np.argsort([len(row["input_ids"]) for row in dev], kind="stable")  # little padding
+        dev = [dev[i] for i in by_length]
+        texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
+    labels = None if task.graded else task.dev.labels[by_length]
+    layers = []
+    for number in numbers:
+        star = float(isoscore_star(texts[number], sums[number].covariance(), zeta))
+        layers.append({"layer": number, "isoscore_star": star, **measure(texts[number], labels)})
+        tell(0.8 + 0.2 * number / len(numbers), "layers")
+    last = sums[numbers[-1]]
+    return {
+        "layers": layers,
+        "mean_state": [round(float(each), 6) for each in texts[numbers[-1]].mean(axis=0)],
+        "tokens_isoscore": sum(sums.values(), Sketch()).isoscore(),
+        "last_isoscore": last.isoscore(),
+        "last_cosine": last.mean_cosine(),
+        "token_states": sum(each.n for each in sums.values()),
+    }
