@@ -1,0 +1,290 @@
+"""Stable Anisotropic Regularization: the estimators' numbers, the shape of layers, rules of verdicts, resuming."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope import InputError
+from isoscope.studies.catalog import study
+from isoscope.studies.known_clouds import CLOUDS, truth_of
+from isoscope.studies.outcome import Holds
+from isoscope.studies.running import run_study
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.stable_estimators import estimates
+from isoscope.studies.stable_runs import Penalty, before_key, penalties, training_key
+from isoscope.studies.study import Setting, Workbench
+
+NAME = "stable-anisotropic-regularization"
+SMALL = {"part": "a", "sizes": "8,40", "dimensions": 12, "draws": 4, "reference": 2000, "clouds": "power law,isotropic"}
+
+
+def bench(folder):
+    return Workbench(folder, folder, lambda share, words: None)
+
+
+def setting(**values):
+    found = study(NAME)
+    told = {name: each.quick for name, each in found.parameters.items()} | values
+    return Setting((Model("tiny"),), Data(None), told, quick=True)
+
+
+# the estimators
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_a_large_sample_has_the_covariance_that_a_cloud_is_said_to_have(name):
+    draw, covariance = CLOUDS[name](6)
+    X = draw(np.random.default_rng(0), 200_000)
+    assert np.cov(X.T) == pytest.approx(covariance, abs=0.06 * np.abs(covariance).max())
+    assert float(isoscope.isoscore(X)) == pytest.approx(truth_of(covariance), abs=0.02)
+
+
+def test_estimates_are_those_of_the_public_metrics(tmp_path):
+    found = estimates("power law", 20, 12, 3, [0.0, 0.2, 0.75, 1.0], 3000, bench(tmp_path))
+    draw, covariance = CLOUDS["power law"](12)
+    shrinkage = np.load(next(tmp_path.glob("*.npy")))
+    rng = np.random.default_rng([20, 12, *b"power law"])
+    samples = [draw(rng, 20) for _ in range(3)]
+    truth = truth_of(covariance)
+    assert found["truth"] == truth
+    for zeta, mean in zip(found["zetas"], found["star"], strict=True):
+        assert mean == pytest.approx(np.mean([isoscope.isoscore_star(X, shrinkage, zeta) for X in samples]))
+    assert found["errors"]["plug-in"] == pytest.approx([float(isoscope.isoscore(X)) - truth for X in samples])
+    unbiased = [float(isoscope.isoscore(X, unbiased=True)) - truth for X in samples]
+    assert found["errors"]["unbiased"] == pytest.approx(unbiased)
+    assert found["apart"] < 1e-12
+    assert found["star"][-1] == pytest.approx(found["reference"])
+    assert found["star_std"][-1] == pytest.approx(0, abs=1e-12)  # at ζ = 1 the sample has no say
+
+
+def test_the_estimators_of_the_authors_package_agree():
+    theirs = pytest.importorskip("IsoScore.IsoScore")
+    draw, _ = CLOUDS["clustered"](12)
+    X = draw(np.random.default_rng(3), 30)
+    assert float(theirs.IsoScore(X)) == pytest.approx(float(isoscope.isoscore(X)), abs=1e-6)
+
+
+def test_part_a_runs_without_models_or_data_and_judges_its_claims(tmp_path):
+    run = run_study(NAME, out=tmp_path / "run", quick=True, **SMALL)
+    held = {each.claim.key: each.holds for each in run.outcome.verdicts}
+    assert held["unstable"] is not Holds.untested
+    assert held["stable"] is Holds.yes
+    assert held["no-shrinkage"] is Holds.yes
+    assert held["many-samples"] is not Holds.untested
+    assert all(held[key] is Holds.untested for key in ("steers", "negative", "helps", "dimension", "cosine"))
+    assert {each.claim.key for each in run.outcome.verdicts} == {each.key for each in run.study.published.claims}
+    assert [each.key for each in run.outcome.figures] == ["4", "estimators"]
+    assert (tmp_path / "run" / "figures" / "4.svg").exists()
+    assert [len(each.rows) for each in run.outcome.tables] == [4, 4]
+
+
+def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
+    whole = run_study(NAME, out=tmp_path / "whole", quick=True, **SMALL)
+
+    def stop(moment):
+        if moment.arm == 3 and "2 of 4" in moment.words:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(NAME, out=tmp_path / "parts", quick=True, progress=stop, **SMALL)
+    assert len(list((tmp_path / "parts" / "arms").glob("*.json"))) == 2
+    again = run_study(NAME, out=tmp_path / "parts", quick=True, **SMALL)
+    assert again.results == whole.results
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"part": "c"}, "part is c: there are a"),
+        ({"clouds": "cube"}, "no cloud is named cube: need isotropic"),
+        ({"sizes": "3"}, "a sample has 3 rows: need 5"),
+        ({"zetas": "1.5"}, "zetas has 1.5"),
+        ({"draws": 1}, "draws is 1: need 2"),
+        ({"part": "b", "tasks": "stsb"}, "stsb"),
+        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0: that is the arm without"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_line(tmp_path, given, words):
+    with pytest.raises(InputError, match=words) as error:
+        run_study(NAME, out=tmp_path / "run", quick=True, **(SMALL | given))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+# fine-tuning: what becomes of results
+
+
+def result(score, isotropy, dimension=3.0, cosine=0.4, iso=0.2, silhouette=None):
+    silhouette = 1 - isotropy if silhouette is None else silhouette
+    layer = {"isoscore_star": isotropy, "two_nn": dimension, "mean_cosine": cosine, "silhouette": silhouette}
+    return {
+        "score": score,
+        "measure": "accuracy",
+        "layers": [{"layer": 1, **layer}, {"layer": 2, **layer}],
+        "mean_state": [0.1, -0.2, 3.0],
+        "tokens_isoscore": isotropy,
+        "last_isoscore": iso,
+        "last_cosine": cosine,
+    }
+
+
+def made(asked, effect=-0.02, cosreg=(0.0, 0.2)):
+    """Results as the paper says they are: isotropy and dimension rise with λ, the score falls."""
+    found = {before_key("sst2", "tiny"): result(0, 0.3)}
+    for seed in asked["seeds"]:
+        for each in penalties(asked):
+            w = each.weight
+            if each.regularizer == "cosreg":
+                one = result(0.8 - seed / 1000, 0.3, cosine=cosreg[0], iso=cosreg[1])
+            else:
+                one = result(0.8 + effect * w + seed / 1000, 0.3 + w / 50 + seed / 1e4, 4 + w / 10 + seed / 1e3)
+            found[training_key("sst2", "tiny", seed, each)] = one
+    return found
+
+
+def held(asked, results):
+    return {each.claim.key: each.holds for each in study(NAME).outcome(asked, results).verdicts}
+
+
+def test_results_as_the_paper_says_hold_and_their_opposite_does_not():
+    asked = setting(part=("b",), seeds=(0, 1, 2))
+    claims = ("steers", "negative", "helps", "beats-cosreg", "dimension", "silhouette", "cosine")
+    found = held(asked, made(asked))
+    assert {key: found[key] for key in claims} == dict.fromkeys(claims, Holds.yes)
+    opposite = held(asked, made(asked, effect=0.02, cosreg=(0.39, 0.2)))
+    assert opposite["negative"] is opposite["helps"] is opposite["beats-cosreg"] is opposite["cosine"] is Holds.no
+    assert held(asked, made(asked, cosreg=(0.0, 0.4)))["cosine"] is Holds.partly  # isotropy rises with it
+
+
+def test_gains_are_of_the_same_seed_and_averages_leave_unfinished_seeds_out():
+    asked = setting(part=("b",), seeds=(0, 1), lambdas=(-1.0, 1.0))
+    results = made(asked)
+    verdict = next(each for each in study(NAME).outcome(asked, results).verdicts if each.claim.key == "helps")
+    assert verdict.ours.startswith("+0.0200 (0.0200 to 0.0200) over 2 pairs; best in hindsight +0.0200 at λ −1.0")
+    assert "5 seeds" in verdict.published
+    del results[training_key("sst2", "tiny", 1, Penalty("istar", 1.0))]
+    panel = next(each for each in study(NAME).outcome(asked, results).figures if each.key == "6").panels[0]
+    assert panel.series[0].x == [-1.0, 1.0]
+    assert panel.series[0].y == pytest.approx([0.82, 0.78])  # of seed 0 alone
+    assert panel.series[0].low is None
+
+
+def test_any_part_of_the_results_gives_an_outcome():
+    asked = setting(part=("b",), seeds=(0, 1))
+    results = made(asked)
+    for count in range(len(results) + 1):
+        outcome = study(NAME).outcome(asked, dict(list(results.items())[:count]))
+        assert len(outcome.verdicts) == len(study(NAME).published.claims)
+    correlations = next(each for each in outcome.tables if each.key == "correlations").rows[0].ours
+    assert correlations["λ and isotropy, ρ"].mean > 0.95
+    assert math.isnan(correlations["λ and isotropy, ρ"].std)
+    cosine = next(each for each in outcome.tables if each.key == "cosine").rows[0]
+    assert {name: each.value for name, each in cosine.published.items()} == {"none": 0.978, "CosReg 1": 0.005}
+
+
+# fine-tuning: for real, on a tiny model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    pytest.importorskip("transformers")
+    from tests.finetuning import toy
+
+    folder = tmp_path_factory.mktemp("stable")
+    toy.encoder(folder / "encoder")
+    toy.write_glue(folder / "data", rows=48, dev_rows=24)
+    with toy.one_thread():
+        yield folder
+
+
+def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    from isoscope.studies.reading.tasks import read_task
+    from isoscope.studies.states_after_training import shape_of_layers
+
+    task = read_task("cola", Data(place / "data"))
+    told = []
+    found = shape_of_layers(
+        str(place / "encoder"), task, zeta=0.75, reference=10**6, tell=lambda share, words: told.append(share)
+    )
+    model, words = (kind.from_pretrained(place / "encoder") for kind in (AutoModel, AutoTokenizer))
+    model.eval()
+
+    def states(texts):
+        rows = [[] for _ in range(3)]
+        for text in texts:  # one by one: no padding at all
+            with torch.no_grad():
+                seen = model(**words(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            for own, layer in zip(rows, seen, strict=True):
+                own.append(layer[0].numpy())
+        return rows
+
+    tokens = [np.concatenate(each) for each in states(task.train.texts)]
+    texts = [np.array([each[0] for each in layer]) for layer in states(task.dev.texts)]
+    for number in (1, 2):
+        layer = found["layers"][number - 1]
+        star = isoscope.isoscore_star(texts[number], np.cov(tokens[number].T), 0.75)
+        assert layer["isoscore_star"] == pytest.approx(float(star), rel=1e-3)
+        assert layer["two_nn"] == pytest.approx(float(isoscope.two_nn(texts[number])), rel=1e-2)
+        assert layer["silhouette"] == pytest.approx(
+            float(isoscope.silhouette(texts[number], task.dev.labels)), abs=1e-3
+        )
+    assert found["mean_state"] == pytest.approx(texts[2].mean(axis=0), abs=1e-4)
+    assert found["last_cosine"] == pytest.approx(float(isoscope.mean_cosine(tokens[2])), abs=1e-4)
+    assert found["tokens_isoscore"] == pytest.approx(float(isoscope.isoscore(np.concatenate(tokens[1:]))), rel=1e-3)
+    assert found["token_states"] == 2 * len(tokens[1])
+    assert told == sorted(told)
+    assert told[-1] == 1
+
+
+@pytest.mark.filterwarnings("ignore:layer_. has collapsed")
+def test_part_b_trains_every_arm_and_goes_on_where_it_was_stopped(place, tmp_path):
+    options = {
+        "models": [place / "encoder"],
+        "data": place / "data",
+        "quick": True,
+        "part": "b",
+        "tasks": "cola",
+        "seeds": "3",
+        "lambdas": "-5",
+        "epochs": 1,
+        "batch_size": 16,
+        "limit": 0,
+        "learning_rate": 3e-3,
+        "reference": 500,
+    }
+
+    def stop(moment):
+        if moment.arm == 4 and "token states" in moment.words:  # trained, and not yet looked at
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(NAME, out=tmp_path / "run", progress=stop, **options)
+    run = run_study(NAME, out=tmp_path / "run", **options)
+    whole = run_study(NAME, out=tmp_path / "whole", **options)
+    assert json.dumps(run.results) == json.dumps(whole.results)  # there is NaN in it
+    assert list(run.results) == [
+        "before/cola/encoder",
+        *(f"training/cola/encoder/seed-3/{each}" for each in ("none", "cosreg=1", "istar=-5")),
+    ]
+    trained = {key.rpartition("/")[2]: each for key, each in run.results.items()}
+    assert trained["istar=-5"]["tokens_isoscore"] < trained["none"]["tokens_isoscore"]
+    assert trained["cosreg=1"]["last_cosine"] < trained["none"]["last_cosine"]
+    assert not (tmp_path / "run" / "work").exists()
+    assert {each.key for each in run.outcome.figures} == {"1", "5", "6", "7", "layers"}
+    kept = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert {each["key"] for each in kept["tables"]} >= {
+        "score",
+        "isotropy",
+        "dimension",
+        "correlations",
+        "cosine",
+        "setup",
+    }
