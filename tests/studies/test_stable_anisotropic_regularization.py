@@ -161,6 +161,11 @@ def test_results_as_the_paper_says_hold_and_their_opposite_does_not():
     assert held(asked, made(asked, cosreg=(0.0, 0.4)))["cosine"] is Holds.partly  # isotropy rises with it
 
 
+def test_a_perfect_order_of_four_models_is_not_yet_proof():
+    asked = setting(part=("b",), seeds=(0,))
+    assert held(asked, made(asked))["steers"] is Holds.partly
+
+
 def test_gains_are_of_the_same_seed_and_averages_leave_unfinished_seeds_out():
     asked = setting(part=("b",), seeds=(0, 1), lambdas=(-1.0, 1.0))
     results = made(asked)

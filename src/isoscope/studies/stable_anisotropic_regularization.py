@@ -57,13 +57,13 @@ class StableAnisotropicRegularization(Study):
         "tasks": Parameter(("sst2", "rte", "cola", "mrpc", "qnli", "sst5"), ("sst2",), "tasks of part b", widens=True),
         "seeds": Parameter((0, 1, 2, 3, 4), (0, 1), "seeds of part b", widens=True),
         "lambdas": Parameter(
-            (-5.0, -3.0, -1.0, 0.5, 1.0, 3.0, 5.0), (-5.0, -1.0, 1.0, 5.0), "weights of I-STAR", widens=True
+            (-5.0, -3.0, -1.0, 0.5, 1.0, 3.0, 5.0), (-5.0, -1.0, 5.0), "weights of I-STAR", widens=True
         ),
         "cosreg": Parameter((1.0,), (1.0,), "weights of CosReg, on the last layer's token states", widens=True),
-        "epochs": Parameter(4.0, 2.0, "epochs of training"),
+        "epochs": Parameter(4.0, 3.0, "epochs of training"),
         "batch_size": Parameter(32, 32, "rows of a batch"),
-        "learning_rate": Parameter(1e-5, 1e-4, "constant, without warm-up or weight decay"),
-        "limit": Parameter(0, 256, "rows to learn from, drawn evenly from every class; 0 is all"),
+        "learning_rate": Parameter(1e-5, 2e-4, "constant, without warm-up or weight decay"),
+        "limit": Parameter(0, 320, "rows to learn from, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
         "reference": Parameter(250_000, 30_000, "states for the covariance that IsoScore* is pulled towards"),
     }

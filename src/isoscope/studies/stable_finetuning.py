@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Row, Table, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.stable_runs import (
@@ -32,7 +33,8 @@ def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False)
     if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2 or not all(map(math.isfinite, (*x, *y))):
         return math.nan, math.nan
     found = (spearmanr if ranks else pearsonr)(x, y)
-    return float(found.statistic), float(found.pvalue)
+    by_chance = 2 / math.factorial(len(x))  # a perfect order of a few points proves little
+    return float(found.statistic), max(float(found.pvalue), by_chance)
 
 
 _CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], float], bool]] = {
@@ -243,7 +245,7 @@ def _compared(published: Published, key: str, shown: str, runs: list[Trained], o
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
     between = "" if math.isnan(low) else f" ({number(low, 4)} to {number(high, 4)})"
     hindsight = f"best in hindsight {_signed(most)} at λ {number(best, 1)}"
-    ours = f"{_signed(difference.mean)}{between} over {len(gains)} pairs; {hindsight}"
+    ours = f"{_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
     return Verdict(claim, shown, ours, holds, rule)
 
 
