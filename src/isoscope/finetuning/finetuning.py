@@ -51,6 +51,7 @@ def finetune(
     pool: str | None = None,
     select: bool = True,
     zeta: float = _ZETA,
+    repair: Any = None,
     seeds: int | Iterable[int] = 1,
     epochs: float | None = None,
     batch_size: int | None = None,
@@ -98,6 +99,9 @@ def finetune(
         Whether persistent-entropy looks at the selected bars alone, or at all.
     zeta : float
         The share of I-STAR's covariance of the training set.
+    repair : BatchRepair, optional
+        Of the vectors that the head reads, inside the model, while it trains and when it is scored: see
+        `isoscope.training.repairing`. The tracker sees the last layer repaired.
     seeds : int or iterable of int
         Which, or how many from 0.
     epochs, batch_size, learning_rate, weight_decay : optional
@@ -164,10 +168,11 @@ def finetune(
         every=every,
         bf16=bf16,
         stop_on_collapse=stop_on_collapse,
+        repair=None if repair is None else repr(repair),
     )
     folder = Path(out).expanduser()
     done = _kept(folder, settings, numbers, keep_model=keep_model)
-    run = _Run(folder, settings, found, regularizer, keep_model=keep_model, progress=progress)
+    run = _Run(folder, settings, found, regularizer, repair, keep_model=keep_model, progress=progress)
     return run.all_seeds(numbers, done)
 
 
@@ -180,12 +185,13 @@ class _Run:
         settings: Settings,
         task: Task,
         regularizer: Any,
+        repair: Any,
         *,
         keep_model: bool,
         progress: Progress | None,
     ) -> None:
         self.folder, self.settings, self.task, self.regularizer = folder, settings, task, regularizer
-        self.keep_model, self.progress = keep_model, progress
+        self.repair, self.keep_model, self.progress = repair, keep_model, progress
 
     def all_seeds(self, seeds: list[int], done: dict[int, SeedOutcome]) -> FineTuning:
         from isoscope.finetuning.preparing import load_reader
@@ -221,6 +227,7 @@ class _Run:
             rows,
             reader,
             self.regularizer,
+            repair=self.repair,
             keep_model=self.keep_model,
             tell_moment=tell,
         )

@@ -72,6 +72,8 @@ class Settings:
     every: int
     bf16: bool
     stop_on_collapse: bool
+    repair: str | None = None
+    """What is done to the vectors that the head reads."""
 
     @property
     def steps_each_epoch(self) -> int:

@@ -27,6 +27,7 @@ from isoscope.finetuning.tasks import Task
 from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore
 from isoscope.training.attaching import attach
 from isoscope.training.loading import quiet
+from isoscope.training.repairing import Repairing
 from isoscope.training.tracking import IsotropyTracker
 from isoscope.watching.history import FILE, History
 
@@ -78,6 +79,7 @@ def run_seed(
     reader: Reader,
     regularizer: Any,
     *,
+    repair: Any,
     keep_model: bool,
     tell_moment: Callable[[Moment], None],
 ) -> SeedOutcome:
@@ -87,6 +89,7 @@ def run_seed(
         (folder / FILE).unlink(missing_ok=True)  # of a start that got to no checkpoint
     set_seed(seed)
     model = load_model(settings.model, task, reader)
+    repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker, which sees it
     loss = make_loss(settings, regularizer, graded=task.graded)
     collate = DataCollatorWithPadding(reader.tokenizer)
     with quiet():
@@ -118,6 +121,8 @@ def run_seed(
         seconds = time.monotonic() - began
         if attachment is not None:
             attachment.detach()
+        if repairing is not None:
+            repairing.remove()
         if keep_model:
             _save_model(model, reader, folder / "model")
     return SeedOutcome(

@@ -73,9 +73,16 @@ def pooled(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: s
         wide = states if states.dtype == torch.float64 else states.float()
         total = wide.masked_fill(~mask.unsqueeze(2), 0).sum(dim=1)
         return Rows(total / mask.sum(dim=1, keepdim=True), shape, texts)
-    positions = mask.int().argmax(dim=1) if pool == "cls" else _last(mask)
-    return Rows(states[torch.arange(len(texts), device=states.device), positions], shape, texts)
+    return Rows(states[torch.arange(len(texts), device=states.device), positions_of(mask, pool)], shape, texts)
 
 
-def _last(mask: torch.Tensor) -> torch.Tensor:
+def positions_of(mask: torch.Tensor, pool: str) -> torch.Tensor:
+    """Where the token is that stands for each text: its first ("cls") or its last.
+
+    >>> mask = torch.tensor([[0, 1, 1], [1, 1, 0]])
+    >>> positions_of(mask, "cls").tolist(), positions_of(mask, "last").tolist()
+    ([1, 0], [2, 1])
+    """
+    if pool == "cls":
+        return mask.int().argmax(dim=1)
     return mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
