@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from isoscope.errors import InputError
-from isoscope.studies.reading import classified, running_text, tasks
+from isoscope.studies.reading import classified, running_text, similarities, tasks
 from isoscope.studies.sources import Data, DataSet
 
-_ROOMS = (
-    tasks,
-    classified,
-    running_text,
-)
+_ROOMS = (tasks, classified, running_text, similarities)
 DATA_SETS: dict[str, DataSet] = {each.name: each for room in _ROOMS for each in room.SETS}
 """Every data set that a study may ask for."""
 

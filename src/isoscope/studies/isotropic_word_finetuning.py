@@ -1,0 +1,93 @@
+"""Fine-tuning with the repair of each batch's [CLS] vectors, and what became of those vectors."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isoscope.finetuning.finetuning import finetune
+from isoscope.finetuning.tasks import Task
+from isoscope.studies.isotropic_word_states import isotropy
+from isoscope.studies.reading.tasks import read_task
+from isoscope.studies.sources import Model
+from isoscope.studies.study import Setting, Workbench
+from isoscope.transforms.clustered import ClusterNull
+
+TUNINGS = {"none": "as usual", "repair": "repaired"}
+"""What is done to the batch's [CLS] vectors."""
+_BATCH = 32
+_PROBE = 16  # the tracker's own numbers are not used
+
+
+def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: Workbench) -> dict[str, Any]:
+    """Accuracy on the dev set, and the isotropy of its [CLS] vectors layer by layer and as the head reads them."""
+    from isoscope.training.repairing import BatchRepair
+
+    found = read_task(task, setting.data)
+    rows = min(setting["tuning_rows"] or len(found.train), len(found.train))
+    steps = math.ceil(setting["epochs"] * math.ceil(rows / _BATCH))
+    repair = BatchRepair(setting["batch_clusters"], setting["batch_components"])
+    run = finetune(
+        model.place,
+        found,
+        out=bench.folder / "run",
+        seeds=[seed],
+        epochs=setting["epochs"],
+        batch_size=_BATCH,
+        learning_rate=setting["learning_rate"],
+        limit=rows,
+        every=steps,
+        probe=_PROBE,
+        repair=repair if how == "repair" else None,
+        keep_model=True,
+        progress=lambda moment, share: bench.tell(0.95 * share, f"step {moment.step} of {moment.steps}"),
+    )
+    shape = measured(bench.folder / "run" / f"seed-{seed}" / "model", found, repair, in_model=how == "repair")
+    return {
+        "accuracy": 100 * run.seeds[0].scores[-1]["accuracy"],
+        **shape,
+        "rows": rows,
+        "steps": run.settings.steps,
+    }
+
+
+def measured(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
+    """What the dev set's [CLS] vectors of a model that was kept are like.
+
+    `read` is what the head reads, and so repaired batch by batch if the model is; `offline` the last layer's vectors,
+    repaired all together after the training; `mean_share` how much of their mean square is in their mean.
+    """
+    from transformers import DataCollatorWithPadding
+
+    from isoscope.finetuning.preparing import load_model, load_reader
+    from isoscope.training.capturing import probe_states
+    from isoscope.training.repairing import Repairing
+
+    reader = load_reader(str(folder), 128)
+    rows = [{name: value for name, value in row.items() if name != "labels"} for row in reader.read(task.dev)[0]]
+    collate = DataCollatorWithPadding(reader.tokenizer)
+    batches = [dict(collate(rows[start : start + 2 * _BATCH])) for start in range(0, len(rows), 2 * _BATCH)]
+    model = load_model(str(folder), task, reader)
+    states = probe_states(model, batches, layer="all", pool=reader.pool)
+    last = list(states.values())[-1]
+    read = last
+    if in_model:
+        with Repairing(model, repair, reader.pool):
+            read = list(probe_states(model, batches, layer=-1, pool=reader.pool).values())[-1]
+    clusters = min(repair.n_clusters, len(last))
+    offline = ClusterNull(clusters, repair.n_components, random_state=repair.seed).fit_transform(last)
+    return {
+        "layers": [{"layer": int(layer), **_isotropy(each)} for layer, each in states.items()],
+        "read": _isotropy(read),
+        "last": _isotropy(last),
+        "offline": _isotropy(offline),
+        "mean_share": float((last.mean(axis=0) ** 2).sum() / (last**2).sum(axis=1).mean()),
+    }
+
+
+def _isotropy(states: np.ndarray) -> dict[str, float]:
+    """Of vectors that may all be one: zero spread is told as not measurable."""
+    return isotropy(states) if np.abs(states).max() > 0 else dict.fromkeys(("isotropy", "log_isotropy"), float("nan"))

@@ -1,0 +1,313 @@
+"""The repaired space, published and ours: tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from isoscope.studies.isotropic_word_finetuning import TUNINGS
+from isoscope.studies.isotropic_word_states import FITS, REPAIR, VARIANTS, key_of
+from isoscope.studies.isotropic_word_verdicts import verdicts
+from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
+from isoscope.studies.published import Number, Published
+from isoscope.studies.study import Results, Setting
+from isoscope.studies.words import number
+
+_BERT = "bert-base-uncased"
+_SETS = {"STS2015": "sts15", "STS-B": "stsb"}
+"""The sets of the slides' comparison, by their names there."""
+_MEASURES = ("Pearson", "Spearman", "isotropy")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the arms gave, by what they were asked for."""
+
+    results: Results
+    models: tuple[str, ...]
+    sets: tuple[str, ...]
+    tasks: tuple[str, ...]
+
+    def value(self, key: str, *names: str) -> Value | None:
+        """A number of an arm, over its seeds; None if no such arm is done."""
+        there = [each for name, each in self.results.items() if name == key or name.startswith(f"{key}/seed-")]
+        seen = []
+        for each in there:
+            inner: Any = each
+            for name in names:
+                inner = inner[name]
+            seen.append(float(inner))
+        return Value.of(seen) if seen else None
+
+    def similarity(self, model: str, name: str, variant: str, fit: str, measure: str) -> Value | None:
+        """Of a set of pairs; nothing is fitted where nothing is done."""
+        return self.value(key_of("sts", model, name, variant, "" if variant == "none" else fit), measure)
+
+
+def outcome(published: Published, setting: Setting, results: Results) -> Outcome:
+    """Tables, figures and verdicts of the arms that are done."""
+    models = tuple(each.name for each in setting.models)
+    found = Found(results, models, setting["sets"], setting["tasks"])
+    tables = [
+        *_overview(found),
+        *(each for model in models for each in (_variants(found, published, model), _by_set(found, published, model))),
+        _classified(found, published),
+        _tuned(found, published),
+        _cls(found),
+    ]
+    figures = [_isotropy_and_similarity(found), _layers(found), _clouds(found), _cls_layers(found)]
+    return Outcome(
+        [each for each in tables if each is not None and each.rows],
+        [each for each in figures if each.panels],
+        verdicts(published, found),
+        _notes(found, setting),
+    )
+
+
+def _known(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _row(name: str, ours: Mapping[str, Value | None], theirs: Mapping[str, Number | None], model: str) -> list[Row]:
+    """A row if we have any number for it."""
+    there = _known(ours)
+    numbers = {column: each for column, each in theirs.items() if each is not None}
+    return [Row(name, there, numbers, "" if model == _BERT else _BERT)] if there else []
+
+
+def _overview(found: Found) -> list[Table]:
+    tables = []
+    for fit, words in FITS.items():
+        rows = []
+        for model in found.models:
+            means = {}
+            for variant, label in VARIANTS.items():
+                each = [found.similarity(model, name, variant, fit, "spearman") for name in found.sets]
+                there = [value.mean for value in each if value is not None]
+                if there and (variant == "none" or len(there) == len(found.sets)):
+                    means[label] = Value.of(fmean(there))
+            rows += [Row(model, means)] if len(means) > 1 else []
+        title = f"Spearman, mean over {len(found.sets)} sets, repairs fitted on {words}"
+        tables.append(Table(f"overview-{fit}", title, list(VARIANTS.values()), rows, digits=2, row_name="model"))
+    return tables
+
+
+def _variants(found: Found, published: Published, model: str) -> Table | None:
+    columns = [f"{name} {measure}" for name in _SETS for measure in _MEASURES]
+    rows = []
+    for fit, words in FITS.items():
+        for variant, label in VARIANTS.items():
+            if variant == "none" and fit != "same":
+                continue
+            ours = {
+                f"{name} {measure}": found.similarity(model, key, variant, fit, measure.lower())
+                for name, key in _SETS.items()
+                for measure in _MEASURES
+            }
+            theirs = {each: published.number("variants", variant, each) for each in columns} if fit == "same" else {}
+            rows += _row(label if fit == "same" else f"{label}, fitted on {words}", ours, theirs, model)
+    return _published_table(published, "variants", f"variants-{model}", f"Variants of the repair: {model}", rows)
+
+
+def _published_table(published: Published, key: str, own: str, title: str, rows: list[Row], *more: str) -> Table:
+    columns = [*published.columns(key), *more]
+    some = next(iter(published.tables[key].values()))
+    return Table(own, title, columns, rows, some.where, some.note, digits=2, row_name=_ROWS[key])
+
+
+_ROWS = {"variants": "variant", "sets": "set", "classification": "model", "finetuning": "task and model"}
+
+
+def _by_set(found: Found, published: Published, model: str) -> Table | None:
+    rows, ways = [], {"none": ("none", "same"), "repaired": (REPAIR, "same"), "fitted on train": (REPAIR, "train")}
+    for name in found.sets:
+        ours = {
+            f"{way} {measure}": found.similarity(model, name, variant, fit, measure.lower())
+            for way, (variant, fit) in ways.items()
+            for measure in _MEASURES
+        }
+        table = "notebook" if name == "stsb-dev" else "sets"
+        rows += _row(name, ours, {each: published.number(table, name, each) for each in ours}, model)
+    more = [f"fitted on train {measure}" for measure in _MEASURES]
+    return _published_table(
+        published, "sets", f"sets-{model}", f"As it is and repaired, set by set: {model}", rows, *more
+    )
+
+
+def _classified(found: Found, published: Published) -> Table:
+    rows, columns = (
+        [],
+        {"none": "none", "repaired": REPAIR}
+        | {label: variant for variant, label in VARIANTS.items() if variant not in ("none", REPAIR)},
+    )
+    for model in found.models:
+        ours = {
+            f"{word} {measure}": found.value(key_of("sst2", model, variant), measure)
+            for word, variant in columns.items()
+            for measure in ("accuracy", "isotropy")
+        }
+        rows += _row(model, ours, {each: published.number("classification", "sst2", each) for each in ours}, model)
+    more = [f"{word} {measure}" for word in list(columns)[2:] for measure in ("accuracy", "isotropy")]
+    return _published_table(published, "classification", "classification", "SST-2 by a linear classifier", rows, *more)
+
+
+def _tuned(found: Found, published: Published) -> Table:
+    rows = []
+    for task in found.tasks:
+        for model in found.models:
+            ours = {}
+            for how, word in (("none", "none"), ("repair", "repaired")):
+                key = key_of("finetune", task, model, how)
+                ours[f"{word} accuracy"] = found.value(key, "accuracy")
+                ours[f"{word} isotropy"] = found.value(key, "read", "isotropy")
+            theirs = {each: published.number("finetuning", task, each) for each in ours}
+            rows += _row(f"{task}, {model}", ours, theirs, model)
+    return _published_table(published, "finetuning", "finetuning", "Fine-tuning with the batch's [CLS] repaired", rows)
+
+
+def _cls(found: Found) -> Table:
+    columns = {
+        "isotropy, last layer": ("last", "isotropy"),
+        "as the head reads it": ("read", "isotropy"),
+        "repaired afterwards": ("offline", "isotropy"),
+        "share of the mean": ("mean_share",),
+    }
+    rows = []
+    for task in found.tasks:
+        for model in found.models:
+            for how, words in TUNINGS.items():
+                key = key_of("finetune", task, model, how)
+                ours = {column: found.value(key, *names) for column, names in columns.items()}
+                rows += _row(f"{task}, {model}, {words}", ours, {}, model)
+    note = "The share of the mean is the squared length of the mean vector over the vectors' mean squared length."
+    title = "The dev set's [CLS] vectors after fine-tuning"
+    return Table("cls", title, list(columns), rows, "slide CLS Token Analysis", note, row_name="task, model and arm")
+
+
+# figures
+
+
+def _isotropy_and_similarity(found: Found) -> Figure:
+    panels = []
+    for model in found.models:
+        series = []
+        for variant, label in VARIANTS.items():
+            pairs = [
+                tuple(found.similarity(model, name, variant, "same", each) for each in ("log_isotropy", "spearman"))
+                for name in found.sets
+            ]
+            dots = [(x.mean, y.mean) for x, y in pairs if x is not None and y is not None]
+            series += [Series(label, [x for x, _ in dots], [y for _, y in dots], dots=True)] if dots else []
+        panels += [Panel(model, series, "log₁₀ isotropy", "Spearman, %")] if series else []
+    words = "A dot for each set of pairs; each variant is fitted on the sentences that it scores."
+    return Figure("isotropy-similarity", "Isotropy of the tokens and similarity of sentences", words, panels)
+
+
+def _arms(found: Found, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    for model in found.models:
+        yield from ((model, each) for key, each in found.results.items() if key.startswith(f"{kind}/{model}/"))
+
+
+def _layers(found: Found) -> Figure:
+    arms = list(_arms(found, "layers"))
+    panels = []
+    for name, title in (("cosine", "mean cosine"), ("log_isotropy", "log₁₀ isotropy")):
+        lines = [
+            Series(model, [row["layer"] for row in each["layers"]], [row[name] for row in each["layers"]])
+            for model, each in arms
+        ]
+        panels += [Panel(f"Tokens, {title}", lines, "layer", title)] if lines else []
+    words = "Layer 0 is what goes into the first layer."
+    return Figure(
+        "layers", "Tokens of a pre-trained model, layer by layer", words, panels, "slide Pre-trained BERT Isotropy"
+    )
+
+
+def _clouds(found: Found) -> Figure:
+    panels = []
+    for model, each in _arms(found, "layers"):
+        groups = {"cluster": [f"{number:02d}" for number in each["clusters"]]}
+        panels += [Cloud(f"{model}, {words}", each[words], groups) for words in ("before", "after")]
+    words = f"The two first principal directions of last-layer tokens, before and after {VARIANTS[REPAIR]}."
+    title = "Where tokens lie"
+    return Figure("clouds", title, words, panels, "slide Pre-trained BERT Word Representations")
+
+
+def _cls_layers(found: Found) -> Figure:
+    panels = []
+    for task in found.tasks:
+        for model in found.models:
+            series = []
+            for how, words in TUNINGS.items():
+                key = f"{key_of('finetune', task, model, how)}/seed-"
+                runs = [each["layers"] for name, each in found.results.items() if name.startswith(key)]
+                if runs:
+                    heights = [Value.of([run[i]["log_isotropy"] for run in runs]) for i in range(len(runs[0]))]
+                    series.append(_line(words, [row["layer"] for row in runs[0]], heights))
+            panels += [Panel(f"{task}, {model}", series, "layer", "log₁₀ isotropy")] if series else []
+    words = "Of the dev set, before the repair that the head reads; the band is a standard deviation over the seeds."
+    title = "Isotropy of [CLS] in each layer after fine-tuning"
+    return Figure("cls-layers", title, words, panels, "slide Fine-tuning analysis")
+
+
+def _line(name: str, x: Sequence[float], heights: Sequence[Value]) -> Series:
+    low, high = ([each.mean + side * each.std for each in heights] for side in (-1, 1))
+    banded = all(each.std == each.std for each in heights)
+    return Series(name, x, [each.mean for each in heights], low if banded else None, high if banded else None)
+
+
+# what differs
+
+
+def _notes(found: Found, setting: Setting) -> list[str]:
+    notes = [
+        f"the slides measure {_BERT}; here: {', '.join(found.models)}",
+        "correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
+        "by one" + _of_subsets(found),
+        "fitted on the sentences that it scores is what the authors' notebook does; fitted on a train split is on STS "
+        "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), on STS-B's for STS-B, "
+        "on SICK's for SICK (on STS-B's if SICK is read from the hub)" + _honest(found),
+        "the isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
+        "the solver gives, and the arms' isotropy_of_one_sign is that",
+        "token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
+        "tokens at most",
+        f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took",
+        "the slides do not describe their classifier of SST-2, whose accuracy is near chance; ours is a logistic "
+        "regression on standardised mean token states, with clusters fitted on its train rows, and isotropy of dev",
+        f"the slides do not tell a batch's clusters and directions: {setting['batch_clusters']} and "
+        f"{setting['batch_components']} here, in batches of 32, and of 64 when scored; gradients pass the repair with "
+        "clusters, means and directions held fixed",
+    ]
+    limits = {"pairs": "pairs of each set", "sst2_rows": "rows of SST-2", "tuning_rows": "rows of each task"}
+    return notes + [f"learnt or scored with {setting[name]} {words}" for name, words in limits.items() if setting[name]]
+
+
+def _of_subsets(found: Found) -> str:
+    apart = []
+    for model in found.models:
+        for name in found.sets:
+            whole = found.similarity(model, name, "none", "same", "spearman")
+            parts = found.similarity(model, name, "none", "same", "spearman_of_subsets")
+            if whole is not None and parts is not None and parts.mean == parts.mean:
+                apart.append(parts.mean - whole.mean)
+    if not apart:
+        return ""
+    low, high = number(min(apart), 1), number(max(apart), 1)
+    return f"; the mean over parts is {low} to {high} points from it for states as they are"
+
+
+def _honest(found: Found) -> str:
+    apart = []
+    for model in found.models:
+        for name in found.sets:
+            same, train = (found.similarity(model, name, REPAIR, fit, "spearman") for fit in FITS)
+            if same is not None and train is not None:
+                apart.append(train.mean - same.mean)
+    if not apart:
+        return ""
+    return (
+        f"; its Spearman is {number(fmean(apart), 1)} points from the other's on average, "
+        f"{number(min(apart), 1)} to {number(max(apart), 1)}"
+    )

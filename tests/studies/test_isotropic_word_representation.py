@@ -1,0 +1,266 @@
+"""The repaired space as a study: its numbers by other means, a run that is stopped, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.studies.catalog import study
+from isoscope.studies.isotropic_word_outcome import outcome
+from isoscope.studies.isotropic_word_states import Tokens, correlations, isotropy
+from isoscope.studies.outcome import Holds
+from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train, train_of
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.study import Setting
+from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
+
+NAME = "isotropic-word-representation-in-bert"
+SMALL = {"k": 2, "components": 1, "draws": (0,), "seeds": (0,), "epochs": 1.0, "tuning_rows": 32, "pairs": 20}
+
+
+def sentence(rng):
+    return " ".join(rng.choice(WORDS, rng.integers(3, 9)))
+
+
+def write_data(folder):
+    """Tiny files of every set that the study reads."""
+    rng = np.random.default_rng(0)
+    for name, files in (("sts12", ("sts12", "sts12-train")), ("sts15", ("sts15",))):
+        (folder / name).mkdir(parents=True)
+        for file in files:
+            rows = [f"{'ab'[i % 2]}\t{rng.random() * 5:.2f}\t{sentence(rng)}\t{sentence(rng)}" for i in range(24)]
+            (folder / name / f"{file}.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *rows, ""]))
+    (folder / "stsb").mkdir()
+    for split in ("train", "dev", "test"):
+        rows = [f"g\tf\ty\t{i:04d}\t{rng.random() * 5:.3f}\t{sentence(rng)}\t{sentence(rng)}" for i in range(24)]
+        (folder / "stsb" / f"sts-{split}.tsv").write_text("\n".join([*rows, ""]))
+    (folder / "sick").mkdir()
+    for file in ("SICK_train.txt", "SICK_test_annotated.txt"):
+        rows = [f"{i}\t{sentence(rng)}\t{sentence(rng)}\t{rng.random() * 5:.1f}\tNEUTRAL" for i in range(24)]
+        head = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+        (folder / "sick" / file).write_text("\n".join([head, *rows, ""]))
+    for task, head in (("sst2", "sentence\tlabel"), ("wic", "label\tword\tpos\tidx1-idx2\texample1\texample2")):
+        (folder / task).mkdir()
+        for split, seed in (("train", 0), ("dev", 1)):
+            rows = [
+                f"{text}\t{label}" if task == "sst2" else f"{'FT'[label]}\tgood\tN\t0-0\t{text}\t{text}"
+                for text, label in zip(*opinions(40, seed), strict=True)
+            ]
+            (folder / task / f"{split}.tsv").write_text("\n".join([head, *rows, ""]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    return encoder(folder / "tiny-bert"), write_data(folder / "data")
+
+
+def run(places, out, **more):
+    asked = {"sets": ("sts15", "stsb-dev"), "tasks": ("wic",), **SMALL, **more}
+    with one_thread():
+        return isoscope.run_study(NAME, out=out, models=[places[0]], data=places[1], **asked)
+
+
+@pytest.fixture(scope="module")
+def whole(places, tmp_path_factory):
+    return run(places, tmp_path_factory.mktemp("runs") / "whole")
+
+
+# the numbers
+
+
+def test_a_mean_of_tokens_is_the_mean_of_each_text():
+    rng = np.random.default_rng(0)
+    documents, states = np.array([0, 0, 2, 2, 2]), rng.standard_normal((5, 3)).astype(np.float32)
+    tokens = Tokens(isoscope.open_store(states), documents, 3)
+    expected = np.stack([states[:2].mean(axis=0), np.zeros(3), states[2:].mean(axis=0)])
+    np.testing.assert_allclose(tokens.means(states), expected, atol=1e-6)
+    np.testing.assert_allclose(tokens.repaired_means(None), expected, atol=1e-6)
+    repair = isoscope.Center().fit(states)
+    np.testing.assert_allclose(tokens.repaired_means(repair), tokens.means(repair.transform(states)), atol=1e-6)
+
+
+def test_correlations_are_scipy_s_of_the_cosines():
+    from scipy.stats import spearmanr
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    rng = np.random.default_rng(1)
+    vectors, scores = rng.standard_normal((40, 5)), rng.random(20)
+    found = correlations(Pairs([""] * 20, [""] * 20, scores, ["a"] * 10 + ["b"] * 10), vectors)
+    cosines = np.diag(cosine_similarity(vectors[:20], vectors[20:]))
+    assert found["spearman"] == pytest.approx(100 * spearmanr(cosines, scores)[0])
+    halves = [spearmanr(cosines[at], scores[at])[0] for at in (slice(10), slice(10, None))]
+    assert found["spearman_of_subsets"] == pytest.approx(100 * np.mean(halves))
+    assert math.isnan(correlations(Pairs([""] * 20, [""] * 20, scores, [""] * 20), vectors)["pearson_of_subsets"])
+
+
+def test_isotropy_and_its_logarithm_are_one():
+    states = 0.1 * np.random.default_rng(0).standard_normal((200, 8))
+    found = isotropy(states)
+    assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(states)))
+    assert 10 ** found["log_isotropy"] == pytest.approx(found["isotropy"])
+
+
+def test_an_arm_is_embed_repair_mean_cosine(whole, places):
+    """The whole way of an arm by the library's parts, with tokens found by their column."""
+    pairs = read_pairs("sts15", Data(places[1])).part(20)
+    texts = [*pairs.first, *pairs.second]
+    with one_thread():
+        store = isoscope.embed(places[0], texts, layers=-1, pool="tokens", special_tokens="drop", dtype="float16")
+    states = np.concatenate(list(store.chunks())).astype(np.float32)
+    counts = [len(text.split()) for text in texts]  # a token is a word here
+    assert sum(counts) == len(states)
+    repaired = isoscope.ClusterNull(2, 1, random_state=0).fit_transform(states)
+    ends = np.cumsum(counts)
+    vectors = np.stack([repaired[end - n : end].mean(axis=0) for end, n in zip(ends, counts, strict=True)])
+    found = whole.results["sts/tiny-bert/sts15/kmeans-mean-pca/same/seed-0"]
+    assert found["spearman"] == pytest.approx(correlations(pairs, vectors)["spearman"], abs=1e-4)
+    assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(repaired)), rel=1e-4)
+
+
+# a run
+
+
+def test_a_run_has_every_part_and_leaves_no_states(whole):
+    kinds = {key.split("/")[0] for key in whole.results}
+    assert kinds == {"layers", "sts", "sst2", "finetune"}
+    assert not list((whole.folder / "shared").rglob("*.arrow"))
+    assert {each.claim.key for each in whole.outcome.verdicts} == {each.key for each in whole.study.published.claims}
+    assert all(each.holds is not Holds.untested for each in whole.outcome.verdicts)
+    tables = {each.key: each for each in whole.outcome.tables}
+    row = next(each for each in tables["sets-tiny-bert"].rows if each.name == "stsb-dev")
+    assert row.published["repaired Spearman"].value == 74.846
+    assert tables["finetuning"].rows[0].published["none accuracy"].value == 64.04
+    assert {each.key for each in whole.outcome.figures} == {"isotropy-similarity", "layers", "clouds", "cls-layers"}
+
+
+def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, places, tmp_path):
+    seen = []
+
+    def stop(moment):
+        seen.append(moment)
+        if "sts15, GMM" in moment.words:
+            raise KeyboardInterrupt
+
+    asked = {"parts": ("sts",), "sets": ("sts15",), **SMALL}
+    for progress in (stop, None):
+        try:
+            with one_thread():
+                isoscope.run_study(
+                    NAME, out=tmp_path / "run", models=[places[0]], data=places[1], progress=progress, **asked
+                )
+        except KeyboardInterrupt:
+            assert 0 < len(list((tmp_path / "run" / "arms").glob("*.json"))) < 11
+    again = json.loads((tmp_path / "run" / "results.json").read_text())["arms"]
+    assert again == {key: each for key, each in whole.results.items() if key.startswith("sts/tiny-bert/sts15")}
+
+
+@pytest.mark.parametrize("kept", ["none", "half", "one"])
+def test_some_arms_are_enough_for_an_outcome(whole, kept):
+    keys = sorted(whole.results)
+    some = {"none": [], "half": keys[::2], "one": keys[:1]}[kept]
+    found = outcome(whole.study.published, whole.setting, {key: whole.results[key] for key in some})
+    assert len(found.verdicts) == len(whole.study.published.claims)
+    if kept == "none":
+        assert not found.tables
+        assert not found.figures
+        assert {each.holds for each in found.verdicts} == {Holds.untested}
+
+
+def test_verdicts_follow_the_numbers(whole):
+    """The paper's own numbers in place of ours: its claims about similarity hold, and turned round they do not."""
+    published = whole.study.published
+    numbers = {key: published.tables["variants"][key].value for key in published.tables["variants"]}
+    for turned, expected in ((1, Holds.yes), (-1, Holds.no)):
+        results = {}
+        for variant in ("none", "mean", "mean-pca", "kmeans-mean", "gmm-mean-pca", "kmeans-mean-pca"):
+            for column, name in (("STS2015", "sts15"), ("STS-B", "stsb-dev")):
+                ours = {
+                    "pearson": turned * numbers[variant, f"{column} Pearson"],
+                    "spearman": turned * numbers[variant, f"{column} Spearman"],
+                    "isotropy": numbers[variant, f"{column} isotropy"],
+                    "log_isotropy": math.log10(numbers[variant, f"{column} isotropy"]),
+                    "spearman_of_subsets": math.nan,
+                }
+                results[f"sts/tiny-bert/{name}/{variant}" + ("" if variant == "none" else "/same")] = ours
+        held = {each.claim.key: each.holds for each in outcome(published, whole.setting, results).verdicts}
+        for claim in ("similarity", "global", "global-harms", "directions"):
+            assert held[claim] is expected, claim
+        assert held["isotropy"] is held["anisotropic"] is Holds.yes
+
+
+# data
+
+
+def test_train_splits_share_nothing_that_is_scored(places):
+    data = Data(places[1])
+    assert [train_of(each, data) for each in ("sts12", "sts15", "stsb-dev", "sick")] == [
+        "sts12",
+        "sts12",
+        "stsb",
+        "sick",
+    ]
+    assert train_of("sick", Data()) == "stsb"
+    assert read_train("sts12", data).first != read_pairs("sts12", data).first
+    assert read_train("sick", data).first != read_pairs("sick", data).first
+    splits = [read_train("stsb", data), read_pairs("stsb", data), read_pairs("stsb-dev", data)]
+    assert len({tuple(each.first) for each in splits}) == 3
+
+
+def test_pairs_from_the_hub(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "mteb" / "sts15-sts"
+    folder.mkdir(parents=True)
+    columns = {"sentence1": ["a b", "c", "d"], "sentence2": ["b", "c d", "e"], "score": [1.0, 2.5, 4.0]}
+    pq.write_table(pa.table(columns), folder / "test.parquet")
+    monkeypatch.chdir(tmp_path)
+    found = read_pairs("sts15", Data())
+    assert (found.first, found.second, found.scores.tolist()) == (*list(columns.values())[:2], columns["score"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"sets": ("sts17",)}, "sets has sts17"),
+        ({"variants": ("pca",)}, "variants has pca"),
+        ({"tuned": ("gpt",)}, "tuned has gpt"),
+        ({"k": 0}, "k is 0"),
+        ({"pairs": 2}, "pairs is 2"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(places, tmp_path, wrong, words):
+    with pytest.raises(isoscope.InputError, match=words):
+        run(places, tmp_path / "run", **wrong)
+
+
+def test_a_file_without_scores_is_refused(tmp_path):
+    (tmp_path / "sts15").mkdir()
+    (tmp_path / "sts15" / "sts15.tsv").write_text("subset\tscore\tsentence1\tsentence2\na\thigh\tb\tc\n")
+    with pytest.raises(isoscope.InputError, match="no number"):
+        read_pairs("sts15", Data(tmp_path))
+
+
+def test_published_claims_are_true_of_the_published_numbers():
+    """Typed from the slides: the largest of each column is the repair's, but for GMM's isotropy on STS-B."""
+    tables = study(NAME).published.tables
+    for row in study(NAME).published.rows("sets"):
+        for measure in ("Pearson", "Spearman", "isotropy"):
+            assert tables["sets"][row, f"repaired {measure}"].value > tables["sets"][row, f"none {measure}"].value
+    for column in ("STS-B Pearson", "STS2015 isotropy"):
+        best = max((each.value, row) for (row, name), each in tables["variants"].items() if name == column)
+        assert best[1] == "kmeans-mean-pca"
+
+
+def test_a_setting_without_sets_has_arms():
+    found = study(NAME)
+    values = {name: each.quick for name, each in found.parameters.items()} | {"sets": (), "parts": ("layers", "sst2")}
+    keys = [each.key for each in found.arms(Setting((Model("bert"),), Data(), values, True))]
+    assert keys == [key for key in keys if key.startswith("sst2/bert/")] != []
