@@ -9,7 +9,7 @@ from typing import Any
 
 from isoscope.studies.isotropic_word_finetuning import TUNINGS
 from isoscope.studies.isotropic_word_states import FITS, REPAIR, VARIANTS, key_of
-from isoscope.studies.isotropic_word_verdicts import verdicts
+from isoscope.studies.isotropic_word_verdicts import RULE, verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Number, Published
 from isoscope.studies.study import Results, Setting
@@ -137,11 +137,9 @@ def _by_set(found: Found, published: Published, model: str) -> Table | None:
 
 
 def _classified(found: Found, published: Published) -> Table:
-    rows, columns = (
-        [],
-        {"none": "none", "repaired": REPAIR}
-        | {label: variant for variant, label in VARIANTS.items() if variant not in ("none", REPAIR)},
-    )
+    columns = {"none": "none", "repaired": REPAIR}
+    columns |= {label: variant for variant, label in VARIANTS.items() if variant not in columns.values()}
+    rows: list[Row] = []
     for model in found.models:
         ours = {
             f"{word} {measure}": found.value(key_of("sst2", model, variant), measure)
@@ -149,7 +147,7 @@ def _classified(found: Found, published: Published) -> Table:
             for measure in ("accuracy", "isotropy")
         }
         rows += _row(model, ours, {each: published.number("classification", "sst2", each) for each in ours}, model)
-    more = [f"{word} {measure}" for word in list(columns)[2:] for measure in ("accuracy", "isotropy")]
+    more = [f"{word} accuracy" for word in list(columns)[2:]]
     return _published_table(published, "classification", "classification", "SST-2 by a linear classifier", rows, *more)
 
 
@@ -263,6 +261,7 @@ def _line(name: str, x: Sequence[float], heights: Sequence[Value]) -> Series:
 
 def _notes(found: Found, setting: Setting) -> list[str]:
     notes = [
+        RULE,
         f"the slides measure {_BERT}; here: {', '.join(found.models)}",
         "correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
         "by one" + _of_subsets(found),

@@ -22,7 +22,7 @@ _EQUAL = 0.5  # points of Spearman
 _MOST = 0.9
 _FAR = 1.0  # powers of ten
 _NEAR_ZERO = 0.05
-_RULE = "Yes where it is so in every case, partly in half of them or more."
+RULE = "a claim holds where it is true in every case, in part where in half of them or more"
 
 
 def verdicts(published: Published, found: Found) -> list[Verdict]:
@@ -58,7 +58,7 @@ def _judged(published: Published, key: str, theirs: str, cases: list[Case], rule
         span = number(min(values), digits)
         span += "" if len(own) == 1 else f" to {number(max(values), digits)}"
         parts.append(f"{model} {sum(each for each, _ in own)} of {len(own)} ({span})")
-    return Verdict(claim, theirs, "; ".join(parts), holds, f"{rule} {_RULE}")
+    return Verdict(claim, theirs, "; ".join(parts), holds, rule)
 
 
 def _pairs_of(found: Found) -> Iterable[tuple[str, str]]:
