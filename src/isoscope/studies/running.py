@@ -22,14 +22,12 @@ from isoscope.finetuning.outcomes import plain
 from isoscope.studies.catalog import study as study_by_name
 from isoscope.studies.outcome import Outcome
 from isoscope.studies.page import study_page
-from isoscope.studies.reading import look_for
-from isoscope.studies.sources import Data, Model
-from isoscope.studies.study import Arm, Results, Setting, Study, Workbench, shown
+from isoscope.studies.settings import joined, kept_settings, settle, told_of
+from isoscope.studies.study import Arm, Results, Setting, Study, Workbench
 from isoscope.studies.summary import write_summary
 from isoscope.threads import threads
 
 SCHEMA = "isoscope.study/1"
-_SETTINGS = "isoscope.study-settings/1"
 
 
 @dataclass(frozen=True)
@@ -116,19 +114,19 @@ def run_study(
     isoscope.errors.InputError: updates is many: need a whole number, such as 0
     """
     found = study_by_name(name)
-    setting = _setting(found, models, data, quick, parameters)
+    setting = settle(found, models, data, quick, parameters)
     folder = Path(out).expanduser()
-    told = _told(found, setting)
+    told = told_of(found, setting)
     _need_extra(found, setting)
     arms = _distinct(found.arms(setting))
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
-    other = _refuse_other(folder, told)
+    kept = kept_settings(folder, told)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        for each in ("work", "shared") if other else ():  # halves of arms with other settings
+        for each in ("work", "shared") if kept is None else ():  # halves of arms with other settings
             shutil.rmtree(folder / each, ignore_errors=True)
-        _write_json(told, folder / "settings.json")
+        _write_json(joined(kept, told), folder / "settings.json")
         began = time.monotonic()
         results, seconds = _run(arms, folder, progress)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
@@ -138,79 +136,6 @@ def run_study(
             path.write_text(study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
     return run
-
-
-def _setting(
-    study: Study,
-    models: Sequence[str | os.PathLike[str]] | None,
-    data: str | os.PathLike[str] | None,
-    quick: bool,
-    given: Mapping[str, Any],
-) -> Setting:
-    unknown = [name for name in given if name not in study.parameters]
-    if unknown:
-        raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
-    values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
-    for name, value in given.items():
-        values[name] = study.parameters[name].parse(name, value if isinstance(value, str) else shown(_tuple(value)))
-    places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
-    found = tuple(Model(str(Path(each).expanduser()) if Path(each).expanduser().exists() else each) for each in places)
-    names = [each.name for each in found]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"two models are called {twice[0]}: rename one of the folders")
-    return Setting(found, Data(None if data is None else Path(data).expanduser()), values, quick)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | range) else value
-
-
-def _told(study: Study, setting: Setting) -> dict[str, Any]:
-    """Everything that decides what the arms give, for a file."""
-    return {
-        "schema": _SETTINGS,
-        "study": study.name,
-        "quick": setting.quick,
-        "parameters": {name: shown(value) for name, value in setting.values.items()},
-        "models": {each.name: each.fingerprint() for each in setting.models},
-        "data": look_for(tuple(study.data_sets(setting)), setting.data),
-    }
-
-
-def _refuse_other(folder: Path, told: Mapping[str, Any]) -> bool:
-    """An `InputError` with the difference if the folder holds a run of other settings, or something else.
-
-    Where no arm of it is done it is not refused: then it is said that the settings are others.
-    """
-    path = folder / "settings.json"
-    if not path.exists():
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} holds something else than a run of a study: name another folder")
-        return False
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        differing = _differences(kept, told)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not of a study's run: {error}; name another folder") from error
-    if differing and any((folder / "arms").glob("*.json")):
-        raise InputError(f"{folder} holds a run with other settings: {'; '.join(differing)}; name another folder")
-    return bool(differing)
-
-
-def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
-    """What would make a finished arm another one: models and data sets that both have, and all that does not widen."""
-    if kept["schema"] != _SETTINGS or kept["study"] != told["study"]:
-        return [f"it is of {kept.get('study', kept['schema'])}, and this is {told['study']}"]
-    widening = {name for name, each in study_by_name(told["study"]).parameters.items() if each.widens}
-    found = [] if kept["quick"] == told["quick"] else [f"it was {'' if kept['quick'] else 'not '}a quick run"]
-    for name, value in told["parameters"].items():
-        before = kept["parameters"].get(name, value)
-        if before != value and name not in widening:
-            found.append(f"{name} was {before} and is {value}")
-    for kind, words in (("models", "the model"), ("data", "the files of")):
-        found += [f"{words} {name} changed" for name, word in told[kind].items() if kept[kind].get(name, word) != word]
-    return found
 
 
 def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:

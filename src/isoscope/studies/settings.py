@@ -1,0 +1,111 @@
+"""What a run of a study was asked for: checked, written down, and compared with what a folder holds already."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isoscope.errors import InputError
+from isoscope.studies.catalog import study as study_by_name
+from isoscope.studies.reading import look_for
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.study import Setting, Study, shown
+
+SCHEMA = "isoscope.study-settings/1"
+
+
+def settle(
+    study: Study,
+    models: Sequence[str | os.PathLike[str]] | None,
+    data: str | os.PathLike[str] | None,
+    quick: bool,
+    given: Mapping[str, Any],
+) -> Setting:
+    """What is to be run: the study's own values, what was given in their place, everything checked."""
+    unknown = [name for name in given if name not in study.parameters]
+    if unknown:
+        raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
+    values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
+    for name, value in given.items():
+        values[name] = study.parameters[name].parse(name, value if isinstance(value, str) else shown(_tuple(value)))
+    places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
+    found = tuple(map(_model, places))
+    names = [each.name for each in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"two models are called {twice[0]}: rename one of the folders")
+    return Setting(found, Data(None if data is None else Path(data).expanduser()), values, quick)
+
+
+def _model(place: str) -> Model:
+    """A folder that is there, or a name on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
+    path = Path(place).expanduser()
+    if path.exists():
+        return Model(str(path.absolute()))
+    if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
+        raise InputError(
+            f"there is no folder {path}: name one with a model's config.json, weights and tokenizer, as "
+            "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
+        )
+    return Model(place)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | range) else value
+
+
+def told_of(study: Study, setting: Setting) -> dict[str, Any]:
+    """Everything that decides what the arms give, for a file."""
+    return {
+        "schema": SCHEMA,
+        "study": study.name,
+        "quick": setting.quick,
+        "parameters": {name: shown(value) for name, value in setting.values.items()},
+        "models": {each.name: each.fingerprint() for each in setting.models},
+        "data": look_for(tuple(study.data_sets(setting)), setting.data),
+    }
+
+
+def kept_settings(folder: Path, told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings of the run that a folder holds, None if it is to be begun.
+
+    An `InputError` with the difference if finished arms are of other settings, or if the folder holds something else.
+    """
+    path = folder / "settings.json"
+    if not path.exists():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"{folder} holds something else than a run of a study: name another folder")
+        return None
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        differing = _differences(kept, told)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not of a study's run: {error}; name another folder") from error
+    if differing and any((folder / "arms").glob("*.json")):
+        raise InputError(f"{folder} holds a run with other settings: {'; '.join(differing)}; name another folder")
+    return None if differing else kept
+
+
+def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """What would make a finished arm another one: models and data sets that both have, and all that does not widen."""
+    if kept["schema"] != SCHEMA or kept["study"] != told["study"]:
+        return [f"it is of {kept.get('study', kept['schema'])}, and this is {told['study']}"]
+    widening = {name for name, each in study_by_name(told["study"]).parameters.items() if each.widens}
+    found = [] if kept["quick"] == told["quick"] else [f"it was {'' if kept['quick'] else 'not '}a quick run"]
+    for name, value in told["parameters"].items():
+        before = kept["parameters"].get(name, value)
+        if before != value and name not in widening:
+            found.append(f"{name} was {before} and is {value}")
+    for kind, words in (("models", "the model"), ("data", "the files of")):
+        found += [f"{words} {name} changed" for name, word in told[kind].items() if kept[kind].get(name, word) != word]
+    return found
+
+
+def joined(kept: Mapping[str, Any] | None, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings to write down: models and data sets of finished arms are remembered, also those not asked for now."""
+    if kept is None:
+        return dict(told)
+    return {**told, **{kind: {**kept[kind], **told[kind]} for kind in ("models", "data")}}

@@ -1,0 +1,77 @@
+"""isoscope study list, show and run."""
+
+import json
+
+import pytest
+
+from isoscope.cli import studying
+from isoscope.cli.main import main
+from isoscope.studies import running, settings
+from isoscope.studies.catalog import STUDIES
+from tests.studies.counting import Counting
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    for room in (running, settings):
+        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
+    monkeypatch.setattr(studying, "study", lambda name: Counting())
+    Counting.ran.clear()
+
+
+def test_list_names_all(capsys):
+    assert main(["study", "list"]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in STUDIES)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
+    assert main(["study", "show", name]) == 0
+    told = capsys.readouterr().out
+    assert "seeds" in told
+    assert "Claims" in told
+    assert "Published:" in told
+
+
+def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert (
+        main(["study", "run", "counting", "-o", str(out), "--seeds", "2", "--set", "scale=2", "--set", "tasks=three"])
+        == 0
+    )
+    told = capsys.readouterr().out
+    assert "1 of 2 claims hold here" in told
+    assert "3.500" in told
+    assert set(json.loads((out / "results.json").read_text())["arms"]) == {"three/seed-0", "three/seed-1"}
+    assert (out / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["no-such"], "no study is named no-such: there are shrink-the-longest"),
+        ([STUDIES[0], "--set", "scale"], "--set scale: need NAME=VALUE"),
+        ([STUDIES[0], "--set", "colour=red"], "shrink-the-longest has no parameter colour"),
+        ([STUDIES[0], "--seeds", "many"], "seeds many"),
+        ([STUDIES[0], "--data", "nowhere"], "nowhere is not a folder"),
+        ([STUDIES[0], "--data", ".", "--model", "./nothing"], "there is no folder nothing"),
+    ],
+)
+def test_bad_input_is_one_line(words, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "run", *words, "-o", "run"]) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(counting, tmp_path, capsys, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(studying, "run_it", stop)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 130
+    assert "0 finished arms are kept" in (told := capsys.readouterr().err)
+    assert "go on with: isoscope study run counting" in told

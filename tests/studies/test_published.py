@@ -1,0 +1,48 @@
+"""What the papers published, as data."""
+
+import math
+
+import pytest
+
+from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.published import published
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_number_is_one_and_says_where_it_is(name):
+    found = published(name)
+    assert found.paper.title
+    assert found.tables
+    for key, table in found.tables.items():
+        assert found.titles[key]
+        assert table
+        for number in table.values():
+            assert math.isfinite(number.value)
+            assert number.where
+            assert number.uncertainty is None or number.uncertainty >= 0
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_claims_have_keys_of_their_own_and_are_sentences(name):
+    claims = published(name).claims
+    assert len({each.key for each in claims}) == len(claims) >= 4
+    assert all(each.words[0].isupper() or each.words[0] in "σ" for each in claims)
+    assert all(each.where for each in claims)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_says_what_it_can_be_told(name):
+    found = study(name)
+    assert "seeds" in found.parameters
+    assert found.parameters["seeds"].widens
+    for key, each in found.parameters.items():
+        assert each.words
+        assert isinstance(each.quick, type(each.full)), key
+    assert found.models
+    assert found.quick_models
+
+
+def test_numbers_of_the_papers():
+    clusters = published("isotropy-clusters-classifiers")
+    assert clusters.number("glue", "rte", "all-MiniLM-L6-v2 r").value == -0.92648
+    assert published("clusters-and-manifolds").tables

@@ -1,0 +1,201 @@
+"""What all studies share: arms that are kept, settings that are compared, what is written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isoscope
+from isoscope.studies import running, settings
+from isoscope.studies.running import file_name
+from tests.studies.counting import Counting
+
+
+@pytest.fixture(autouse=True)
+def counting(monkeypatch):
+    for room in (running, settings):
+        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
+    Counting.ran.clear()
+    return Counting
+
+
+def run(out, **options):
+    return isoscope.run_study("counting", out=out, **options)
+
+
+def numbers(found):
+    return {key: each["sum"] for key, each in found.results.items()}
+
+
+def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
+    first = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    again = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    assert numbers(again) == numbers(first)
+    assert again.results["three/seed-0"]["unknown"] != again.results["three/seed-0"]["unknown"]  # NaN goes to and fro
+
+
+def test_an_arm_that_fails_costs_itself_and_what_it_left_is_found_again(tmp_path):
+    with pytest.raises(isoscope.InputError, match="four/seed-1 fails"):
+        run(tmp_path / "run", fail_at="four/seed-1")
+    assert len(Counting.ran) == 3
+    path = tmp_path / "run" / "settings.json"
+    path.write_text(path.read_text().replace("four/seed-1", ""))
+    found = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    assert found.results["four/seed-1"]["found"]
+    assert not (tmp_path / "run" / "work").exists()
+    assert numbers(found) == numbers(run(tmp_path / "whole"))
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import isoscope
+from isoscope.studies import running, settings
+from tests.studies.counting import Counting
+for room in (running, settings):
+    room.study_by_name = lambda name: Counting()
+Counting.parameters["end_at"] = type(Counting.parameters["end_at"])("", "", "", widens=True)
+isoscope.run_study("counting", out=sys.argv[2], end_at=sys.argv[3])
+"""
+
+
+def test_a_process_that_is_killed_loses_the_arm_it_was_at_and_no_other(tmp_path, monkeypatch):
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", KILLED, root, str(tmp_path / "run"), "three/seed-1"]
+    ended = subprocess.run(words, timeout=120, capture_output=True, env=os.environ, check=False)
+    assert ended.returncode == -9, ended.stderr
+    assert len([*(tmp_path / "run" / "arms").glob("*.json")]) == 2
+    each = Counting.parameters["end_at"]
+    monkeypatch.setitem(Counting.parameters, "end_at", type(each)("", "", "", widens=True))
+    found = run(tmp_path / "run")
+    assert len(Counting.ran) == 4
+    assert numbers(found) == numbers(run(tmp_path / "whole"))
+
+
+def test_other_settings_are_refused_with_the_difference_and_more_arms_are_added(tmp_path):
+    run(tmp_path / "run", seeds=[0])
+    with pytest.raises(isoscope.InputError, match=r"other settings: scale was 1.0 and is 2.0; name another folder"):
+        run(tmp_path / "run", seeds=[0], scale=2)
+    with pytest.raises(isoscope.InputError, match="it was not a quick run"):
+        run(tmp_path / "run", quick=True, scale=1.0)
+    assert len(Counting.ran) == 2
+    assert set(run(tmp_path / "run", seeds="0,5").results) == {
+        f"{t}/seed-{s}" for t in ("three", "four") for s in (0, 5)
+    }
+    assert len(Counting.ran) == 4
+    assert len(run(tmp_path / "run", tasks="three", seeds="0").results) == 1
+
+
+def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
+    with pytest.raises(isoscope.InputError, match="fails"):
+        run(tmp_path / "run", fail_at="three/seed-0")
+    found = run(tmp_path / "run", scale=2.0)
+    assert not found.results["three/seed-0"]["found"]  # what the other settings left is gone
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return tmp_path / "model"
+
+
+def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
+    data = tmp_path / "data" / "cola"
+    data.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text("x\t1\t\tA sentence.\nx\t0\t\tAnother one.\n")
+    run(tmp_path / "run", models=[model], data=tmp_path / "data")
+    run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")  # the first one is remembered
+    (model / "config.json").write_text('{"layers": 2}')
+    with pytest.raises(isoscope.InputError, match="the model model changed"):
+        run(tmp_path / "run", models=[model], data=tmp_path / "data")
+    (data / "dev.tsv").write_text("x\t1\t\tA sentence.\n")
+    with pytest.raises(isoscope.InputError, match="the files of cola changed"):
+        run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")
+
+
+def test_what_is_not_there_is_told_before_any_work(tmp_path):
+    with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data names"):
+        run(tmp_path / "run", data=tmp_path)
+    with pytest.raises(isoscope.InputError, match=r"is not a folder: --data names the one that holds cola/train.tsv"):
+        run(tmp_path / "run", data=tmp_path / "nowhere")
+    with pytest.raises(isoscope.InputError, match=r"there is no folder .*config.json.* hub"):
+        run(tmp_path / "run", models=[tmp_path / "nothing"])
+    with pytest.raises(isoscope.InputError, match="counting has no parameter sale: it has tasks, seeds"):
+        run(tmp_path / "run", sale=1)
+    with pytest.raises(isoscope.InputError, match=r"scale is much: need a number, such as 1\.0"):
+        run(tmp_path / "run", scale="much")
+    with pytest.raises(isoscope.InputError, match="two models are called a: rename"):
+        run(tmp_path / "run", models=["x/a", "y/a"])
+    with pytest.raises(isoscope.InputError, match="nothing to run"):
+        run(tmp_path / "run", seeds=[])
+    assert not (tmp_path / "run").exists()
+    assert not Counting.ran
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary.txt").write_text("dear diary")
+    with pytest.raises(isoscope.InputError, match="something else than a run"):
+        run(tmp_path / "mine")
+    with pytest.raises(isoscope.InputError, match="is a file"):
+        run(tmp_path / "mine" / "diary.txt")
+    (tmp_path / "mine" / "settings.json").write_text("[]")
+    with pytest.raises(isoscope.InputError, match="not of a study's run"):
+        run(tmp_path / "mine")
+    assert (tmp_path / "mine" / "diary.txt").read_text() == "dear diary"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"key": "other", "result": {}, "seconds": 1}', '{"key": "three/seed-0"}'])
+def test_a_damaged_arm_is_named(tmp_path, text):
+    run(tmp_path / "run", seeds=[0])
+    (tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json").write_text(text)
+    with pytest.raises(isoscope.InputError, match=r"three--seed-0-\w+.json is no result of an arm .* remove it"):
+        run(tmp_path / "run", seeds=[0])
+
+
+def test_names_of_files_differ_as_keys_do():
+    keys = ["a/b", "a--b", "a b", "a:b", "ä/b", "A/b"]
+    assert len({file_name(key).casefold() for key in keys}) == len(keys)
+    assert all("/" not in file_name(key) and ":" not in file_name(key) for key in keys)
+
+
+def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
+    told = []
+    run(tmp_path / "run", progress=told.append)
+    shares = [each.share for each in told]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert (told[0].arm, told[0].arms, told[1].words) == (1, 6, "three, seed 0  half")
+
+
+def test_results_hold_all_numbers_and_where_they_were_published(tmp_path):
+    run(tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert told["schema"] == "isoscope.study/1"
+    assert told["tables"][0]["rows"][0]["published"]["sum"]["value"] == 3.5
+    assert len(told["tables"][0]["rows"][0]["ours"]["sum"]["seeds"]) == 3
+    assert [each["holds"] for each in told["claims"]] == ["yes", "not tested"]
+    assert told["arms"]["three/seed-0"]["unknown"] is None
+    assert told["facts"]["arms"] == 6
+
+
+def test_page_and_summary_escape_what_they_show(tmp_path):
+    run(tmp_path / "run")
+    page = (tmp_path / "run" / "page.html").read_text()
+    assert "On &lt;counting&gt;" in page
+    assert "3 &lt;or&gt; so" in page
+    assert "<counting>" not in page
+    text = (tmp_path / "run" / "summary.md").read_text()
+    assert "Nothing is odd \\| even." in text
+    assert "1 of 2 claims hold here, 1 not tested." in text
+    for name in ("lines", "cloud"):
+        assert f"figures/{name}.svg" in text
+        assert "</svg>" in (tmp_path / "run" / "figures" / f"{name}.svg").read_text()
