@@ -106,6 +106,7 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
         ({"zetas": "1.5"}, "zetas has 1.5"),
         ({"draws": 1}, "draws is 1: need 2"),
         ({"part": "b", "tasks": "stsb"}, "stsb"),
+        ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need a number of rows"),
         ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0: that is the arm without"),
     ],
 )
@@ -262,6 +263,7 @@ def test_part_b_trains_every_arm_and_goes_on_where_it_was_stopped(place, tmp_pat
         "epochs": 1,
         "batch_size": 16,
         "limit": 0,
+        "dev_limit": 20,
         "learning_rate": 3e-3,
         "reference": 500,
     }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from typing import Any, ClassVar
 
 from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Task
+from isoscope.finetuning.tasks import Task, even_part
 from isoscope.studies.finetuned import finetuned, model_folder
 from isoscope.studies.known_clouds import CLOUDS
 from isoscope.studies.outcome import Outcome, Row, Table, Value
@@ -64,6 +65,7 @@ class StableAnisotropicRegularization(Study):
         "batch_size": Parameter(32, 32, "rows of a batch"),
         "learning_rate": Parameter(1e-5, 2e-4, "constant, without warm-up or weight decay"),
         "limit": Parameter(0, 320, "rows to learn from, drawn evenly from every class; 0 is all"),
+        "dev_limit": Parameter(0, 300, "rows to be scored on and looked at, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
         "reference": Parameter(250_000, 30_000, "states for the covariance that IsoScore* is pulled towards"),
     }
@@ -103,9 +105,12 @@ class StableAnisotropicRegularization(Study):
 
 
 @lru_cache(maxsize=1)
-def _task(name: str, data: Data) -> Task:
+def _task(name: str, data: Data, dev_limit: int) -> Task:
     """A task's rows, kept for the next arm."""
-    return read_task(name, data)
+    found = read_task(name, data)
+    if not 0 < dev_limit < len(found.dev):
+        return found
+    return replace(found, dev=found.dev.part(even_part(found.dev.labels, dev_limit, 0)))
 
 
 def _training_arms(setting: Setting) -> list[Arm]:
@@ -113,6 +118,9 @@ def _training_arms(setting: Setting) -> list[Arm]:
     unknown = [each for each in setting["tasks"] if each not in known]
     if unknown:
         raise InputError(f"no task to fine-tune for is named {unknown[0]}: need {', '.join(known)}")
+    for name in ("limit", "dev_limit"):
+        if setting[name] < 0:
+            raise InputError(f"{name} is {setting[name]}: need a number of rows, or 0 for all of them")
     if 0 in (*setting["lambdas"], *setting["cosreg"]):
         raise InputError("lambdas or cosreg has 0: that is the arm without a regulariser, which is run anyway")
     spaces = [(task, model) for task in dict.fromkeys(setting["tasks"]) for model in setting.models]
@@ -134,7 +142,7 @@ def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Set
     rows = min(_ROWS[task], setting["limit"] or _ROWS[task])
 
     def run(bench: Workbench) -> dict[str, Any]:
-        found = _task(task, setting.data)
+        found = _task(task, setting.data, setting["dev_limit"])
         learnt = min(len(found.train), setting["limit"] or len(found.train))
         result = finetuned(
             Workbench(bench.folder, bench.shared, lambda share, words: bench.tell(0.9 * share, words)),
@@ -184,7 +192,7 @@ def _places(penalty: Penalty, model: Model) -> dict[str, Any]:
 def _shape(place: str, task: str, setting: Setting, tell: Any) -> dict[str, Any]:
     return shape_of_layers(
         place,
-        _task(task, setting.data),
+        _task(task, setting.data, setting["dev_limit"]),
         zeta=ANALYSED,
         reference=setting["reference"],
         max_length=setting["max_length"],
@@ -231,6 +239,8 @@ def _notes(setting: Setting, published: Published) -> list[str]:
     if "b" in setting["part"]:
         models = ", ".join(each.name for each in setting.models)
         cut = f"learnt from {setting['limit']:,} rows of each task" if setting["limit"] else "learnt from all rows"
+        if setting["dev_limit"]:
+            cut += f", scored on {setting['dev_limit']:,}"
         found += [
             f"Models: {models}; the authors took {', '.join(StableAnisotropicRegularization.models)}.",
             f"Tasks: {', '.join(setting['tasks'])}, {cut}; QQP, STS-B and SQuAD are left out. The score is accuracy, "
