@@ -64,7 +64,7 @@ class StableAnisotropicRegularization(Study):
         "epochs": Parameter(4.0, 3.0, "epochs of training"),
         "batch_size": Parameter(32, 32, "rows of a batch"),
         "learning_rate": Parameter(1e-5, 2e-4, "constant, without warm-up or weight decay"),
-        "limit": Parameter(0, 320, "rows to learn from, drawn evenly from every class; 0 is all"),
+        "limit": Parameter(0, 256, "rows to learn from, drawn evenly from every class; 0 is all"),
         "dev_limit": Parameter(0, 300, "rows to be scored on and looked at, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
         "reference": Parameter(250_000, 30_000, "states for the covariance that IsoScore* is pulled towards"),
