@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import isoscope
-from isoscope.studies.known_clouds import CLOUDS, truth_of
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
 from pages import put
 
 ROWS = (16, 64, 256, 1024, 4096)

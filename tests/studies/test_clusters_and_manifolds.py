@@ -11,9 +11,9 @@ import pytest
 
 import isoscope
 from isoscope.errors import InputError
-from isoscope.studies import clusters_and_manifolds
 from isoscope.studies.catalog import study
-from isoscope.studies.layer_shapes import Asked, Tokens, between, local_dimensions, measure_layer
+from isoscope.studies.clusters_and_manifolds import study as clusters_and_manifolds
+from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, between, local_dimensions, measure_layer
 from isoscope.studies.outcome import Cloud, Holds
 from isoscope.studies.reading.running_text import read_text
 from isoscope.studies.sources import Data

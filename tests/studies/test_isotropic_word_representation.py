@@ -10,8 +10,8 @@ import pytest
 
 import isoscope
 from isoscope.studies.catalog import study
-from isoscope.studies.isotropic_word_outcome import outcome
-from isoscope.studies.isotropic_word_states import Tokens, correlations, isotropy
+from isoscope.studies.isotropic_word_representation.shown import outcome
+from isoscope.studies.isotropic_word_representation.states import Tokens, correlations, isotropy
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train, train_of
 from isoscope.studies.sources import Data, Model

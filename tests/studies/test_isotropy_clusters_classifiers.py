@@ -10,8 +10,8 @@ import pytest
 
 from isoscope.errors import InputError
 from isoscope.studies.catalog import study
-from isoscope.studies.isotropy_clusters_outcome import outcome, pearson, spearman
-from isoscope.studies.optimised_embeddings import Recipe, label_of, optimise
+from isoscope.studies.isotropy_clusters_classifiers.findings import outcome, pearson, spearman
+from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, label_of, optimise
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
 from isoscope.studies.running import run_study

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from isoscope import InputError, finetune, run_study
 from isoscope.studies.catalog import study
 from isoscope.studies.outcome import Holds, Value
-from isoscope.studies.shrink_the_longest_claims import ALL, ARMS, NONE, SELECTED, Case, Finding, judged, verdicts
+from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, Case, Finding, judged, verdicts
 from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, Workbench
 from tests.finetuning import toy

@@ -11,12 +11,12 @@ import pytest
 import isoscope
 from isoscope import InputError
 from isoscope.studies.catalog import study
-from isoscope.studies.known_clouds import CLOUDS, truth_of
 from isoscope.studies.outcome import Holds
 from isoscope.studies.running import run_study
 from isoscope.studies.sources import Data, Model
-from isoscope.studies.stable_estimators import estimates
-from isoscope.studies.stable_runs import Penalty, before_key, penalties, training_key
+from isoscope.studies.stable_anisotropic_regularization.estimators import estimates
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
+from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
 from isoscope.studies.study import Setting, Workbench
 
 NAME = "stable-anisotropic-regularization"
@@ -213,7 +213,7 @@ def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
     from transformers import AutoModel, AutoTokenizer
 
     from isoscope.studies.reading.tasks import read_task
-    from isoscope.studies.states_after_training import shape_of_layers
+    from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
 
     task = read_task("cola", Data(place / "data"))
     told = []

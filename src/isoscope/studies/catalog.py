@@ -28,5 +28,5 @@ def study(name: str) -> Study:
     if name not in _MODULES:
         raise InputError(f"no study is named {name}: there are {', '.join(STUDIES)}")
     module, kind = _MODULES[name]
-    found: Study = getattr(import_module(f"isoscope.studies.{module}"), kind)()
+    found: Study = getattr(import_module(f"isoscope.studies.{module}.study"), kind)()
     return found

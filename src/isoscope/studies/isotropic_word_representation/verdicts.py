@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.isotropic_word_states import REPAIR, key_of
+from isoscope.studies.isotropic_word_representation.states import REPAIR, key_of
 from isoscope.studies.outcome import Holds, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.words import number
 
 if TYPE_CHECKING:
-    from isoscope.studies.isotropic_word_outcome import Found
+    from isoscope.studies.isotropic_word_representation.shown import Found
 
 Case = tuple[str, bool, float]
 """A model, whether the claim is true in one case of it, and the number that shows it."""

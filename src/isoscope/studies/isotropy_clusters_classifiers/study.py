@@ -12,8 +12,8 @@ import numpy as np
 from isoscope.embedding.embedding import embed
 from isoscope.errors import InputError
 from isoscope.files import replacing
-from isoscope.studies.isotropy_clusters_outcome import outcome
-from isoscope.studies.optimised_embeddings import Recipe, optimise
+from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
+from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, optimise
 from isoscope.studies.outcome import Outcome
 from isoscope.studies.reading.classified import GLUE, Classified, read_classified, read_word_classes
 from isoscope.studies.sources import Model

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from isoscope.studies.isotropic_word_finetuning import TUNINGS
-from isoscope.studies.isotropic_word_states import FITS, REPAIR, VARIANTS, key_of
-from isoscope.studies.isotropic_word_verdicts import RULE, verdicts
+from isoscope.studies.isotropic_word_representation.states import FITS, REPAIR, VARIANTS, key_of
+from isoscope.studies.isotropic_word_representation.tuned import TUNINGS
+from isoscope.studies.isotropic_word_representation.verdicts import RULE, verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Number, Published
 from isoscope.studies.study import Results, Setting

@@ -13,9 +13,9 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.metrics.spectrum import isoscore
 from isoscope.sketching import Sketch
-from isoscope.studies.known_clouds import CLOUDS, Draw, truth_of
 from isoscope.studies.outcome import Figure, Holds, Panel, Row, Series, Table, Value, Verdict
 from isoscope.studies.published import Published
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, Draw, truth_of
 from isoscope.studies.study import Arm, Results, Setting, Workbench
 from isoscope.studies.words import number
 

@@ -13,7 +13,7 @@ from isoscope.finetuning.tasks import Task, even_part
 from isoscope.studies.finetuned import finetuned
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading import tasks
-from isoscope.studies.shrink_the_longest_claims import ARMS, COMPONENTS, NONE, Case, shown_score, verdicts
+from isoscope.studies.shrink_the_longest.claims import ARMS, COMPONENTS, NONE, Case, shown_score, verdicts
 from isoscope.studies.sources import Model
 from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
 

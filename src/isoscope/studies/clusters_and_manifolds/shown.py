@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from isoscope.studies.clusters_and_manifolds_found import Found, at_sizes, by
-from isoscope.studies.clusters_and_manifolds_verdicts import verdicts
-from isoscope.studies.layer_shapes import METRICS, TEXTBOOK
+from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes, by
+from isoscope.studies.clusters_and_manifolds.layer_shapes import METRICS, TEXTBOOK
+from isoscope.studies.clusters_and_manifolds.verdicts import verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Number, Published
 from isoscope.studies.study import Results, Setting

@@ -10,7 +10,7 @@ from typing import Any
 from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Row, Table, Value, Verdict
 from isoscope.studies.published import Published
-from isoscope.studies.stable_runs import (
+from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
     Trained,

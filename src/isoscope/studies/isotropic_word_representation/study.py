@@ -7,9 +7,8 @@ from functools import partial
 from typing import ClassVar
 
 from isoscope.errors import InputError
-from isoscope.studies.isotropic_word_finetuning import TUNINGS, tune
-from isoscope.studies.isotropic_word_outcome import outcome
-from isoscope.studies.isotropic_word_states import (
+from isoscope.studies.isotropic_word_representation.shown import outcome
+from isoscope.studies.isotropic_word_representation.states import (
     FITS,
     REPAIR,
     VARIANTS,
@@ -20,6 +19,7 @@ from isoscope.studies.isotropic_word_states import (
     layers,
     similarity,
 )
+from isoscope.studies.isotropic_word_representation.tuned import TUNINGS, tune
 from isoscope.studies.outcome import Outcome
 from isoscope.studies.reading.similarities import SIMILARITIES, source_of, train_of
 from isoscope.studies.sources import Model

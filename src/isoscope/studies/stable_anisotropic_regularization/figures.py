@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import fmean
 
 from isoscope.studies.outcome import Figure, Panel, Series, Value
-from isoscope.studies.stable_runs import (
+from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
     Trained,

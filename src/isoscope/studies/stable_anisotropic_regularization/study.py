@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Task, even_part
 from isoscope.studies.finetuned import finetuned, model_folder
-from isoscope.studies.known_clouds import CLOUDS
 from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.published import Published
 from isoscope.studies.reading.tasks import SETS, read_task
 from isoscope.studies.sources import Data, Model
-from isoscope.studies.stable_estimators import (
+from isoscope.studies.stable_anisotropic_regularization.estimators import (
     ANALYSED,
     TRAINED,
     estimator_arms,
@@ -24,10 +23,11 @@ from isoscope.studies.stable_estimators import (
     estimator_tables,
     estimator_verdicts,
 )
-from isoscope.studies.stable_figures import finetuning_figures
-from isoscope.studies.stable_finetuning import finetuning_tables, finetuning_verdicts
-from isoscope.studies.stable_runs import Penalty, before_key, penalties, training_key
-from isoscope.studies.states_after_training import shape_of_layers
+from isoscope.studies.stable_anisotropic_regularization.figures import finetuning_figures
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS
+from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
+from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
+from isoscope.studies.stable_anisotropic_regularization.trained import finetuning_tables, finetuning_verdicts
 from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from isoscope.studies.clusters_and_manifolds_found import Found, at_sizes
+from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes
 from isoscope.studies.outcome import Holds, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.words import number

@@ -16,8 +16,8 @@ from isoscope.embedding.embedding import embed
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.stores.opening import open_store
-from isoscope.studies.clusters_and_manifolds_shown import shown_outcome
-from isoscope.studies.layer_shapes import Asked, Tokens, local_dimensions, measure_layer
+from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, local_dimensions, measure_layer
+from isoscope.studies.clusters_and_manifolds.shown import shown_outcome
 from isoscope.studies.outcome import Outcome
 from isoscope.studies.reading.running_text import SETS, read_text
 from isoscope.studies.sources import Model

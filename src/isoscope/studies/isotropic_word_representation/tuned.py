@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope.finetuning.finetuning import finetune
 from isoscope.finetuning.tasks import Task
-from isoscope.studies.isotropic_word_states import isotropy
+from isoscope.studies.isotropic_word_representation.states import isotropy
 from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Model
 from isoscope.studies.study import Setting, Workbench

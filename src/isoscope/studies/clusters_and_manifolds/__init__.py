@@ -1,0 +1,1 @@
+"""Cai et al.: the clusters and the manifold of every layer."""

@@ -1,0 +1,1 @@
+"""Rajaee and Sheikhi, Rajaee and Pilehvar: a repair cluster by cluster."""

@@ -1,0 +1,1 @@
+"""Mickus et al.: isotropy falls as classes become clusters."""

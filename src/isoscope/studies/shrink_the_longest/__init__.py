@@ -1,0 +1,1 @@
+"""Kudrjashov et al.: the persistent entropy of each class as a regulariser."""

@@ -1,0 +1,1 @@
+"""Rudman and Eickhoff: IsoScore* on small samples, and I-STAR."""
