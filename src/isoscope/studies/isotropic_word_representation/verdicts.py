@@ -184,11 +184,14 @@ def _tuned_isotropy(published: Published, found: Found) -> tuple[str, list[Case]
 
 
 def _tuned_accuracy(published: Published, found: Found) -> tuple[str, list[Case], str, int]:
-    cases = [
-        (name, after.mean < before.mean, after.mean - before.mean)
-        for name, (before, after) in _tunings(found, "accuracy")
-    ]
-    rule = "A case is a task and a model: the mean accuracy over the seeds falls; the difference is shown, in points."
+    cases = []
+    for name, (before, after) in _tunings(found, "accuracy"):
+        fall = Value.of(late - early for early, late in zip(before.seeds, after.seeds, strict=False))
+        cases.append((name, fall.interval[1] < 0, fall.mean))
+    rule = (
+        "A case is a task and a model: the 95% interval of the difference over the seeds is below 0; the difference is "
+        "shown, in points."
+    )
     return _theirs(published, "finetuning", "accuracy", 1), cases, rule, 1
 
 
