@@ -14,7 +14,7 @@ test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
-	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup
+	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup --durations 30
 
 lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .

@@ -184,7 +184,7 @@ def file_name(key: str) -> str:
     """An arm's key as a name of a file, on any system; keys that differ have names that differ.
 
     >>> file_name("cola/seed-0")
-    'cola--seed-0-3db4d1'
+    'cola--seed-0-439fb5'
     """
     return re.sub(r"[^\w.+-]+", "--", key) + "-" + hashlib.sha256(key.encode()).hexdigest()[:6]
 
