@@ -55,6 +55,7 @@ _ROOMS = {
     "training.attaching": ["Attachment", "attach"],
     "watching.history": ["History"],
     "training.tracking": ["IsotropyTracker"],
+    "training.repairing": ["BatchRepair", "Repairing"],
     "studies.running": ["StudyRun", "run_study"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from isoscope.stores.writing import write_store
     from isoscope.studies.running import StudyRun, run_study
     from isoscope.training.attaching import Attachment, attach
+    from isoscope.training.repairing import BatchRepair, Repairing
     from isoscope.training.tracking import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
     from isoscope.transforms.applying import repair_store

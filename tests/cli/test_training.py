@@ -97,6 +97,17 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(words, here, capsys):
     assert not (here / "run").exists()
 
 
+@pytest.mark.parametrize("words", ["3", "3,", "a,b", "3,-1", "0,1"])
+def test_a_repair_is_two_numbers(words, tmp_path, capsys):
+    assert (
+        main(["finetune", "model", "cola", "--data", str(tmp_path), "-o", str(tmp_path / "run"), "--repair", words])
+        == 2
+    )
+    told = capsys.readouterr().err
+    assert "need two whole numbers" in told or "n_clusters is 0" in told
+    assert told.count("\n") == 1
+
+
 def test_ctrl_c_leaves_a_run_that_goes_on(here, capsys):
     words = ["finetune", "encoder", "cola", "--data", "data", "-o", "the run", *QUICK, "--epochs", "400"]
     command = [sys.executable, "-m", "isoscope", *words]

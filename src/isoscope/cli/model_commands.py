@@ -158,6 +158,10 @@ def finetune(
     pool: Annotated[str | None, typer.Option(help="At what: cls, mean, last or tokens.")] = None,
     all_bars: Annotated[bool, typer.Option("--all-bars", help="persistent-entropy of all bars.")] = False,
     zeta: Annotated[float, typer.Option(help="istar's share of the training set's covariance.")] = 0.2,
+    repair: Annotated[
+        str | None,
+        typer.Option(metavar="K,D", help="In each batch, take the mean and D directions out of K clusters."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="How many, or which: 0,1,2.")] = "1",
     epochs: Annotated[float | None, typer.Option(help="As published for the task, as the next three.")] = None,
     batch_size: Annotated[int | None, typer.Option()] = None,
@@ -192,4 +196,4 @@ def finetune(
     options |= {"weight_decay": weight_decay, "accumulate": accumulate, "warmup": warmup, "schedule": schedule.value}
     options |= {"max_length": max_length, "limit": limit, "probe": probe, "every": every, "bf16": bf16}
     options |= {"stop_on_collapse": stop_on_collapse, "keep_model": save_model}
-    run(Request(model, learnt, output, seeds, layer, json, options))
+    run(Request(model, learnt, output, seeds, layer, repair, json, options))

@@ -44,6 +44,7 @@ class Request:
     output: Path
     seeds: str
     layer: str | None
+    repair: str | None
     json: Path | None
     options: dict[str, Any]
 
@@ -60,6 +61,7 @@ def finetune(request: Request) -> None:
                 out=request.output,
                 seeds=seeds,
                 layer=layer,
+                repair=_repair(request.repair),
                 progress=lambda moment, share: bar.show(described(moment), share),
                 **request.options,
             )
@@ -183,6 +185,18 @@ def parse_seeds(words: str) -> int | list[int]:
 
 def _layer(word: str | None) -> int | str | None:
     return int(word) if word is not None and word.removeprefix("-").isdecimal() else word
+
+
+def _repair(words: str | None) -> Any:
+    """Clusters and directions of a repair inside the model: `3,1`."""
+    if words is None:
+        return None
+    numbers = words.split(",")
+    if len(numbers) != 2 or not all(each.strip().isdecimal() for each in numbers):
+        raise InputError(f"--repair {words}: need two whole numbers, clusters and directions, such as 3,1")
+    from isoscope.training.repairing import BatchRepair
+
+    return BatchRepair(int(numbers[0]), int(numbers[1]))
 
 
 def _how_to_go_on(folder: Path) -> str:
