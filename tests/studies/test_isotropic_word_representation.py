@@ -264,3 +264,60 @@ def test_a_setting_without_sets_has_arms():
     values = {name: each.quick for name, each in found.parameters.items()} | {"sets": (), "parts": ("layers", "sst2")}
     keys = [each.key for each in found.arms(Setting((Model("bert"),), Data(), values, True))]
     assert keys == [key for key in keys if key.startswith("sst2/bert/")] != []
+
+
+# accuracies, which differ by chance
+
+
+def judged(results):
+    values = {name: each.quick for name, each in study(NAME).parameters.items()}
+    asked = Setting((Model("m"),), Data(), values | {"tasks": ("rte",)}, quick=True)
+    return {each.claim.key: each for each in outcome(study(NAME).published, asked, results).verdicts}
+
+
+@pytest.mark.parametrize(
+    ("usual", "repaired", "expected"),
+    [
+        ({0: 65.0, 1: 65.2, 2: 65.1}, {0: 62.0, 1: 62.1, 2: 62.2}, Holds.yes),
+        ({0: 65.0}, {0: 62.0}, Holds.partly),
+        ({0: 65.0, 1: 65.0}, {0: 60.0, 1: 64.9}, Holds.partly),
+        ({0: 62.0}, {0: 65.0}, Holds.no),
+        ({0: 70.0, 1: 60.0, 2: 61.0}, {1: 61.0, 2: 62.0}, Holds.no),  # seed by seed, and not in the order they stand in
+    ],
+)
+def test_accuracy_falls_for_sure_or_perhaps_or_not(usual, repaired, expected):
+    arms = {"none": usual, "repair": repaired}
+    results = {
+        f"finetune/rte/m/{how}/seed-{seed}": {
+            "accuracy": value,
+            "mean_share": 0.5,
+            "layers": [{"layer": 1, "log_isotropy": -3.0}],
+            **{name: {"isotropy": 1e-3, "log_isotropy": -3.0} for name in ("read", "last", "offline")},
+        }
+        for how, seeds in arms.items()
+        for seed, value in seeds.items()
+    }
+    assert judged(results)["finetuning-accuracy"].holds is expected
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [((56.0, 56.1, 56.2), Holds.yes), ((56.0,), Holds.partly), ((55.0, 58.0), Holds.partly), ((55.0,), Holds.no)],
+)
+def test_a_rise_of_one_draw_is_no_proof(accuracies, expected):
+    results = {"sst2/m/none": {"accuracy": 55.7, "isotropy": 1e-5}}
+    for seed, accuracy in enumerate(accuracies):
+        results[f"sst2/m/kmeans-mean-pca/seed-{seed}"] = {"accuracy": accuracy, "isotropy": 0.8}
+    assert judged(results)["classification"].holds is expected
+
+
+def test_a_gain_that_comes_of_fitting_on_what_is_scored_is_told():
+    def scored(value):
+        told = {"pearson": value, "spearman": value, "spearman_of_subsets": math.nan}
+        return told | {"isotropy": 0.5, "log_isotropy": math.log10(0.5)}
+
+    results = {"sts/m/stsb/none": scored(54.0)}
+    results |= {f"sts/m/stsb/kmeans-mean-pca/{fit}/seed-0": scored(to) for fit, to in (("same", 67.0), ("train", 53.0))}
+    verdict = judged(results)["similarity"]
+    assert verdict.holds is Holds.yes
+    assert verdict.why.endswith("on the sentences that are scored. Fitted on a train split they rise in 0 of 1.")

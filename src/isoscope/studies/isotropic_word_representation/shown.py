@@ -32,14 +32,19 @@ class Found:
 
     def value(self, key: str, *names: str) -> Value | None:
         """A number of an arm, over its seeds; None if no such arm is done."""
-        there = [each for name, each in self.results.items() if name == key or name.startswith(f"{key}/seed-")]
-        seen = []
-        for each in there:
-            inner: Any = each
-            for name in names:
-                inner = inner[name]
-            seen.append(float(inner))
-        return Value.of(seen) if seen else None
+        seen = self.by_seed(key, *names)
+        return Value.of(seen.values()) if seen else None
+
+    def by_seed(self, key: str, *names: str) -> dict[str, float]:
+        """A number of an arm for each of its seeds, by what follows the arm's key; "" if chance has no part in it."""
+        seen = {}
+        for name, each in self.results.items():
+            if name == key or name.startswith(f"{key}/seed-"):
+                inner: Any = each
+                for part in names:
+                    inner = inner[part]
+                seen[name.removeprefix(key)] = float(inner)
+        return seen
 
     def similarity(self, model: str, name: str, variant: str, fit: str, measure: str) -> Value | None:
         """Of a set of pairs; nothing is fitted where nothing is done."""
@@ -262,25 +267,33 @@ def _line(name: str, x: Sequence[float], heights: Sequence[Value]) -> Series:
 def _notes(found: Found, setting: Setting) -> list[str]:
     notes = [
         RULE,
-        f"the slides measure {_BERT}; here: {', '.join(found.models)}",
-        "correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
-        "by one" + _of_subsets(found),
-        "fitted on the sentences that it scores is what the authors' notebook does; fitted on a train split is on STS "
+        f"The slides measure {_BERT}; here: {', '.join(found.models)}.",
+        "Correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
+        f"by one{_of_subsets(found)}.",
+        "Fitted on the sentences that it scores is what the authors' notebook does; fitted on a train split is on STS "
         "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), on STS-B's for STS-B, "
-        "on SICK's for SICK (on STS-B's if SICK is read from the hub)" + _honest(found),
-        "the isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
-        "the solver gives, and the arms' isotropy_of_one_sign is that",
-        "token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
-        "tokens at most",
-        f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took",
-        "the slides do not describe their classifier of SST-2, whose accuracy is near chance; ours is a logistic "
-        "regression on standardised mean token states, with clusters fitted on its train rows, and isotropy of dev",
-        f"the slides do not tell a batch's clusters and directions: {setting['batch_clusters']} and "
+        f"on SICK's for SICK (on STS-B's if SICK is read from the hub){_honest(found)}.",
+        "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
+        "the solver gives, and the arms' isotropy_of_one_sign is that.",
+        "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
+        "tokens at most.",
+        f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took.",
+        "The slides do not describe their classifier of SST-2, whose accuracy is near chance; ours is a logistic "
+        "regression on standardised mean token states, with clusters fitted on its train rows, and isotropy of dev. "
+        "The interval of its rise is over draws of clusters; which sentences dev happens to hold is not in it.",
+        f"The slides do not tell a batch's clusters and directions: {setting['batch_clusters']} and "
         f"{setting['batch_components']} here, in batches of 32, and of 64 when scored; gradients pass the repair with "
-        "clusters, means and directions held fixed",
+        "clusters, means and directions held fixed.",
+        f"Fine-tuning has {setting['epochs']:g} epochs (the slides tell two, for the baseline) and a learning rate of "
+        f"{setting['learning_rate']:g} after 10% of warm-up, falling by a cosine; the slides tell neither rate nor "
+        "batch. WiC's word stands before its first sentence, and [CLS] is classified.",
     ]
-    limits = {"pairs": "pairs of each set", "sst2_rows": "rows of SST-2", "tuning_rows": "rows of each task"}
-    return notes + [f"learnt or scored with {setting[name]} {words}" for name, words in limits.items() if setting[name]]
+    limits = {
+        "pairs": "pairs of each set",
+        "sst2_rows": "rows of SST-2 to learn from",
+        "tuning_rows": "rows of each task to fine-tune with",
+    }
+    return notes + [f"At most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]]
 
 
 def _of_subsets(found: Found) -> str:
