@@ -107,6 +107,26 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
     assert (whole.folder / "figures" / "cloud-ptb-enc.svg").stat().st_size < 300_000
 
 
+def test_words_of_verdicts_and_notes_follow_the_numbers(place):
+    values = {name: each.quick for name, each in study(NAME).parameters.items()}
+    layer = {"what": "layer", "corpus": "ptb", "model": "m", "kind": "encoder", "seed": 0, "width": 384, "rows": 4000}
+    layer |= {
+        f"{kind}, {how}": 0.3 for kind in ("inter", "intra") for how in ("raw", "one mean", "clusters", "centred")
+    }
+    layer |= {f"along, {each}": 0.05 for each in ("place", "kind", "cluster")} | {"along, frequency": 0.4}
+    layer |= {"clusters": 1, "silhouette": 0.05, "explained": [0.2, 0.1, 0.1], "distance by frequency": [[1.0, 1.0]]}
+    layer |= {"lid, cosine": 7.0, "lid, euclidean": 9.0, "lid, cosine, by rows": {"1000": 8.0, "4000": 7.0}}
+    results = {f"ptb/m/seed-0/layer-{i}": layer | {"layer": i} for i in range(2)}
+    outcome = study(NAME).outcome(Setting((), Data(), values, True), results)
+    verdicts = {each.claim.key: each for each in outcome.verdicts}
+    assert verdicts["inter-high"].ours == "2 of 2 layers; S_inter is 0.30 on average, 0.30 to 0.30"
+    assert verdicts["frequency-and-kind"].holds is Holds.no
+    assert "the kind of token explains is 0.05" in verdicts["frequency-and-kind"].ours
+    note = next(each for each in outcome.tables if each.key == "lid").note
+    assert "the paper has 297.5 to 297.5 times as many" in note
+    assert any("those in the rules are ours" in each for each in outcome.notes)
+
+
 def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkeypatch):
     measured, calls = clusters_and_manifolds.measure_layer, []
 

@@ -98,11 +98,18 @@ def _lid_table(published: Published, found: Found) -> Table:
         rows,
         where="Table 3",
         note="Means over the layers. The first two LIDs are on the authors' scale, half of the textbook's. LID depends "
-        "on the number of rows n, which is the paper's divided by dozens here: see the figure of LID against n. "
+        f"on the number of rows n{_fewer(rows)}: see the figure of LID against n. "
         f"{next((each.note for each in published.tables['lid'].values()), '')}",
         digits=2,
         row_name="model",
     )
+
+
+def _fewer(rows: Sequence[Row]) -> str:
+    """How many times as many rows the paper has, in words."""
+    column = "n, millions"
+    times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
+    return f", of which the paper has {min(times):.1f} to {max(times):.1f} times as many" if times else ""
 
 
 def _lid_row(published: Published, name: str, rows: list[dict[str, Any]], peer: str | None) -> Row:
@@ -289,7 +296,9 @@ def _notes(setting: Setting, found: Found) -> list[str]:
         "the nearest mean. The numbers of clusters are 2 to 15, one if no silhouette reaches 0.1.",
         f"LID takes the {setting['k']} nearest neighbours of {setting['lid_sample']:,} rows at most, among all rows. "
         "It depends on how many these are: with few rows the nearest neighbours reach far beyond what is local.",
-        "ELMo is not run: it is no model of transformers. The paper's text has no numbers for its figures.",
+        "ELMo is not run: it is no model of transformers. The paper's text has no numbers for its figures, and no "
+        "limits for high, near zero, few or follows: those in the rules are ours, as is reading a rolled-up sheet off "
+        "three directions and a token's place.",
     ]
     own = sorted({each["model"] for each in found.layers if each["model"] not in _PEERS})
     if own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -25,29 +25,33 @@ _STATIC = ("GloVe", "GloVe-2M", "GNEWS")
 def verdicts(published: Published, found: Found) -> list[Verdict]:
     """A verdict on each claim."""
     told: dict[str, tuple[str, str, Holds, str]] = {
-        "inter-high": _in_layers(found, lambda each: each["inter, raw"] > HIGH, "inter, raw", f"S_inter above {HIGH}"),
-        "intra-high": _in_layers(found, lambda each: each["intra, raw"] > HIGH, "intra, raw", f"S_intra above {HIGH}"),
+        "inter-high": _in_layers(
+            found, lambda each: each["inter, raw"] > HIGH, ("inter, raw",), f"S_inter above {HIGH}"
+        ),
+        "intra-high": _in_layers(
+            found, lambda each: each["intra, raw"] > HIGH, ("intra, raw",), f"S_intra above {HIGH}"
+        ),
         "clusters": _in_layers(
-            found, lambda each: each["clusters"] > 1, "silhouette", "two clusters or more, a silhouette of 0.1"
+            found, lambda each: each["clusters"] > 1, ("silhouette",), "two clusters or more, a silhouette of 0.1"
         ),
         "inter-centred": _in_layers(
             found,
             lambda each: abs(each["inter, clusters"]) < NEAR_ZERO,
-            "inter, clusters",
+            ("inter, clusters",),
             f"S_inter within {NEAR_ZERO} of zero",
         ),
         "intra-centred": _in_layers(
             found,
             lambda each: abs(each["intra, clusters"]) < NEAR_ZERO,
-            "intra, clusters",
+            ("intra, clusters",),
             f"S_intra within {NEAR_ZERO} of zero",
         ),
         "clusters-mislead": _misled(found),
         "swiss-roll": _rolled(found),
         "frequency-and-kind": _in_layers(
             found,
-            lambda each: each["along, frequency"] > FOLLOWS and each["along, kind"] > FOLLOWS,
-            "along, frequency",
+            lambda each: min(each[at] for at in _FREQUENCY_AND_KIND) > FOLLOWS,
+            _FREQUENCY_AND_KIND,
             f"frequency and kind each explain {FOLLOWS:.0%} of what lies along three directions",
         ),
         "lid-small": _small(published, found),
@@ -56,6 +60,17 @@ def verdicts(published: Published, found: Found) -> list[Verdict]:
     return [Verdict(claim, *told[claim.key]) for claim in published.claims]
 
 
+_FREQUENCY_AND_KIND = ("along, frequency", "along, kind")
+_CALLED = {
+    "inter, raw": "S_inter",
+    "intra, raw": "S_intra",
+    "silhouette": "the silhouette",
+    "inter, clusters": "S_inter in clusters",
+    "intra, clusters": "S_intra in clusters",
+    "along, frequency": "what frequency explains",
+    "along, kind": "what the kind of token explains",
+}
+"""What is measured of a layer, in words."""
 _UNTESTED = ("", "no layer was measured", Holds.untested, "")
 
 
@@ -64,22 +79,27 @@ def _by_share(share: float) -> Holds:
     return Holds.yes if share >= 0.9 else Holds.partly if share >= 0.5 else Holds.no
 
 
-def _in_layers(found: Found, good: Callable[[dict[str, Any]], bool], at: str, rule: str) -> tuple[str, str, Holds, str]:
+def _in_layers(
+    found: Found, good: Callable[[dict[str, Any]], bool], shown: Sequence[str], rule: str
+) -> tuple[str, str, Holds, str]:
     """Whether something is so in the layers; the paper says so in words and shows a figure."""
     if not found.layers:
         return _UNTESTED
-    values = [float(each[at]) for each in found.layers]
     so = [good(each) for each in found.layers]
-    ours = (
-        f"{sum(so)} of {len(so)} layers; {at} {number(fmean(values), 2)} on average, "
-        f"{number(min(values), 2)} to {number(max(values), 2)}"
-    )
+    ours = "; ".join([f"{sum(so)} of {len(so)} layers", *(_averaged(found.layers, at) for at in shown)])
     by_model = {model: fmean(good(each) for each in layers) for model, layers in found.models().items()}
     against = [model for model, share in by_model.items() if share < 0.5]
     why = f"Counted as so: {rule}; it holds if so in 90% of the layers, in part if in half of them."
     if against and len(against) < len(by_model):
         why += f" Not so in most layers of {', '.join(against)}."
     return "so in words, all models", ours, _by_share(fmean(so)), why
+
+
+def _averaged(layers: Sequence[dict[str, Any]], at: str) -> str:
+    values = [float(each[at]) for each in layers]
+    return (
+        f"{_CALLED[at]} is {number(fmean(values), 2)} on average, {number(min(values), 2)} to {number(max(values), 2)}"
+    )
 
 
 def _misled(found: Found) -> tuple[str, str, Holds, str]:
@@ -139,7 +159,7 @@ def _published(published: Published, row: str, column: str) -> float:
 
 
 def _below_static(published: Published, found: Found) -> tuple[str, str, Holds, str]:
-    """At the same number of rows, against the lowest of the static ones."""
+    """Each cloud against each set of word vectors, at the largest number of rows that both were measured with."""
     theirs = {row: _published(published, row, _LID) for row in published.rows("lid")}
     static_theirs = [theirs[row] for row in _STATIC]
     others = [value for row, value in theirs.items() if row not in _STATIC]
