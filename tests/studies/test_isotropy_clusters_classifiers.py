@@ -15,7 +15,7 @@ from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, la
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
 from isoscope.studies.running import run_study
-from isoscope.studies.sources import Data
+from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting
 from isoscope.studies.words import number
 from tests.finetuning.toy import BAD, GOOD, encoder, one_thread
@@ -391,6 +391,32 @@ def test_verdicts_follow_from_the_numbers():
     runs = _runs()
     runs["rte", "m"] = [runs["rte", "m"][0], runs["rte", "m"][0] | {"silhouette": [5 + i for i in range(10)]}]
     assert _verdicts(runs)["seeds"] is Holds.no
+
+
+def test_scores_without_a_correlation_are_no_evidence():
+    """Against a claim neither: of two updates, or of a score that stays the same."""
+    flat = _verdicts(_runs(isoscore=[0.5] * 10))
+    assert flat["pearson"] is flat["spearman"] is Holds.untested
+    some = _runs()
+    some["rte", "m"] = [each | {"isoscore": [0.5] * 10} for each in some["rte", "m"]]
+    assert _verdicts(some)["pearson"] is _verdicts(some)["spearman"] is Holds.yes
+
+
+def test_a_reason_speaks_of_the_runs_that_it_names():
+    runs = _runs()
+    runs["rte", "m"] = [each | {"O_I": list(range(10))} for each in runs["rte", "m"]]
+    setting = Setting((), Data(), {}, quick=False)
+    verdicts = {each.claim.key: each for each in outcome(study(NAME).published, setting, runs, ()).verdicts}
+    assert verdicts["objectives-conflict"].holds is Holds.partly
+    assert verdicts["objectives-conflict"].why.startswith("O_I and O_S go together in rte.")
+
+
+def test_notes_name_the_paper_s_tasks_that_lack(model):
+    values = {name: each.full for name, each in study(NAME).parameters.items()} | {"tasks": ("cola", "polarity")}
+    notes = study(NAME).outcome(Setting((Model(str(model)),), Data(), values, False), {}).notes
+    lacking = "snli, pos, supersense, mnli, mrpc, qnli, qqp, rte, sst2, wnli"
+    unread = "mnli, qqp, wnli cannot be: this study does not read them"
+    assert f"Of the paper's tasks {lacking} were not asked for ({unread})." in notes
 
 
 def test_a_series_that_does_not_change_has_no_correlation():

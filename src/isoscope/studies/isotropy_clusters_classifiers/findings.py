@@ -315,8 +315,19 @@ def _goes(runs: Runs, name: str, *, up: bool) -> Judged:
     return ours, Holds.no if len(ends) == len(runs) else Holds.partly, "; ".join(why) + "."
 
 
+def _correlated(kind: Callable[..., float], runs: Runs) -> dict[tuple[str, str], float]:
+    """The mean correlation of the two scores over the seeds, of the runs that have one."""
+    found = {run: _of_scores(kind, seeds).mean for run, seeds in runs.items()}
+    return {run: value for run, value in found.items() if math.isfinite(value)}
+
+
+_UNCORRELATED: Judged = ("", Holds.untested, "Three scores that are not all the same are needed at least.")
+
+
 def _pearson(published: Published, runs: Runs) -> Judged:
-    found = {run: _of_scores(pearson, seeds).mean for run, seeds in runs.items()}
+    found = _correlated(pearson, runs)
+    if not found:
+        return _UNCORRELATED
     ours = ", ".join(f"{_name(run, runs)} {number(value, 3)}" for run, value in found.items())
     apart = {}
     for (task, model), value in found.items():
@@ -336,7 +347,9 @@ def _pearson(published: Published, runs: Runs) -> Judged:
 
 
 def _spearman(published: Published, runs: Runs) -> Judged:
-    found = {run: _of_scores(spearman, seeds).mean for run, seeds in runs.items()}
+    found = _correlated(spearman, runs)
+    if not found:
+        return _UNCORRELATED
     bounds = published.tables["bounds"]
     limit = {glue: bounds[f"highest Spearman, {words}", "value"].value for glue, words in _LENGTHS.items()}
     ours = ", ".join(f"{_name(run, runs)} {number(value, 4)}" for run, value in found.items())
@@ -380,11 +393,11 @@ def _together(runs: Runs, a: str, b: str, sign: int) -> Judged:
     if not found:
         return "", Holds.untested, f"{a} or {b} is not to be had in these runs."
     ours = "ρ " + ", ".join(f"{_name(run, runs)} {number(value, 3)}" for run, value in found.items())
-    against = [_name(run, runs) for run, value in found.items() if not sign * value > 0.9]
+    against = {_name(run, runs): value for run, value in found.items() if not sign * value > 0.9}
     if not against:
         return ours, Holds.yes, ""
     holds = Holds.no if len(against) == len(found) else Holds.partly
-    direction = "together" if all(value > 0.9 for value in found.values()) else "otherwise"
+    direction = "together" if all(value > 0.9 for value in against.values()) else "otherwise"
     why = f"{a} and {b} go {direction} in {', '.join(against)}."
     if a == "O_I":
         why += " The sum grows with the labels' distance from each other; equation 2 drops the denominator."

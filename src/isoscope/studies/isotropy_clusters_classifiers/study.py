@@ -15,6 +15,7 @@ from isoscope.files import replacing
 from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
 from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, optimise
 from isoscope.studies.outcome import Outcome
+from isoscope.studies.published import published
 from isoscope.studies.reading.classified import GLUE, Classified, read_classified, read_word_classes
 from isoscope.studies.sources import Model
 from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
@@ -131,11 +132,14 @@ def _is_plain(model: Model) -> bool:
 
 def _notes(setting: Setting) -> list[str]:
     left_out = [task for task in setting["tasks"] if task not in {done for done, _ in _work(setting)}]
+    told = published("isotropy-clusters-classifiers")
+    lacking = [task for key in ("correlations", "glue") for task in told.rows(key) if task not in setting["tasks"]]
     words = [model.name for model in setting.models if _is_words(model)]
     plain = [model.name for model in setting.models if _is_plain(model) and not _is_words(model)]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
         *([f"{', '.join(left_out)}: not run, since no model for it was named."] if left_out else []),
+        *([f"Of the paper's tasks {', '.join(lacking)} were not asked for{_unread(lacking)}."] if lacking else []),
         *([f"{setting['updates']} updates; the paper has 250 for GLUE and 1000 for the others."] if shorter else []),
         *([f"At most {setting['rows']} items of each task; the paper takes all."] if setting["rows"] else []),
         *([f"Scores at every {setting['every']} updates; the paper's at each."] if setting["every"] > 1 else []),
@@ -154,6 +158,11 @@ def _notes(setting: Setting) -> list[str]:
         "O_C leaves out the head's bias, as the paper's formula does. Where an item has several classes there is no "
         "O_C, and items with the same classes are one cluster.",
     ]
+
+
+def _unread(tasks: Sequence[str]) -> str:
+    unread = [task for task in tasks if task not in (*_SENTENCES, *_WORDS)]
+    return f" ({', '.join(unread)} cannot be: this study does not read them)" if unread else ""
 
 
 def _run(task: str, model: Model, seed: int, setting: Setting, bench: Workbench) -> dict[str, Any]:
