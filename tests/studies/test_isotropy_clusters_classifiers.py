@@ -10,7 +10,8 @@ import pytest
 
 from isoscope.errors import InputError
 from isoscope.studies.catalog import study
-from isoscope.studies.isotropy_clusters_classifiers.findings import outcome, pearson, spearman
+from isoscope.studies.isotropy_clusters_classifiers.correlating import pearson, spearman
+from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
 from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, label_of, optimise
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
@@ -417,6 +418,15 @@ def test_notes_name_the_paper_s_tasks_that_lack(model):
     lacking = "snli, pos, supersense, mnli, mrpc, qnli, qqp, rte, sst2, wnli"
     unread = "mnli, qqp, wnli cannot be: this study does not read them"
     assert f"Of the paper's tasks {lacking} were not asked for ({unread})." in notes
+
+
+def test_the_bound_on_spearman_stands_beside_ours():
+    """It is published for all tasks of 1000 updates together, and is no number of a row."""
+    tables = {
+        each.key: each for each in outcome(study(NAME).published, Setting((), Data(), {}, False), _runs(), ()).tables
+    }
+    assert "always below −0.998" in tables["correlations"].note
+    assert (tables["correlations"].where, tables["glue"].where) == ("section 3.2", "table 3")
 
 
 def test_a_series_that_does_not_change_has_no_correlation():

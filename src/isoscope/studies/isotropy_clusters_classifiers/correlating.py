@@ -1,0 +1,70 @@
+"""How two series of a run of isotropy-clusters-classifiers go together, and what was published of that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from isoscope.studies.outcome import Value
+from isoscope.studies.published import Number, Published
+from isoscope.studies.reading.classified import GLUE
+
+Runs = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
+"""What the seeds gave, for each task and model."""
+
+SIGNS = {"Pearson r": "r", "Spearman ρ": "ρ"}
+"""The correlations as they are shown, and as the published columns have them."""
+
+_FIRST = "all-MiniLM-L6-v2"
+
+
+def pearson(a: Sequence[float], b: Sequence[float]) -> float:
+    """Pearson's r; NaN of fewer than three pairs, and where a series does not change."""
+    return _correlation(pearsonr, a, b)
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's ρ; NaN of fewer than three pairs, and where a series does not change."""
+    return _correlation(spearmanr, a, b)
+
+
+def _correlation(kind: Callable[..., Any], a: Sequence[float], b: Sequence[float]) -> float:
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(kind(x, y)[0])
+
+
+def of_scores(kind: Callable[..., float], seeds: Sequence[dict[str, Any]]) -> Value:
+    """A correlation of the two scores along a run, over its seeds."""
+    return Value.of([kind(run["isoscore"], run["silhouette"]) for run in seeds])
+
+
+def theirs_of(published: Published, task: str, model: str) -> tuple[dict[str, Number], str]:
+    """The published correlations of a task, and whose they are if not of our model."""
+    if task in GLUE:
+        whose = model if f"{model} r" in published.columns("glue") else _FIRST
+        found = {name: published.number("glue", task, f"{whose} {sign}") for name, sign in SIGNS.items()}
+    else:
+        whose = _FIRST if task in ("polarity", "snli") else "word2vec"
+        found = {"Pearson r": published.number("correlations", task, "r")}
+    return {name: each for name, each in found.items() if each is not None}, "" if whose == model else whose
+
+
+def series(run: dict[str, Any], name: str) -> list[float]:
+    """A score or an objective at the moments at which there are objectives."""
+    if name not in ("silhouette", "IsoScore"):
+        return list(run[name])
+    scores = dict(zip(run["updates"], run[name.lower()], strict=True))
+    known = sorted(scores)
+    places = np.searchsorted(known, run["moments"]).clip(max=len(known) - 1)  # the first at or after the moment
+    return [scores[known[place]] for place in places]
+
+
+def several(runs: Runs, task: str) -> bool:
+    """Whether a task was run with more than one model."""
+    return sum(each == task for each, _ in runs) > 1
