@@ -26,7 +26,7 @@ def test_every_number_is_one_and_says_where_it_is(name):
 def test_claims_have_keys_of_their_own_and_are_sentences(name):
     claims = published(name).claims
     assert len({each.key for each in claims}) == len(claims) >= 4
-    assert all(each.words[0].isupper() or each.words[0] in "σ" for each in claims)
+    assert all(each.words[0].isupper() and each.words.endswith(".") for each in claims)
     assert all(each.where for each in claims)
 
 

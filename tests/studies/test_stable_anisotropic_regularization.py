@@ -193,6 +193,49 @@ def test_any_part_of_the_results_gives_an_outcome():
     assert {name: each.value for name, each in cosine.published.items()} == {"none": 0.978, "CosReg 1": 0.005}
 
 
+def outcome_of(asked, results):
+    found = study(NAME).outcome(asked, results)
+    return {each.key: each for each in found.tables}, {each.claim.key: each for each in found.verdicts}, found.notes
+
+
+def test_a_collapsed_model_takes_no_task_out_of_the_correlations():
+    asked = setting(part=("b",), seeds=(0, 1, 2))
+    results = made(asked)
+    for layer in results[training_key("sst2", "tiny", 0, Penalty("istar", -5.0))]["layers"]:
+        layer["two_nn"] = math.nan
+    assert held(asked, results)["dimension"] is Holds.yes
+
+
+def test_models_that_learnt_nothing_are_told():
+    asked = setting(part=("b",), seeds=(0, 1), lambdas=(-5.0, 1.0))
+    results = made(asked)
+    for seed in (0, 1):
+        results[training_key("sst2", "tiny", seed, Penalty("istar", -5.0))]["scores"] = {"matthews": 0.0}
+        results[training_key("sst2", "tiny", seed, Penalty("istar", 1.0))]["scores"] = {"matthews": 0.5}
+    tables, verdicts, _ = outcome_of(asked, results)
+    told = "Learnt nothing (Matthews' correlation below 0.05): 2 of 2 with λ −5."
+    assert tables["score"].note.endswith(told)
+    assert verdicts["helps"].why.endswith(told)
+    assert verdicts["negative"].why.endswith(told)
+
+
+def test_the_published_cosine_stands_beside_the_largest_weight():
+    asked = setting(part=("b",), seeds=(0,), cosreg=(2.0, 10.0))
+    tables, _, _ = outcome_of(asked, made(asked))
+    assert set(tables["cosine"].rows[0].published) == {"none", "CosReg 10"}
+
+
+def test_notes_say_what_training_leans_on_and_which_tasks_lack():
+    from isoscope.studies.stable_anisotropic_regularization.study import STATES
+    from isoscope.training.refreshing import STATES as taken
+
+    assert taken == STATES
+    tables, _, notes = outcome_of(setting(part=("b",)), {})
+    row = next(each for each in tables["setup"].rows if each.name == "states for the shrinkage covariance")
+    assert row.ours["value"].mean == row.published["value"].value == STATES  # whatever the analysis takes
+    assert any("rte, cola, mrpc, qnli, sst5, qqp, stsb, squad are left out" in each for each in notes)
+
+
 # fine-tuning: for real, on a tiny model
 
 

@@ -26,6 +26,8 @@ class Penalty:
 
 
 NONE = Penalty("none")
+LEARNT = 0.05
+"""Matthews' correlation below which a model has learnt nothing."""
 
 
 def penalties(setting: Setting) -> list[Penalty]:
@@ -65,6 +67,11 @@ class Trained:
     def score(self) -> float:
         """On the dev set, at the end."""
         return float(self.result["score"])
+
+    @property
+    def idle(self) -> bool:
+        """Whether it learnt nothing: Matthews' correlation of all that gives one class to every row is 0."""
+        return float(self.result.get("scores", {}).get("matthews", 1.0)) < LEARNT
 
     @property
     def isotropy(self) -> float:

@@ -11,6 +11,7 @@ from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Row, Table, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.stable_anisotropic_regularization.runs import (
+    LEARNT,
     NONE,
     Penalty,
     Trained,
@@ -50,10 +51,11 @@ _CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], f
 def _correlations(runs: Iterable[Trained], name: str) -> dict[str, tuple[float, float]]:
     """A correlation over λ and seeds with its p-value, for each task and model that has one."""
     x, y, ranks = _CORRELATIONS[name]
-    found = {
-        space: _correlation([x(each) for each in own], [y(each) for each in own], ranks=ranks)
-        for space, own in spaces_of(with_istar(runs)).items()
-    }
+    found = {}
+    for space, own in spaces_of(with_istar(runs)).items():
+        both = [(x(each), y(each)) for each in own]
+        known = [pair for pair in both if all(map(math.isfinite, pair))]  # a space that collapsed has no dimension
+        found[space] = _correlation([one for one, _ in known], [other for _, other in known], ranks=ranks)
     return {space: each for space, each in found.items() if not math.isnan(each[0])}
 
 
@@ -78,7 +80,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "Score on the dev set",
             columns,
             _rows(runs, lambda run: run.score, average=True),
-            note="Averages are over the tasks and models in which a seed has every arm.",
+            note=f"Averages are over the tasks and models in which a seed has every arm. {_idle(runs)}".strip(),
             row_name="task, model",
         ),
         Table(
@@ -100,6 +102,14 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
         _correlation_table(runs),
         *_cosine_tables(runs, before, published),
     ]
+
+
+def _idle(runs: Iterable[Trained]) -> str:
+    """Which arms learnt nothing, and in how many of their models: they decide much where they are many."""
+    arms = grouped(runs, lambda each: each.penalty.name)
+    idle = {name: sum(each.idle for each in own) for name, own in arms.items()}
+    told = [f"{count} of {len(arms[name])} with {name}" for name, count in idle.items() if count]
+    return f"Learnt nothing (Matthews' correlation below {LEARNT:g}): {', '.join(told)}." if told else ""
 
 
 def _of_layers(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
@@ -147,7 +157,8 @@ def _cosine_tables(runs: list[Trained], before: Mapping[str, Mapping[str, Any]],
         zip(("none", "CosReg"), (figures["average cosine", each] for each in ("Figure 2", "Figure 3")), strict=True)
     )
     columns = ["before", *dict.fromkeys(each.penalty.name for each in runs)]
-    strongest = max((name for name in columns if name.startswith("CosReg")), default="")
+    pushed = [each.penalty for each in runs if each.penalty.regularizer == "cosreg"]
+    strongest = max(pushed, key=lambda each: each.weight).name if pushed else ""
     cosines = _rows(runs, _last("cosine"), before={space: float(each["last_cosine"]) for space, each in before.items()})
     beside = {"none": theirs["none"]} | ({strongest: theirs["CosReg"]} if strongest else {})
     cosines = [Row(each.name, each.ours, beside, "unnamed model") for each in cosines]
@@ -218,7 +229,7 @@ def _directed(published: Published, key: str, shown: str, runs: list[Trained], n
         holds = Holds.yes
     values = ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
     ours = f"ρ {values}; {sure} of {len(found)} with p < 0.05 on that side"
-    return Verdict(claim, shown, ours, holds, rule)
+    return Verdict(claim, shown, ours, holds, f"{rule} {_idle(with_istar(runs))}".strip())
 
 
 def _compared(published: Published, key: str, shown: str, runs: list[Trained], other: str) -> Verdict:
@@ -246,7 +257,8 @@ def _compared(published: Published, key: str, shown: str, runs: list[Trained], o
     between = "" if math.isnan(low) else f" ({number(low, 4)} to {number(high, 4)})"
     hindsight = f"best in hindsight {_signed(most)} at λ {number(best, 1)}"
     ours = f"{_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
-    return Verdict(claim, shown, ours, holds, rule)
+    below_zero = [each for each in runs if each.penalty.regularizer == "istar" and each.penalty.weight < 0]
+    return Verdict(claim, shown, ours, holds, f"{rule} {_idle(below_zero)}".strip())
 
 
 def _signed(value: float) -> str:
