@@ -15,6 +15,7 @@ from isoscope import InputError, finetune, run_study
 from isoscope.studies.catalog import study
 from isoscope.studies.outcome import Holds, Value
 from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, Case, Finding, judged, verdicts
+from isoscope.studies.shrink_the_longest.study import unlike
 from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, Workbench
 from tests.finetuning import toy
@@ -266,3 +267,17 @@ def test_published_words_come_from_the_published_numbers():
     assert told["lowers"].startswith("anisotropy_1 −0.194 to −0.047, as claimed in 4 of 4")
     assert told["metric-rises"] == "−0.003 to +0.013, as claimed in 3 of 4"
     assert told["selection-isotropy"].endswith("as claimed in 3 of 4")
+
+
+def test_notes_hold_the_settings_against_the_published_ones():
+    from isoscope.finetuning.recipes import RECIPES
+
+    published = study(NAME).published
+    usual = {"learning_rate": 5e-5, "weight_decay": 5e-6, "batch_size": 64, "epochs": 10.0}
+    assert unlike(usual, "BERT-CoLA", published).endswith("are the published")
+    assert unlike(usual | {"epochs": 3.0}, "BERT-CoLA", published) == "epochs 3 (published 10)"
+    assert unlike(usual, "BERT-rte", published) == "the paper has no BERT-rte, and no settings for it"
+    for task, row in (("cola", "RoBERTa-CoLA"), ("mrpc", "BERT-MRPC")):  # what is taken unless told
+        recipe = RECIPES[task]
+        taken = {name: getattr(recipe, name) for name in usual}
+        assert unlike(taken, row, published).endswith("are the published")

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from isoscope.errors import InputError
-from isoscope.finetuning.recipes import RECIPES
 from isoscope.finetuning.tasks import Task, even_part
 from isoscope.studies.finetuned import finetuned
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
+from isoscope.studies.published import Published
 from isoscope.studies.reading import tasks
 from isoscope.studies.shrink_the_longest.claims import ARMS, COMPONENTS, NONE, Case, shown_score, verdicts
 from isoscope.studies.sources import Model
@@ -87,7 +87,7 @@ class ShrinkTheLongest(Study):
             tables=[self._metrics(cases), self._anisotropy(cases), _other_measures(cases)],
             figures=[*map(_through_training, cases), _scores_through_training(cases)] if cases else [],
             verdicts=verdicts(self.published, cases),
-            notes=_notes(setting, cases),
+            notes=_notes(self.published, setting, cases),
         )
 
     def _metrics(self, cases: Sequence[Case]) -> Table:
@@ -258,32 +258,37 @@ def _line(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
     return Series(arm, steps, means, low, high)
 
 
-def _notes(setting: Setting, cases: Sequence[Case]) -> list[str]:
+def unlike(used: dict[str, Any], row: str, published: Published) -> str:
+    """With what a task was learnt otherwise than published, in words."""
+    differing = []
+    for words, name in _TOLD.items():
+        theirs = published.number("settings", row, words)
+        if theirs is None:
+            return f"the paper has no {row}, and no settings for it"
+        if used[name] != theirs.value:
+            differing.append(f"{words} {used[name]:g} (published {theirs.value:g})")
+    return ", ".join(differing) or f"{', '.join(_TOLD)} are the published"
+
+
+_TOLD = {each: each.replace(" ", "_") for each in ("learning rate", "weight decay", "batch size", "epochs")}
+
+
+def _notes(published: Published, setting: Setting, cases: Sequence[Case]) -> list[str]:
     found = [
         f"The paper fine-tunes bert-base-uncased and roberta-base: {case.model}, a {case.family} model, stands beside "
         f"its {case.original}."
         for case in {each.model: each for each in cases}.values()
         if not case.is_original
     ]
-    for task in dict.fromkeys(each.task for each in cases):
-        used = next(each for each in cases if each.task == task).settings
-        recipe = RECIPES[task]
-        differing = [
-            f"{words} {ours:g} (published {theirs:g})"
-            for words, ours, theirs in (
-                ("learning rate", used["learning_rate"], recipe.learning_rate),
-                ("weight decay", used["weight_decay"], recipe.weight_decay),
-                ("batch", used["batch_size"], recipe.batch_size),
-                ("epochs", used["epochs"], recipe.epochs),
-            )
-            if ours != theirs
-        ]
-        rows = f"{task}: learnt from {used['train_rows']:,} rows, scored on {used['dev_rows']:,}"
-        found.append(f"{rows}; {', '.join(differing) or 'learning rate, decay, batch and epochs are the published'}.")
+    for case in {each.task: each for each in cases}.values():
+        used = case.settings
+        rows = f"{case.task}: learnt from {used['train_rows']:,} rows, scored on {used['dev_rows']:,}"
+        found.append(f"{rows}; {unlike(used, case.row, published)}.")
     seeds = len(dict.fromkeys(setting["seeds"]))
+    theirs = next(each.value for (_, column), each in published.tables["settings"].items() if column == "seeds")
     found += [
-        f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has 5. All is in float32; texts are read up to "
-        "128 tokens (the paper does not say).",
+        f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has {theirs:g}. All is in float32; texts are "
+        "read up to 128 tokens (the paper does not say).",
         "The paper follows the [CLS] matrix of batches of 64. Here it is that of the same "
         f"{setting['probe']} rows of the dev set each time, without dropout, so that arms and steps can be compared.",
         "The optimiser is AdamW with 10% of linear warm-up; then the learning rate falls by a cosine, as in the "
