@@ -125,6 +125,10 @@ def test_words_of_verdicts_and_notes_follow_the_numbers(place):
     note = next(each for each in outcome.tables if each.key == "lid").note
     assert "the paper has 297.5 to 297.5 times as many" in note
     assert any("those in the rules are ours" in each for each in outcome.notes)
+    words = {"what": "words", "model": "glove-6B-100d", "seed": 0, "width": 100, "rows": 5000}
+    words |= {name: layer[name] for name in layer if name.startswith("lid")}
+    notes = study(NAME).outcome(Setting((), Data(), values, True), results | {"words/g/seed-0": words}).notes
+    assert any(each.startswith("glove-6B-100d: 5,000 word vectors, beside the paper's GloVe, which") for each in notes)
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkeypatch):

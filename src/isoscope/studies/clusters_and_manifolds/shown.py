@@ -300,6 +300,12 @@ def _notes(setting: Setting, found: Found) -> list[str]:
         "limits for high, near zero, few or follows: those in the rules are ours, as is reading a rolled-up sheet off "
         "three directions and a token's place.",
     ]
+    for model, seeds in found.static().items():
+        peer = _static_peer(model, int(seeds[0]["width"]))
+        beside = "beside none of the paper's" if peer is None else f"beside the paper's {peer}, which may be others"
+        notes.append(
+            f"{model}: {int(seeds[0]['rows']):,} word vectors, {beside}; the paper tells number and width alone."
+        )
     own = sorted({each["model"] for each in found.layers if each["model"] not in _PEERS})
     if own:
         notes.append(f"Not the paper's models: {', '.join(own)}. Encoders stand beside BERT, decoders beside GPT2.")

@@ -53,6 +53,7 @@ def verdicts(published: Published, found: Found) -> list[Verdict]:
             lambda each: min(each[at] for at in _FREQUENCY_AND_KIND) > FOLLOWS,
             _FREQUENCY_AND_KIND,
             f"frequency and kind each explain {FOLLOWS:.0%} of what lies along three directions",
+            "drawn, BERT, GPT and GPT2",
         ),
         "lid-small": _small(published, found),
         "lid-below-static": _below_static(published, found),
@@ -80,7 +81,11 @@ def _by_share(share: float) -> Holds:
 
 
 def _in_layers(
-    found: Found, good: Callable[[dict[str, Any]], bool], shown: Sequence[str], rule: str
+    found: Found,
+    good: Callable[[dict[str, Any]], bool],
+    shown: Sequence[str],
+    rule: str,
+    said: str = "so in words, all models",
 ) -> tuple[str, str, Holds, str]:
     """Whether something is so in the layers; the paper says so in words and shows a figure."""
     if not found.layers:
@@ -92,7 +97,7 @@ def _in_layers(
     why = f"Counted as so: {rule}; it holds if so in 90% of the layers, in part if in half of them."
     if against and len(against) < len(by_model):
         why += f" Not so in most layers of {', '.join(against)}."
-    return "so in words, all models", ours, _by_share(fmean(so)), why
+    return said, ours, _by_share(fmean(so)), why
 
 
 def _averaged(layers: Sequence[dict[str, Any]], at: str) -> str:

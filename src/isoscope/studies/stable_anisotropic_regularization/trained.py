@@ -145,7 +145,8 @@ def _correlation_table(runs: list[Trained]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="I-STAR's arms and the one without a regulariser, as λ = 0. r is Pearson's, ρ Spearman's.",
+        note="I-STAR's arms and the one without a regulariser, as λ = 0. r is Pearson's, ρ Spearman's. The "
+        "silhouette is that of the classes in the last layer's text states; the rest are means of the layers.",
         row_name="task, model",
     )
 
