@@ -122,7 +122,8 @@ def _figures(runs: Runs) -> list[Figure]:
             Figure(
                 "figure-3",
                 "Silhouette against IsoScore",
-                "Each line is a run, means over the seeds: it goes from the upper left to the lower right.",
+                "Each line is a run, means over the seeds: where one score falls as the other rises, it goes from "
+                "the upper left to the lower right.",
                 [
                     Panel(model, [_against(task, seeds) for task, seeds in own.items()], "silhouette", "IsoScore")
                     for model, own in _by_model(runs).items()
