@@ -107,8 +107,24 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
     assert (whole.folder / "figures" / "cloud-ptb-enc.svg").stat().st_size < 300_000
 
 
-def test_words_of_verdicts_and_notes_follow_the_numbers(place):
+@pytest.mark.parametrize(
+    ("raw", "one", "many", "expected"),
+    [(0.5, 0.4, 0.1, Holds.yes), (0.5, 0.1, 0.01, Holds.partly), (0.5, 0.1, 0.2, Holds.no)],
+)
+def test_clusters_mislead_where_one_mean_does_not_do(raw, one, many, expected):
+    found = made_layers(clusters=3)
+    for each in found.values():
+        each |= {"inter, raw": raw, "inter, one mean": one, "inter, centred": many}
+    verdicts = {each.claim.key: each for each in outcome_of(found).verdicts}
+    assert verdicts["clusters-mislead"].holds is expected
+
+
+def outcome_of(results):
     values = {name: each.quick for name, each in study(NAME).parameters.items()}
+    return study(NAME).outcome(Setting((), Data(), values, True), results)
+
+
+def made_layers(**more):
     layer = {"what": "layer", "corpus": "ptb", "model": "m", "kind": "encoder", "seed": 0, "width": 384, "rows": 4000}
     layer |= {
         f"{kind}, {how}": 0.3 for kind in ("inter", "intra") for how in ("raw", "one mean", "clusters", "centred")
@@ -116,8 +132,12 @@ def test_words_of_verdicts_and_notes_follow_the_numbers(place):
     layer |= {f"along, {each}": 0.05 for each in ("place", "kind", "cluster")} | {"along, frequency": 0.4}
     layer |= {"clusters": 1, "silhouette": 0.05, "explained": [0.2, 0.1, 0.1], "distance by frequency": [[1.0, 1.0]]}
     layer |= {"lid, cosine": 7.0, "lid, euclidean": 9.0, "lid, cosine, by rows": {"1000": 8.0, "4000": 7.0}}
-    results = {f"ptb/m/seed-0/layer-{i}": layer | {"layer": i} for i in range(2)}
-    outcome = study(NAME).outcome(Setting((), Data(), values, True), results)
+    return {f"ptb/m/seed-0/layer-{i}": layer | {"layer": i} | more for i in range(2)}
+
+
+def test_words_of_verdicts_and_notes_follow_the_numbers():
+    results = made_layers()
+    outcome = outcome_of(results)
     verdicts = {each.claim.key: each for each in outcome.verdicts}
     assert verdicts["inter-high"].ours == "2 of 2 layers; S_inter is 0.30 on average, 0.30 to 0.30"
     assert verdicts["frequency-and-kind"].holds is Holds.no
@@ -126,8 +146,8 @@ def test_words_of_verdicts_and_notes_follow_the_numbers(place):
     assert "the paper has 297.5 to 297.5 times as many" in note
     assert any("those in the rules are ours" in each for each in outcome.notes)
     words = {"what": "words", "model": "glove-6B-100d", "seed": 0, "width": 100, "rows": 5000}
-    words |= {name: layer[name] for name in layer if name.startswith("lid")}
-    notes = study(NAME).outcome(Setting((), Data(), values, True), results | {"words/g/seed-0": words}).notes
+    words |= {name: each for name, each in results["ptb/m/seed-0/layer-0"].items() if name.startswith("lid")}
+    notes = outcome_of(results | {"words/g/seed-0": words}).notes
     assert any(each.startswith("glove-6B-100d: 5,000 word vectors, beside the paper's GloVe, which") for each in notes)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from isoscope.stores.columns import plural
 from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes, by
 from isoscope.studies.clusters_and_manifolds.layer_shapes import METRICS, TEXTBOOK
 from isoscope.studies.clusters_and_manifolds.verdicts import verdicts
@@ -292,8 +293,8 @@ def _notes(setting: Setting, found: Found) -> list[str]:
         "Layer 0 is what comes out of the first block; the last one is after the model's final norm.",
         "S_inter is averaged over all pairs of types, which is what the paper's draw of one instance for each type "
         "estimates; S_intra over all pairs of instances, where the paper draws at most 1,000 of a type.",
-        f"K-means sees {setting['cluster_sample']:,} rows at most, with {setting['restarts']} starts; other rows go to "
-        "the nearest mean. The numbers of clusters are 2 to 15, one if no silhouette reaches 0.1.",
+        f"K-means sees {setting['cluster_sample']:,} rows at most, with {plural(setting['restarts'], 'start')}; other "
+        "rows go to the nearest mean. The numbers of clusters are 2 to 15, one if no silhouette reaches 0.1.",
         f"LID takes the {setting['k']} nearest neighbours of {setting['lid_sample']:,} rows at most, among all rows. "
         "It depends on how many these are: with few rows the nearest neighbours reach far beyond what is local.",
         "ELMo is not run: it is no model of transformers. The paper's text has no numbers for its figures, and no "

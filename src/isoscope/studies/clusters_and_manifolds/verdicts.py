@@ -14,7 +14,8 @@ from isoscope.studies.words import number
 HIGH, NEAR_ZERO, FEW = 0.2, 0.1, 1 / 50
 """A similarity that is called high, one that is called near zero, and a local dimension of few, of the width."""
 MOST = 0.5
-"""Of the variance: what three directions hold if the cloud is a sheet in them."""
+"""Of the variance, what three directions hold if the cloud is a sheet in them; of S_inter, what one mean takes out if
+it is an offset."""
 FOLLOWS = 0.1
 """Of the variance along them: what a token's place, frequency or kind explains if they follow it."""
 
@@ -119,9 +120,15 @@ def _misled(found: Found) -> tuple[str, str, Holds, str]:
         f"it is, {number(one, 3)} without the mean, {number(many, 3)} without the clusters' (sizes, on average)"
     )
     removed = (raw - one) / raw if raw else 0.0
-    why = f"A single mean already takes out {removed:.0%} of it: most of that is an offset, which needs no clusters."
     holds = _by_share(fmean(nearer))
-    return "so in words", ours, holds, why if removed > 0.5 else ""
+    why = (
+        "It holds if nearer in 90% of these layers, in part if in half of them, and in part at most where a single "
+        "mean takes out more than half of it."
+    )
+    if removed > MOST:
+        holds = Holds.partly if holds is Holds.yes else holds
+        why += f" A single mean already takes out {removed:.0%}: most is an offset, which needs no clusters."
+    return "so in words", ours, holds, why
 
 
 def _rolled(found: Found) -> tuple[str, str, Holds, str]:
