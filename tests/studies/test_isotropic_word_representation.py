@@ -269,10 +269,14 @@ def test_a_setting_without_sets_has_arms():
 # accuracies, which differ by chance
 
 
-def judged(results):
+def outcome_of(results):
     values = {name: each.quick for name, each in study(NAME).parameters.items()}
     asked = Setting((Model("m"),), Data(), values | {"tasks": ("rte",)}, quick=True)
-    return {each.claim.key: each for each in outcome(study(NAME).published, asked, results).verdicts}
+    return outcome(study(NAME).published, asked, results)
+
+
+def judged(results):
+    return {each.claim.key: each for each in outcome_of(results).verdicts}
 
 
 @pytest.mark.parametrize(
@@ -311,13 +315,15 @@ def test_a_rise_of_one_draw_is_no_proof(accuracies, expected):
     assert judged(results)["classification"].holds is expected
 
 
-def test_a_gain_that_comes_of_fitting_on_what_is_scored_is_told():
+def test_a_gain_of_fitting_on_what_is_scored_and_the_authors_isotropy_are_told():
     def scored(value):
         told = {"pearson": value, "spearman": value, "spearman_of_subsets": math.nan}
         return told | {"isotropy": 0.5, "log_isotropy": math.log10(0.5)}
 
     results = {"sts/m/stsb/none": scored(54.0)}
     results |= {f"sts/m/stsb/kmeans-mean-pca/{fit}/seed-0": scored(to) for fit, to in (("same", 67.0), ("train", 53.0))}
+    results["sts/m/stsb/none"]["isotropy_of_one_sign"] = 1.5
+    assert any("3.0 to 3.0 times as large for states as they are" in each for each in outcome_of(results).notes)
     verdict = judged(results)["similarity"]
     assert verdict.holds is Holds.yes
     assert verdict.why.endswith("on the sentences that are scored. Fitted on a train split they rise in 0 of 1.")

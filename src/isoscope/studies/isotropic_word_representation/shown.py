@@ -274,7 +274,7 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), on STS-B's for STS-B, "
         f"on SICK's for SICK (on STS-B's if SICK is read from the hub){_honest(found)}.",
         "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
-        "the solver gives, and the arms' isotropy_of_one_sign is that.",
+        f"the solver gives, and the arms' isotropy_of_one_sign is that{_of_one_sign(found)}.",
         "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
         "tokens at most.",
         f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took.",
@@ -308,6 +308,15 @@ def _of_subsets(found: Found) -> str:
         return ""
     low, high = number(min(apart), 1), number(max(apart), 1)
     return f"; the mean over parts is {low} to {high} points from it for states as they are"
+
+
+def _of_one_sign(found: Found) -> str:
+    """How far the isotropy as published is from that of both signs."""
+    arms = [found.results.get(key_of("sts", model, name, "none"), {}) for model in found.models for name in found.sets]
+    times = [each["isotropy_of_one_sign"] / each["isotropy"] for each in arms if each.get("isotropy_of_one_sign")]
+    if not times:
+        return ""
+    return f": {number(min(times), 1)} to {number(max(times), 1)} times as large for states as they are"
 
 
 def _honest(found: Found) -> str:
