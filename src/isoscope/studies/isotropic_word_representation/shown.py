@@ -271,8 +271,9 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         "Correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
         f"by one{_of_subsets(found)}.",
         "Fitted on the sentences that it scores is what the authors' notebook does; fitted on a train split is on STS "
-        "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), on STS-B's for STS-B, "
-        f"on SICK's for SICK (on STS-B's if SICK is read from the hub){_honest(found)}.",
+        "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), and on STS-B's for "
+        "STS-B and SICK (three quarters of whose sentences are in SICK's own). A tenth of STS-B's sentences that are "
+        f"scored, and a twentieth of STS 2012's, are in these train splits too, in other pairs{_honest(found)}.",
         "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
         f"the solver gives, and the arms' isotropy_of_one_sign is that{_of_one_sign(found)}.",
         "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "

@@ -171,7 +171,7 @@ def similarity(arm: StateArm, name: str, fit: str, limit: int, bench: Workbench)
         if fit == "same":
             repair.fit(states)
         else:
-            source = train_of(name, arm.data)
+            source = train_of(name)
             train = _some(read_train(source, arm.data), limit)
             repair.fit(arm.tokens(bench, f"{source}-train-{limit}", [*train.first, *train.second]).store)
         states = repair.transform(states)

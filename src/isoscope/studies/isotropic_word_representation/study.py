@@ -66,7 +66,7 @@ class IsotropicWordRepresentation(Study):
         _check(setting)
         parts, found = setting["parts"], []
         for name in setting["sets"] if {"sts", "layers"} & set(parts) else ():
-            found += [source_of(name), *([train_of(name, setting.data)] if "train" in setting["fits"] else [])]
+            found += [source_of(name), *([train_of(name)] if "train" in setting["fits"] else [])]
         found += ["sst2"] if "sst2" in parts else []
         found += setting["tasks"] if "finetune" in parts else ()
         return list(dict.fromkeys(found))
@@ -123,9 +123,9 @@ def _similarity_arms(setting: Setting, model: Model) -> list[Arm]:
     sets, limit, found = setting["sets"], setting["pairs"], []
     trials = _trials(setting, fitted=setting["fits"])
     for place, name in enumerate(sets):
-        later = {train_of(each, setting.data) for each in sets[place + 1 :]}
+        later = {train_of(each) for each in sets[place + 1 :]}
         own = [f"{name}-{limit}"]
-        own += [f"{each}-train-{limit}" for each in {train_of(name, setting.data)} - later]
+        own += [f"{each}-train-{limit}" for each in {train_of(name)} - later]
         for variant, fit, seed in trials:
             leaves = own if (variant, fit, seed) == trials[-1] else ()
             run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), name, fit, limit)
