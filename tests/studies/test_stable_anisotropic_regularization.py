@@ -206,6 +206,19 @@ def test_a_collapsed_model_takes_no_task_out_of_the_correlations():
     assert held(asked, results)["dimension"] is Holds.yes
 
 
+def test_a_task_without_a_correlation_is_named():
+    asked = setting(part=("b",), seeds=(0, 1, 2), tasks=("sst2", "rte"))
+    results = made(asked)
+    results |= {
+        key.replace("sst2", "rte"): result(0.5, each["layers"][0]["isoscore_star"]) for key, each in results.items()
+    }
+    _, verdicts, _ = outcome_of(asked, results)
+    assert verdicts["negative"].holds is Holds.yes
+    assert verdicts["negative"].ours.endswith(
+        "; none for rte, tiny (too few models, or one of the two the same in all)"
+    )
+
+
 def test_models_that_learnt_nothing_are_told():
     asked = setting(part=("b",), seeds=(0, 1), lambdas=(-5.0, 1.0))
     results = made(asked)

@@ -229,7 +229,9 @@ def _directed(published: Published, key: str, shown: str, runs: list[Trained], n
     if len(right) == len(found) and 2 * sure > len(found):
         holds = Holds.yes
     values = ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
+    without = [space for space in spaces_of(with_istar(runs)) if space not in found]
     ours = f"ρ {values}; {sure} of {len(found)} with p < 0.05 on that side"
+    ours += f"; none for {'; '.join(without)} (too few models, or one of the two the same in all)" if without else ""
     return Verdict(claim, shown, ours, holds, f"{rule} {_idle(with_istar(runs))}".strip())
 
 
