@@ -140,6 +140,36 @@ def test_what_is_not_there_is_told_before_any_work(tmp_path):
     assert not Counting.ran
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seeds": "0,1,0"}, "seeds has 0 twice: name each once"),
+        ({"tasks": ["three", "three"]}, "tasks has three twice"),
+        ({"seeds": [-1]}, "seeds has -1: need whole numbers from 0 to 4294967295"),
+        ({"seeds": [2**32]}, "seeds has 4294967296: need"),
+        ({"scale": "nan"}, "scale is nan: need a number"),
+        ({"scale": float("inf")}, "scale is inf: need a number"),
+    ],
+)
+def test_values_that_no_arm_can_work_with_are_told_before_any_work(tmp_path, given, words):
+    with pytest.raises(isoscope.InputError, match=words):
+        run(tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_a_model_is_told_before_any_work(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(isoscope.InputError, match=r"empty holds no model: need config.json"):
+        run(tmp_path / "run", models=[tmp_path / "empty"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_is_called_as_its_folder_however_that_was_typed(tmp_path, model, monkeypatch):
+    (model / "inside").mkdir()
+    monkeypatch.chdir(model / "inside")
+    assert [each.name for each in run(tmp_path / "run", models=[".."]).setting.models] == ["model"]
+
+
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")

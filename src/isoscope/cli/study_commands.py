@@ -55,12 +55,12 @@ def run(
     """Run a study; OUT gets results.json, page.html and summary.md. An interrupted run is gone on with."""
     from isoscope.cli.studying import Request, run_study
 
-    given = {}
-    for each in settings or []:
-        key, sign, value = each.partition("=")
+    given: dict[str, str] = {}
+    for each in [*(settings or []), *([] if seeds is None else [f"seeds={seeds}"])]:
+        key, sign, value = (part.strip() for part in each.partition("="))
         if not sign or not key or not value:
             raise InputError(f"--set {each}: need NAME=VALUE, such as updates=250")
-        given[key.strip()] = value.strip()
-    if seeds is not None:
-        given["seeds"] = seeds
-    run_study(Request(name, output, model or None, data, quick, given))
+        if key in given:
+            raise InputError(f"{key} is set twice, to {given[key]} and to {value}: set it once")
+        given[key] = value
+    run_study(Request(name, output.expanduser(), model or None, data, quick, given))

@@ -13,6 +13,7 @@ from rich.text import Text
 from isoscope.cli.auditing import _say_written, show
 from isoscope.cli.session import Interruption, typed
 from isoscope.cli.training import Bar, parse_seeds
+from isoscope.errors import InputError
 from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.outcome import Holds
 from isoscope.studies.published import Published
@@ -22,6 +23,7 @@ from isoscope.studies.study import shown
 from isoscope.studies.words import counted, duration, number
 
 _STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
+_MOST_SEEDS = 1000  # a larger number is meant as one seed
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,7 @@ def run_study(request: Request) -> None:
     """Run a study, show its verdicts, say what was written."""
     given: dict[str, object] = dict(request.given)
     if "seeds" in given and "seeds" in study(request.name).parameters:
-        seeds = parse_seeds(str(given["seeds"]))
-        given["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        given["seeds"] = _seeds(request.given["seeds"])
     try:
         with Bar() as bar:
 
@@ -122,6 +123,16 @@ def run_study(request: Request) -> None:
     show(shown_run(run))
     for name in ("results.json", "page.html", "summary.md"):
         _say_written(request.output / name)
+
+
+def _seeds(words: str) -> tuple[int, ...]:
+    """How many, or which."""
+    seeds = parse_seeds(words)
+    if isinstance(seeds, list):
+        return tuple(seeds)
+    if not 0 < seeds <= _MOST_SEEDS:
+        raise InputError(f"--seeds {words}: need how many, from 1 to {_MOST_SEEDS}, or which, such as {words},")
+    return tuple(range(seeds))
 
 
 def shown_run(run: StudyRun) -> Group:

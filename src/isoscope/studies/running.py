@@ -141,7 +141,7 @@ def run_study(
 def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     keys = [each.key for each in arms]
     if not arms:
-        raise InputError("there is nothing to run: name a task and a model at least")
+        raise InputError("there is nothing to run: name a task, a seed and a model at least")
     if len(set(keys)) < len(keys):
         raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
     return arms

@@ -15,6 +15,8 @@ from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, Study, shown
 
 SCHEMA = "isoscope.study-settings/1"
+_OF_SEEDS = ("seeds", "draws")  # where they are lists
+_OF_MODELS = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
 
 
 def settle(
@@ -31,6 +33,10 @@ def settle(
     values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
     for name, value in given.items():
         values[name] = study.parameters[name].parse(name, value if isinstance(value, str) else shown(_tuple(value)))
+    for name in _OF_SEEDS:
+        wrong = [each for each in _listed(values.get(name)) if not 0 <= each < 2**32]
+        if wrong:
+            raise InputError(f"{name} has {wrong[0]}: need whole numbers from 0 to {2**32 - 1}")
     places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
     found = tuple(map(_model, places))
     names = [each.name for each in found]
@@ -43,14 +49,23 @@ def settle(
 def _model(place: str) -> Model:
     """A folder that is there, or a name on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
+    if path.is_dir() and not any((path / each).is_file() for each in _OF_MODELS):
+        raise InputError(
+            f"{path} holds no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
+            "word vectors as vectors.npy and words.txt"
+        )
     if path.exists():
-        return Model(str(path.absolute()))
+        return Model(os.path.abspath(path))  # which also gives . and .. a name
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
         raise InputError(
             f"there is no folder {path}: name one with a model's config.json, weights and tokenizer, as "
             "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
         )
     return Model(place)
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else ()
 
 
 def _tuple(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,15 +34,32 @@ class Parameter:
         """The value that was typed; its kind is the default's."""
         like = self.full
         try:
-            if isinstance(like, bool):
-                return {"yes": True, "no": False}[text]
             if isinstance(like, tuple):
                 kind = type(like[0]) if like else str
-                return tuple(kind(word.strip()) for word in text.split(",") if word.strip())
-            return type(like)(text)
+                return _each_once(name, [_one(kind, word.strip()) for word in text.split(",") if word.strip()])
+            return _one(type(like), text)
+        except InputError:
+            raise
         except (ValueError, KeyError):
             wanted = {bool: "yes or no", int: "a whole number", float: "a number"}.get(type(like), "a list with commas")
             raise InputError(f"{name} is {text}: need {wanted}, such as {shown(like)}") from None
+
+
+def _one(kind: type, text: str) -> Any:
+    """A single value of what was typed; a `ValueError` or a `KeyError` if it is none."""
+    if kind is bool:
+        return {"yes": True, "no": False}[text]
+    found = kind(text)
+    if isinstance(found, float) and not math.isfinite(found):
+        raise ValueError(text)
+    return found
+
+
+def _each_once(name: str, found: list[Any]) -> tuple[Any, ...]:
+    twice = [each for i, each in enumerate(found) if each in found[:i]]
+    if twice:
+        raise InputError(f"{name} has {twice[0]} twice: name each once")
+    return tuple(found)
 
 
 def shown(value: Any) -> str:
