@@ -10,6 +10,8 @@ from typing import Any
 
 from isoscope.errors import InputError, MissingExtra
 
+_TABLES = "refs/convert/parquet"
+
 
 @dataclass(frozen=True)
 class Model:
@@ -80,15 +82,9 @@ class Data:
 
     def rows(self, wanted: DataSet, split: str) -> dict[str, list[Any]]:
         """Columns of a data set on the hub, labels by their names where they have names."""
-        if find_spec("datasets") is None:
-            raise MissingExtra(
-                f"{wanted.name} is read from the Hugging Face hub with the package datasets, which is not installed: "
-                f"pip install datasets, or name a folder of its files with --data"
-            )
-        import datasets
-
+        _need_datasets(wanted)
         try:
-            found = datasets.load_dataset(wanted.hub, wanted.config, split=split)
+            found = _from_hub(wanted, split)
         except Exception as error:  # it raises what its many parts raise
             why = " ".join(str(error).split())[:200]
             raise InputError(
@@ -110,6 +106,7 @@ class Data:
     def fingerprint(self, wanted: DataSet) -> str:
         """A word that is another if a file of the data set is another; its name where it is on the hub."""
         if self.folder is None:
+            _need_datasets(wanted)
             return f"{wanted.hub} {wanted.config or ''}".strip()
         seen = hashlib.sha256()
         for path in self.files(wanted):
@@ -117,15 +114,34 @@ class Data:
         return seen.hexdigest()[:16]
 
 
+def _need_datasets(wanted: DataSet) -> None:
+    if find_spec("datasets") is None:
+        raise MissingExtra(
+            f"{wanted.name} is read from the Hugging Face hub with the package datasets, which is not installed: "
+            f"pip install datasets, or name a folder of its files with --data"
+        )
+
+
+def _from_hub(wanted: DataSet, split: str) -> Any:
+    """A split; of a data set that is a script, which newer versions do not run, the hub's own copy as tables."""
+    import datasets
+
+    try:
+        return datasets.load_dataset(wanted.hub, wanted.config, split=split)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        return datasets.load_dataset(wanted.hub, data_dir=wanted.config, split=split, revision=_TABLES)
+
+
 def _listed(wanted: DataSet) -> str:
     return ", ".join(f"{wanted.folders[0]}/{each}" for each in wanted.files)
 
 
 def _how(wanted: DataSet) -> str:
-    get = (
-        f"its files are at {wanted.link}" if wanted.link else f"leave --data out to have it from the hub ({wanted.hub})"
-    )
-    return f"--data names the folder that holds {_listed(wanted)}; {get}"
+    ways = [f"its data are at {wanted.link}"] if wanted.link else []
+    ways += [f"without --data it is had from the hub ({wanted.hub})"] if wanted.hub else []
+    return f"--data names the folder that holds {_listed(wanted)}; {'; '.join(ways)}"
 
 
 def _plain_or_gzip(path: Path) -> Path | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tables import read_table
+from isoscope.studies.reading.plain_text import lines_of
 from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Data, DataSet
 
@@ -22,7 +22,14 @@ SETS = (
         None,
         "cs.cornell.edu/people/pabo/movie-review-data",
     ),
-    DataSet("snli", ("snli", "SNLI"), ("dev.tsv",), "stanfordnlp/snli", None, "nlp.stanford.edu/projects/snli"),
+    DataSet(
+        "snli",
+        ("snli", "SNLI"),
+        ("dev.tsv",),
+        "stanfordnlp/snli",
+        None,
+        "nlp.stanford.edu/projects/snli (as a table: label, sentence1, sentence2)",
+    ),
     DataSet(
         "wordnet",
         ("wordnet30", "wordnet"),
@@ -106,7 +113,8 @@ def read_word_classes(name: str, data: Data) -> Classified:
 
 def _polarity(data: Data) -> tuple[list[str], list[str]]:
     if data.folder is not None:
-        negative, positive = (_lines(path) for path in data.files(_BY_NAME["polarity"]))
+        # as their authors gave them, they are in Latin-1
+        negative, positive = (lines_of(path, latin=True) for path in data.files(_BY_NAME["polarity"]))
         return negative, positive
     rows = data.rows(_BY_NAME["polarity"], "train+validation+test")
     by_label = {
@@ -116,19 +124,6 @@ def _polarity(data: Data) -> tuple[list[str], list[str]]:
     if sum(map(len, by_label.values())) < len(rows["text"]):
         raise InputError("polarity on the hub has other labels than neg and pos")
     return by_label["neg"], by_label["pos"]
-
-
-def _lines(path: Path) -> list[str]:
-    """The file's sentences; as its authors gave it, it is in Latin-1."""
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    found = [line.strip() for line in text.split("\n") if line.strip()]
-    if not found:
-        raise InputError(f"{path} has no sentences: need one on each line")
-    return found
 
 
 def _snli(data: Data) -> Classified:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
-from pathlib import Path
 
 from isoscope.errors import InputError
+from isoscope.studies.reading.plain_text import lines_of
 from isoscope.studies.sources import Data, DataSet
 
 _STRETCH = 100_000  # characters: a tokenizer takes far longer, and more memory, for all of a corpus in one piece
@@ -43,7 +42,7 @@ def read_text(name: str, split: str, data: Data) -> list[str]:
     if wanted is None:
         raise InputError(f"no corpus is named {name}: there are {', '.join(each.name for each in SETS)}")
     if data.folder is not None:
-        lines: Iterable[str] = _lines(data.files(wanted)[list(_SPLITS).index(split)])
+        lines: Iterable[str] = lines_of(data.files(wanted)[list(_SPLITS).index(split)])
     else:
         rows = data.rows(wanted, _SPLITS[split])
         if _COLUMNS[name] not in rows:
@@ -53,14 +52,6 @@ def read_text(name: str, split: str, data: Data) -> list[str]:
     if not found:
         raise InputError(f"the {split} part of {name} holds no text")
     return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        whole = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return whole.decode("utf-8").split("\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text: {error}; copy it again") from error
 
 
 def _stretches(lines: Iterable[str]) -> Iterable[str]:

@@ -14,10 +14,11 @@ from isoscope.studies.sources import Data, DataSet
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"
+_YEARLY = f"{_WIKI} (as one table: subset, score, sentence1, sentence2)"
 _SICK = ("SICK_test_annotated.txt",)
 SETS = (
-    DataSet("sts12", ("sts12",), ("sts12.tsv", "sts12-train.tsv"), "mteb/sts12-sts", None, _WIKI),
-    *(DataSet(name, (name,), (f"{name}.tsv",), f"mteb/{name}-sts", None, _WIKI) for name in _YEARS[1:]),
+    DataSet("sts12", ("sts12",), ("sts12.tsv", "sts12-train.tsv"), "mteb/sts12-sts", None, _YEARLY),
+    *(DataSet(name, (name,), (f"{name}.tsv",), f"mteb/{name}-sts", None, _YEARLY) for name in _YEARS[1:]),
     DataSet(
         "stsb", ("stsb", "STS-B"), tuple(f"sts-{part}.tsv" for part in ("train", "dev", "test")),
         "mteb/stsbenchmark-sts", None, _WIKI,

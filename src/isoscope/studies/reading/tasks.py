@@ -12,6 +12,8 @@ from isoscope.studies.sources import Data, DataSet
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"
+_SST5 = "nlp.stanford.edu/sentiment (as tables: sentence, label from 0 to 4)"
+_WIC = "pilehvar.github.io/wic (as tables: label, which is T or F, word, example1, example2)"
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ SETS = (
         DataSet(name, (name, folder), ("train.tsv", "dev.tsv"), _GLUE, name, _LINK)
         for name, folder in (("cola", "CoLA"), ("mrpc", "MRPC"), ("rte", "RTE"), ("qnli", "QNLI"), ("sst2", "SST-2"))
     ),
-    DataSet("sst5", ("sst5", "SST-5"), ("train.tsv", "dev.tsv"), "SetFit/sst5", None, "nlp.stanford.edu/sentiment"),
-    DataSet("wic", ("wic", "WiC"), ("train.tsv", "dev.tsv"), "aps/super_glue", "wic", "pilehvar.github.io/wic"),
+    DataSet("sst5", ("sst5", "SST-5"), ("train.tsv", "dev.tsv"), "SetFit/sst5", None, _SST5),
+    DataSet("wic", ("wic", "WiC"), ("train.tsv", "dev.tsv"), "aps/super_glue", "wic", _WIC),
 )
 
 
