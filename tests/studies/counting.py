@@ -62,7 +62,8 @@ class Counting(Study):
                 self.ran.append(key)
                 count = {"three": 3, "four": 4}[task]
                 draws = np.random.default_rng(seed).uniform(0.5, 1.5, count) * setting["scale"]
-                return {"sum": float(draws.sum()), "unknown": math.nan, "found": (bench.folder / "left").exists()}
+                found = {"sum": float(draws.sum()), "unknown": math.nan, "found": (bench.folder / "left").exists()}
+                return found | {"by_place": {i: float(each) for i, each in enumerate(draws)}}
 
             return Arm(key, f"{task}, seed {seed}", run)
 
@@ -95,7 +96,7 @@ class Counting(Study):
                     "By seed.",
                     [Panel("sums", lines, "seed", "sum"), Panel("dots", dots, "seed", "", log_y=True)],
                 ),
-                Figure("cloud", "Cloud", "Points.", [Cloud("points", points, colours)], where="Fig. 1"),
+                Figure("cloud of (my) model", "Cloud", "Points.", [Cloud("points", points, colours)], where="Fig. 1"),
             ],
             [
                 Verdict(PAPER.claim("grows"), "3.5", "3 <or> so", Holds.yes),

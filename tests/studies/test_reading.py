@@ -29,7 +29,9 @@ def written(tmp_path, name, content, ending=""):
 
 
 def sentences(name, data):
-    return read_classified(name, data).texts[:2] if name == "polarity" else read_text(name, "train", data)[0].split("\n")
+    return (
+        read_classified(name, data).texts[:2] if name == "polarity" else read_text(name, "train", data)[0].split("\n")
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,10 @@ def test_sentences_are_the_same_however_the_file_is_kept(name, tmp_path, content
 
 
 def test_sentences_of_polarity_may_be_in_latin_1(tmp_path):
-    assert sentences("polarity", written(tmp_path, "polarity", LINES.encode("latin-1"))) == ["It is café .", "It ends ."]
+    assert sentences("polarity", written(tmp_path, "polarity", LINES.encode("latin-1"))) == [
+        "It is café .",
+        "It ends .",
+    ]
 
 
 def damaged():
@@ -82,7 +87,7 @@ def test_what_lacks_is_told_with_where_it_was_looked_for_and_where_it_can_be_had
 
 def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
-    with pytest.raises(isoscope.MissingExtra, match="cola is read from the Hugging Face hub .* pip install datasets"):
+    with pytest.raises(isoscope.MissingExtra, match=r"cola is read from the Hugging Face hub .* pip install datasets"):
         look_for(("cola",), Data())
 
 

@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 import isoscope
+from isoscope.files import locked_folder
 from isoscope.studies import running, settings
-from isoscope.studies.running import file_name
+from isoscope.studies.words import figure_name, file_name
 from tests.studies.counting import Counting
 
 
@@ -36,6 +39,8 @@ def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
     again = run(tmp_path / "run")
     assert len(Counting.ran) == 6
     assert numbers(again) == numbers(first)
+    by_place = [each.results["three/seed-0"]["by_place"] for each in (first, again)]
+    assert by_place[0] == by_place[1]  # down to the kind of their keys
     assert again.results["three/seed-0"]["unknown"] != again.results["three/seed-0"]["unknown"]  # NaN goes to and fro
 
 
@@ -197,6 +202,30 @@ def test_names_of_files_differ_as_keys_do():
     assert all("/" not in file_name(key) and ":" not in file_name(key) for key in keys)
 
 
+def test_a_name_of_a_file_is_no_longer_than_a_disk_takes():
+    names = [file_name(f"cola/{letter * 300}/seed-{seed}") for letter in "aä模" for seed in (0, 1)]
+    assert len(set(names)) == len(names)
+    assert all(len(name.encode()) < 220 for name in names)
+    short = "mrpc/granite-embedding-30m-english-dequantInt8/selected bars/seed-0"
+    assert file_name(short).startswith("mrpc--granite-embedding-30m-english-dequantInt8--selected--bars--seed-0-")
+
+
+def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
+    """Or a bar takes what an earlier start did for the speed of this one."""
+    run(tmp_path / "run", tasks="four", seeds=[1, 2])
+    told = []
+    run(tmp_path / "run", progress=told.append)
+    shares = [each.share for each in told]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (pytest.approx(2 / 6), pytest.approx(1.0))
+
+
+def test_a_folder_belongs_to_one_process_from_before_its_settings_are_read(tmp_path):
+    run(tmp_path / "run", seeds=[0])
+    with locked_folder(tmp_path / "run"), pytest.raises(isoscope.InputError, match="written by another process"):
+        run(tmp_path / "run", seeds=[0], scale=2)
+
+
 def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
     told = []
     run(tmp_path / "run", progress=told.append)
@@ -226,6 +255,9 @@ def test_page_and_summary_escape_what_they_show(tmp_path):
     text = (tmp_path / "run" / "summary.md").read_text()
     assert "Nothing is odd \\| even." in text
     assert "1 of 2 claims hold here, 1 not tested." in text
-    for name in ("lines", "cloud"):
-        assert f"figures/{name}.svg" in text
-        assert "</svg>" in (tmp_path / "run" / "figures" / f"{name}.svg").read_text()
+    for name in ("lines", figure_name("cloud of (my) model")):
+        assert f"](figures/{name}.svg)" in text
+        assert f'id="figure-{name}"' in page
+        drawn = ElementTree.parse(tmp_path / "run" / "figures" / f"{name}.svg").getroot()
+        assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r"[\s()]", name)

@@ -10,6 +10,7 @@ from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import written
 from isoscope.studies.clouds import cloud_part, placed_clouds
 from isoscope.studies.outcome import Cloud, Figure, Panel, Series
+from isoscope.studies.words import figure_name
 
 _HUES = 7
 _WIDE, _HIGH, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # of a panel in a file, in pixels
@@ -56,7 +57,7 @@ def figure(drawn: Figure) -> Markup:
         guide if names else None,
         tag("div", *panels, class_="figures clouds" if _all_clouds(drawn) else "figures trios"),
         class_="study-figure",
-        id=f"figure-{drawn.key}",
+        id=f"figure-{figure_name(drawn.key)}",
     )
 
 

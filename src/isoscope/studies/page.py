@@ -11,7 +11,7 @@ from isoscope.report.drawing.markup import Markup, tag
 from isoscope.studies.drawing import figure
 from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, duration, number, theirs
+from isoscope.studies.words import counted, duration, figure_name, number, theirs
 
 _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.untested: ""}
 
@@ -67,11 +67,12 @@ def _claim(verdict: Verdict) -> Markup:
 def _numbers(table: Table) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in (table.row_name, *table.columns))))
     rows = [each for row in table.rows for each in _rows(row, table)]
+    name = f"table-{figure_name(table.key)}"
     return tag(
         "div",
-        tag("h3", f"{table.title}{f' ({table.where})' if table.where else ''}", id=f"table-{table.key}-title"),
+        tag("h3", f"{table.title}{f' ({table.where})' if table.where else ''}", id=f"{name}-title"),
         tag("p", table.note, class_="hint") if table.note else None,
-        _scroll(tag("table", head, tag("tbody", *rows), class_="trials"), f"table-{table.key}"),
+        _scroll(tag("table", head, tag("tbody", *rows), class_="trials"), name),
         class_="study-figure",
     )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +23,7 @@ from isoscope.studies.page import study_page
 from isoscope.studies.settings import joined, kept_settings, settle, told_of
 from isoscope.studies.study import Arm, Results, Setting, Study, Workbench
 from isoscope.studies.summary import write_summary
+from isoscope.studies.words import file_name
 from isoscope.threads import threads
 
 SCHEMA = "isoscope.study/1"
@@ -121,9 +120,9 @@ def run_study(
     arms = _distinct(found.arms(setting))
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
-    kept = kept_settings(folder, told)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
+        kept = kept_settings(folder, told)
         for each in ("work", "shared") if kept is None else ():  # halves of arms with other settings
             shutil.rmtree(folder / each, ignore_errors=True)
         _write_json(joined(kept, told), folder / "settings.json")
@@ -154,9 +153,10 @@ def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[
         each.mkdir(exist_ok=True)
     results: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    total, before = sum(each.cost for each in arms), 0.0
-    for place, arm in enumerate(arms):
-        path = kept / f"{file_name(arm.key)}.json"
+    paths = [kept / f"{file_name(arm.key)}.json" for arm in arms]
+    total = sum(each.cost for each in arms)
+    before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
+    for place, (arm, path) in enumerate(zip(arms, paths, strict=True)):
         done = _read_arm(path, arm)
         if done is None:
 
@@ -172,21 +172,13 @@ def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[
             result = plain(arm.run(Workbench(own, shared, tell)))
             done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
             _write_json(done, path)
+            done = _read_arm(path, arm) or done  # what the next start reads, to the last key
             shutil.rmtree(own, ignore_errors=True)
             tell(1.0)
+            before += arm.cost
         results[arm.key], seconds[arm.key] = _with_nan(done["result"]), done["seconds"]
-        before += arm.cost
     shutil.rmtree(folder / "work", ignore_errors=True)
     return results, seconds
-
-
-def file_name(key: str) -> str:
-    """An arm's key as a name of a file, on any system; keys that differ have names that differ.
-
-    >>> file_name("cola/seed-0")
-    'cola--seed-0-439fb5'
-    """
-    return re.sub(r"[^\w.+-]+", "--", key) + "-" + hashlib.sha256(key.encode()).hexdigest()[:6]
 
 
 def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
@@ -243,9 +235,10 @@ def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def _need_extra(study: Study, setting: Setting) -> None:
     needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
-    lacking = [name for name in needed[study.extra_for(setting)] if find_spec(name) is None]
+    extra = study.extra_for(setting)
+    lacking = [name for name in needed[extra] if find_spec(name) is None]
     if lacking:
-        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{study.extra}]"')
+        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
 
 
 def _table(table: Any) -> dict[str, Any]:

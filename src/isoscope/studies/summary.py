@@ -10,14 +10,14 @@ from isoscope.files import replacing
 from isoscope.studies.drawing import svg_file
 from isoscope.studies.outcome import Outcome, Table, Value
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, duration, number, theirs
+from isoscope.studies.words import counted, duration, figure_name, number, theirs
 
 
 def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
     """Write ``summary.md`` and the figures beside it, in ``figures/``."""
     (folder / "figures").mkdir(exist_ok=True)
     for each in outcome.figures:
-        with replacing(folder / "figures" / f"{each.key}.svg") as path:
+        with replacing(folder / "figures" / f"{figure_name(each.key)}.svg") as path:
             path.write_text(svg_file(each, each.title), encoding="utf-8")
     with replacing(folder / "summary.md") as path:
         path.write_text(summary(study, outcome, told), encoding="utf-8")
@@ -45,7 +45,7 @@ def summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
         "## Published and ours",
         *(part for each in outcome.tables for part in _numbers(each)),
         *(["## Figures"] if outcome.figures else []),
-        *(f"![{each.title}](figures/{each.key}.svg)\n\n{each.caption}" for each in outcome.figures),
+        *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
         "## How this was run",
         "\n".join(f"- {each}" for each in [*_facts(told), *outcome.notes]),
     ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Sequence
 
 from isoscope.studies.outcome import Holds, Value, Verdict
 from isoscope.studies.published import Number
+
+_LONGEST = 200  # bytes of a file's name, which may have 255, with room for endings
 
 
 def number(value: float, digits: int) -> str:
@@ -45,6 +49,29 @@ def counted(verdicts: Sequence[Verdict]) -> str:
     }
     parts = [words[kind].format(count, len(verdicts)) for kind, count in held.items() if count or kind is Holds.yes]
     return ", ".join(parts) + "."
+
+
+def file_name(key: str) -> str:
+    """An arm's key as a name of a file, on any system; keys that differ have names that differ.
+
+    >>> file_name("cola/seed-0")
+    'cola--seed-0-439fb5'
+    """
+    return f"{_safe(key)}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+
+
+def figure_name(key: str) -> str:
+    """A figure's key as a name of a file and of a place in a page: the key itself where it is fit for both.
+
+    >>> figure_name("pearson"), figure_name("my model (2)")
+    ('pearson', 'my--model--2---607f9d')
+    """
+    return key if _safe(key) == key else file_name(key)
+
+
+def _safe(key: str) -> str:
+    name = re.sub(r"[^\w.+-]+", "--", key)
+    return name.encode()[:_LONGEST].decode(errors="ignore")
 
 
 def duration(seconds: float) -> str:
