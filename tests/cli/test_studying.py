@@ -7,7 +7,7 @@ import pytest
 from isoscope.cli import studying
 from isoscope.cli.main import main
 from isoscope.studies import running, settings
-from isoscope.studies.catalog import STUDIES
+from isoscope.studies.catalog import STUDIES, study
 from tests.studies.counting import Counting
 
 
@@ -32,6 +32,22 @@ def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
     assert "seeds" in told
     assert "Claims" in told
     assert "Published:" in told
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["study", "show", name]) == 0
+    told = capsys.readouterr().out
+    assert "…" not in told
+    assert max(map(len, told.splitlines())) <= 80
+    found = study(name)
+    words = set(told.split())
+    for table in found.published.tables.values():
+        assert {f"{number.value:,.10g}" for number in table.values()} <= words
+    typed = told.replace("\n", " ")
+    for each in found.parameters.values():
+        assert all(f"{value}" in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,)))
 
 
 def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):

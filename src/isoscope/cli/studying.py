@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,15 +17,18 @@ from isoscope.cli.auditing import _say_written, show
 from isoscope.cli.session import Interruption, typed
 from isoscope.cli.training import Bar, parse_seeds
 from isoscope.errors import InputError
+from isoscope.stores.columns import plural
 from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.outcome import Holds
-from isoscope.studies.published import Published
+from isoscope.studies.published import Number, Published
 from isoscope.studies.running import Moment, StudyRun
 from isoscope.studies.running import run_study as run_it
 from isoscope.studies.study import shown
 from isoscope.studies.words import counted, duration, number
 
 _STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
+_LIST_WIDTH = 18  # of a list of values in the table of parameters
+_HEADING_WIDTH = 10  # of a word in a heading, as far as the cells below it need no more
 _MOST_SEEDS = 1000  # a larger number is meant as one seed
 
 
@@ -58,10 +64,10 @@ def show_study(name: str) -> None:
         Text(found.about),
         Text(),
         Text("Claims", "bold"),
-        *(Text(f"  {each.key}  {each.words} ({each.where})") for each in found.published.claims),
+        _claims(found.published),
         Text(),
         Text("Models", "bold"),
-        Text(f"  {', '.join(found.models)}; quick: {', '.join(found.quick_models)}"),
+        Padding(f"{', '.join(found.models)}; quick: {', '.join(found.quick_models)}", (0, 0, 0, 2)),
         Text(),
         Text("Parameters, --set NAME=VALUE", "bold"),
         _parameters(name),
@@ -71,29 +77,57 @@ def show_study(name: str) -> None:
     show(Group(*parts))
 
 
+def _claims(published: Published) -> Table:
+    rows = [(each.key, f"{each.words} ({each.where})") for each in published.claims]
+    return _whole_table(("",), rows, ("",))
+
+
 def _parameters(name: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
-    for heading in ("", "in full", "quick", ""):
-        table.add_column(heading)
-    for key, each in study(name).parameters.items():
-        table.add_row(key, shown(each.full), shown(each.quick), each.words)
+    rows = [
+        (key, _at_commas(shown(each.full)), _at_commas(shown(each.quick)), each.words)
+        for key, each in study(name).parameters.items()
+    ]
+    return _whole_table(("", "in full", "quick"), rows, ("",))
+
+
+def _whole_table(
+    kept: Sequence[str], rows: Sequence[Sequence[str]], wrapped: Sequence[str] = (), justify: JustifyMethod = "left"
+) -> Table:
+    """A table that cuts no cell short on a narrow terminal: in `kept` columns headings are wrapped, and no cell is."""
+    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim", show_header=any((*kept, *wrapped)))
+    for i, heading in enumerate(kept):
+        words = [min(len(word), _HEADING_WIDTH) for word in heading.split()]
+        cells = [len(line) for row in rows for line in row[i].split("\n")]
+        table.add_column(heading, overflow="fold", width=max([*words, *cells]), justify=justify if i else "left")
+    for heading in wrapped:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _at_commas(listed: str) -> str:
+    """A list in lines that end at its commas."""
+    lines = [""]
+    for word in re.findall(r"[^,]*,?", listed):
+        if len(lines[-1]) + len(word) > _LIST_WIDTH and lines[-1]:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def _table(published: Published, key: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
-    table.add_column("")
     columns = published.columns(key)
-    for column in columns:
-        table.add_column(column, justify="right")
-    for row in published.rows(key):
-        cells = []
-        for column in columns:
-            found = published.number(key, row, column)
-            spread = "" if found is None or found.uncertainty is None else f" ± {found.uncertainty:g}"
-            cells.append("" if found is None else f"{found.value:g}{spread}")
-        table.add_row(row, *cells)
-    return table
+    rows = [
+        (row, *(_published(published.number(key, row, column)) for column in columns)) for row in published.rows(key)
+    ]
+    return _whole_table(("", *columns), rows, justify="right")
+
+
+def _published(found: Number | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.value:,.10g}" + ("" if found.uncertainty is None else f" ± {found.uncertainty:g}")
 
 
 def run_study(request: Request) -> None:
@@ -139,20 +173,20 @@ def shown_run(run: StudyRun) -> Group:
     """A run for rich's console: which claims hold, then the tables."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("claim", "published", "ours", "holds?"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for each in run.outcome.verdicts:
         table.add_row(each.claim.words, each.published, each.ours, Text(each.holds.value, _STYLES[each.holds]))
     parts: list[RenderableType] = [
         Text(run.study.published.paper.title, "bold"),
-        Text(f"{counted(run.outcome.verdicts)} {run.facts['arms']} arms, {duration(run.facts['seconds'])}"),
+        Text(f"{counted(run.outcome.verdicts)} {plural(run.facts['arms'], 'arm')}, {duration(run.facts['seconds'])}"),
         Text(),
         table,
     ]
     for drawn in run.outcome.tables:
         numbers = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        numbers.add_column(drawn.row_name)
+        numbers.add_column(drawn.row_name, overflow="fold")
         for column in drawn.columns:
-            numbers.add_column(column, justify="right")
+            numbers.add_column(column, justify="right", overflow="fold")
         for row in drawn.rows:
             ours = (row.ours.get(column) for column in drawn.columns)
             numbers.add_row(row.name, *("" if value is None else number(value.mean, drawn.digits) for value in ours))

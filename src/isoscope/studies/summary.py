@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscope.files import replacing
+from isoscope.stores.columns import plural
 from isoscope.studies.drawing import svg_file
 from isoscope.studies.outcome import Outcome, Table, Value
 from isoscope.studies.study import Study
@@ -81,7 +82,7 @@ def _facts(told: Mapping[str, Any]) -> list[str]:
         f"models: {', '.join(told['models'])}",
         f"data: {', '.join(told['data'])}",
         f"{'quick; ' if told['quick'] else ''}{settings}",
-        f"{duration(told['seconds'])} for {told['arms']} arms; {told['hardware']}",
+        f"{duration(told['seconds'])} for {plural(told['arms'], 'arm')}; {told['hardware']}",
         f"with {', '.join(f'{name} {value}' for name, value in told['versions'].items())}",
     ]
 
