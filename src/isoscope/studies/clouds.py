@@ -69,7 +69,7 @@ def placed_clouds(clouds: Sequence[Cloud], top: float) -> tuple[list[Markup], fl
 def _ways(cloud: Cloud) -> list[Groups | Measure]:
     """The colourings as the audit's pages have them: names with a look of their own, or a scale."""
     found: list[Groups | Measure] = []
-    for title, values in cloud.colours.items():
+    for title, values in cloud.colours.items() if cloud.points else ():
         if all(isinstance(each, int | float) for each in values):
             known = np.asarray([each if math.isfinite(each) else 0.0 for each in values], np.float64)
             found.append(Measure(title, title, known))
@@ -114,9 +114,10 @@ def _fitted(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thinned(cloud: Cloud) -> Cloud:
-    step = math.ceil(len(cloud.points) / MOST_POINTS)
-    colours = {name: list(values)[::step] for name, values in cloud.colours.items()}
-    return Cloud(cloud.title, list(cloud.points)[::step], colours)
+    known = [i for i, point in enumerate(cloud.points) if all(map(math.isfinite, point))]
+    kept = known[:: max(1, math.ceil(len(known) / MOST_POINTS))]
+    colours = {name: [values[i] for i in kept] for name, values in cloud.colours.items()}
+    return Cloud(cloud.title, [cloud.points[i] for i in kept], colours)
 
 
 def _key(way: Groups | Measure, x: float, y: float) -> tuple[list[Markup], float]:

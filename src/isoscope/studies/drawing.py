@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from isoscope.report.drawing.axes import Scale, chart, key, line
@@ -13,6 +14,7 @@ from isoscope.studies.outcome import Cloud, Figure, Panel, Series
 from isoscope.studies.words import figure_name
 
 _HUES = 7
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not even when it is escaped
 _WIDE, _HIGH, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # of a panel in a file, in pixels
 
 _STYLE = """
@@ -98,7 +100,7 @@ def svg_file(drawn: Figure, title: str) -> str:
     if clouds:
         more, across, high = placed_clouds(clouds, high)
         parts, wide = parts + more, max(wide, math.ceil(across)) if panels else math.ceil(across)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tag(
+    drawing = tag(
         "svg",
         tag("title", title),
         tag("style", Markup(_STYLE)),
@@ -110,6 +112,7 @@ def svg_file(drawn: Figure, title: str) -> str:
         viewBox=f"0 0 {wide} {high}",
         role="img",
     )
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", drawing)
 
 
 def series_names(drawn: Figure) -> list[str]:
@@ -163,9 +166,10 @@ def _drawn(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Marku
             ]
             continue
         if each.low is not None and each.high is not None:
-            there = [(each.x[i], each.high[i]) for i in known] + [(each.x[i], each.low[i]) for i in reversed(known)]
+            banded = [i for i in known if math.isfinite(each.low[i]) and math.isfinite(each.high[i])]
+            there = [(each.x[i], each.high[i]) for i in banded] + [(each.x[i], each.low[i]) for i in reversed(banded)]
             path = line((x for x, _ in there), (y for _, y in there), across, up) + "Z"
-            inner.append(tag("path", d=path, class_=f"band {look}"))
+            inner += [tag("path", d=path, class_=f"band {look}")] if there else []
         path = line((each.x[i] for i in known), (each.y[i] for i in known), across, up)
         inner.append(tag("path", tag("title", each.name), d=path, class_=f"line arm whole {look}{_dashed(each)}"))
     return across, up, inner, over

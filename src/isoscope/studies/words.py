@@ -33,7 +33,7 @@ def theirs(published: Number | None, ours: Value | None, digits: int) -> str:
     spread = "" if published.uncertainty is None else f" ± {number(published.uncertainty, digits)}"
     apart = ""
     if ours is not None and not math.isnan(ours.mean):
-        difference = ours.mean - published.value
+        difference = round(ours.mean - published.value, 15)  # what is left of equal numbers is no difference
         apart = f" ({'+' if difference >= 0 else ''}{number(difference, digits)})"
     return f"{number(published.value, digits)}{spread}{apart}"
 
