@@ -126,6 +126,18 @@ def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
         run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")
 
 
+def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model):
+    (model / "model.safetensors").write_bytes(bytes(10**6))
+    run(tmp_path / "run", models=[model])
+    path = tmp_path / "run" / "settings.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({name: each for name, each in told.items() if name != "weights"}))
+    run(tmp_path / "run", models=[model])  # a run from before weights were looked at goes on
+    (model / "model.safetensors").write_bytes(bytes(10**6 - 1) + b"1")
+    with pytest.raises(isoscope.InputError, match="other settings: the model model changed; name"):
+        run(tmp_path / "run", models=[model])
+
+
 def test_what_is_not_there_is_told_before_any_work(tmp_path):
     with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data names"):
         run(tmp_path / "run", data=tmp_path)

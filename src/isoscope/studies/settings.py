@@ -80,6 +80,7 @@ def told_of(study: Study, setting: Setting) -> dict[str, Any]:
         "quick": setting.quick,
         "parameters": {name: shown(value) for name, value in setting.values.items()},
         "models": {each.name: each.fingerprint() for each in setting.models},
+        "weights": {each.name: each.weights() for each in setting.models},
         "data": look_for(tuple(study.data_sets(setting)), setting.data),
     }
 
@@ -114,13 +115,14 @@ def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
         before = kept["parameters"].get(name, value)
         if before != value and name not in widening:
             found.append(f"{name} was {before} and is {value}")
-    for kind, words in (("models", "the model"), ("data", "the files of")):
-        found += [f"{words} {name} changed" for name, word in told[kind].items() if kept[kind].get(name, word) != word]
-    return found
+    for kind, words in (("models", "the model"), ("weights", "the model"), ("data", "the files of")):
+        before = kept.get(kind, {})
+        found += [f"{words} {name} changed" for name, word in told[kind].items() if before.get(name, word) != word]
+    return list(dict.fromkeys(found))
 
 
 def joined(kept: Mapping[str, Any] | None, told: Mapping[str, Any]) -> dict[str, Any]:
     """Settings to write down: models and data sets of finished arms are remembered, also those not asked for now."""
     if kept is None:
         return dict(told)
-    return {**told, **{kind: {**kept[kind], **told[kind]} for kind in ("models", "data")}}
+    return {**told, **{kind: {**kept.get(kind, {}), **told[kind]} for kind in ("models", "weights", "data")}}
