@@ -95,3 +95,15 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(counting, tmp_path, capsys, m
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 130
     assert "0 finished arms are kept" in (told := capsys.readouterr().err)
     assert "go on with: isoscope study run counting" in told
+
+
+@pytest.mark.parametrize(
+    "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file data/3"]
+)
+def test_a_full_disk_is_told_whoever_meets_it(words, counting, tmp_path, capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(studying, "run_it", fail)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 2
+    assert "No space left on device; the old file" in capsys.readouterr().err

@@ -6,6 +6,7 @@ Only what the help needs is imported at the top, so that `isoscope --help` answe
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -86,8 +87,14 @@ def main(arguments: list[str] | None = None) -> int:
     except MemoryError as error:
         return _fail(_memory_words(error), BAD_INPUT, debug)
     except Exception as error:
+        if any(each in str(error) for each in _FULL):
+            return _fail(_os_words(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT, debug)
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
+
+
+_FULL = ("No space left on device", "PytorchStreamWriter failed writing file")
+"""What libraries that write a model's weights say of a full disk, in errors of their own."""
 
 
 def _end(number: int, frame: object) -> None:
