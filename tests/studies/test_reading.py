@@ -9,6 +9,7 @@ from isoscope.studies import sources
 from isoscope.studies.reading import DATA_SETS, look_for
 from isoscope.studies.reading.classified import read_classified
 from isoscope.studies.reading.running_text import read_text
+from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Data
 
 LINES = "It is café .\n\nIt ends .\n"
@@ -93,7 +94,7 @@ def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
 
 def test_a_script_on_the_hub_is_not_run_but_its_tables_are_read(monkeypatch):
     """As `datasets` from 4 on answers for a data set that is a script."""
-    import datasets
+    datasets = pytest.importorskip("datasets")
 
     def load(name, config=None, *, split, data_dir=None, revision=None):
         if revision is None:
@@ -108,3 +109,53 @@ def test_a_script_on_the_hub_is_not_run_but_its_tables_are_read(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert read_text("ptb", "valid", Data()) == ["a <unk> of n\nthe end"]
+
+
+NAMES = {
+    "cola": ["unacceptable", "acceptable"],
+    "mrpc": ["not_equivalent", "equivalent"],
+    "rte": ["entailment", "not_entailment"],
+    "qnli": ["entailment", "not_entailment"],
+    "sst2": ["negative", "positive"],
+    "sst5": None,
+    "wic": ["False", "True"],
+}
+"""What the classes 0 and 1 are called on the hub."""
+TEXTS = {
+    "cola": {"sentence": 3},
+    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String"},
+    "rte": {"sentence1": "sentence1", "sentence2": "sentence2"},
+    "qnli": {"question": "question", "sentence": "sentence"},
+    "sst2": {"sentence": "sentence"},
+    "sst5": {"text": "sentence"},
+    "wic": {"word": "word", "sentence1": "example1", "sentence2": "example2"},
+}
+"""Columns on the hub, and the same in the files."""
+LABELS = {"rte": NAMES["rte"], "qnli": NAMES["qnli"], "wic": ["F", "T"]}
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_a_task_from_the_hub_is_the_one_in_the_files(task, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    rows = [[f"{name} of {i}" for name in TEXTS[task]] for i in range(4)]
+    classes = [0, 1, 1, 0]
+    features = {name: datasets.Value("string") for name in TEXTS[task]}
+    features["label"] = datasets.ClassLabel(names=NAMES[task]) if NAMES[task] else datasets.Value("int64")
+    columns = dict(zip(TEXTS[task], map(list, zip(*rows, strict=True)), strict=True)) | {"label": classes}
+    hub = datasets.Dataset.from_dict(columns, datasets.Features(features))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *words, split: {"train": hub, "validation": hub}[split])
+
+    labels = [LABELS.get(task, "01")[each] for each in classes]
+    if task == "cola":
+        lines = [f"x\t{label}\t\t{row[0]}" for label, row in zip(labels, rows, strict=True)]
+    else:
+        head = "\t".join([*TEXTS[task].values(), "Quality" if task == "mrpc" else "label"])
+        lines = [head, *("\t".join([*row, label]) for label, row in zip(labels, rows, strict=True))]
+    (tmp_path / task).mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / task / name).write_text("\n".join(lines) + "\n")
+
+    ours, theirs = read_task(task, Data()), read_task(task, Data(tmp_path))
+    assert (ours.labels, ours.measure) == (theirs.labels, theirs.measure)
+    for one, other in ((ours.train, theirs.train), (ours.dev, theirs.dev)):
+        assert (one.texts, one.pairs, one.labels.tolist()) == (other.texts, other.pairs, other.labels.tolist())

@@ -274,6 +274,11 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         "2012's train part for the years (a fifth to a half of their sentences are in STS-B's), and on STS-B's for "
         "STS-B and SICK (three quarters of whose sentences are in SICK's own). A tenth of STS-B's sentences that are "
         f"scored, and a twentieth of STS 2012's, are in these train splits too, in other pairs{_honest(found)}.",
+        *(
+            ["SICK is read from the hub, whose test split is all of it, 9,927 pairs; its authors' has 4,927."]
+            if "sick" in setting["sets"] and setting.data.folder is None
+            else []
+        ),
         "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
         f"the solver gives, and the arms' isotropy_of_one_sign is that{_of_one_sign(found)}.",
         "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
