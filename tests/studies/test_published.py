@@ -1,11 +1,15 @@
 """What the papers published, as data."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.outcome import Holds
 from isoscope.studies.published import published
+from isoscope.studies.sources import Data, Model
+from isoscope.studies.study import Setting
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -46,3 +50,22 @@ def test_numbers_of_the_papers():
     clusters = published("isotropy-clusters-classifiers")
     assert clusters.number("glue", "rte", "all-MiniLM-L6-v2 r").value == -0.92648
     assert published("clusters-and-manifolds").tables
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_of_no_arm_a_study_says_that_nothing_was_tested(name):
+    found = study(name)
+    values = {key: each.quick for key, each in found.parameters.items()}
+    setting = Setting(tuple(map(Model, found.quick_models)), Data(), values, quick=True)
+    outcome = found.outcome(setting, {})
+    assert {each.claim.key for each in outcome.verdicts} == {each.key for each in found.published.claims}
+    assert {each.holds for each in outcome.verdicts} == {Holds.untested}
+    assert not outcome.figures
+
+
+def test_sick_on_the_hub_is_told_to_be_another_set():
+    found = study("isotropic-word-representation-in-bert")
+    values = {key: each.full for key, each in found.parameters.items()}
+    for data, told in ((Data(), True), (Data(Path()), False)):
+        notes = found.outcome(Setting((Model("a"),), data, values, quick=False), {}).notes
+        assert any("9,927 pairs" in note for note in notes) is told
