@@ -1,11 +1,14 @@
 """isoscope study list, show and run."""
 
+import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from isoscope.cli import studying
 from isoscope.cli.main import main
+from isoscope.cli.training import Bar
 from isoscope.studies import running, settings
 from isoscope.studies.catalog import STUDIES, study
 from tests.studies.counting import Counting
@@ -107,3 +110,32 @@ def test_a_full_disk_is_told_whoever_meets_it(words, counting, tmp_path, capsys,
     monkeypatch.setattr(studying, "run_it", fail)
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 2
     assert "No space left on device; the old file" in capsys.readouterr().err
+
+
+def test_time_left_stands_in_80_columns_however_long_the_arm_is_called(monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr(told, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    with Bar() as bar:
+        for share in (0.0, 0.5):
+            bar.show(f"arm 1/2  {'a long name of a model ' * 5}", share)
+        bar.began -= 7200 + 60
+        bar.show(f"arm 1/2  {'a long name of a model ' * 5}", 0.5)
+    assert "2 h 1 min left" in told.getvalue()
+    assert "arm 1/2  a long name" in told.getvalue()
+
+
+def test_names_with_brackets_are_shown_as_they_are(counting, tmp_path, capsys, monkeypatch):
+    given = Counting.outcome
+
+    def named(self, setting, results):
+        found = given(self, setting, results)
+        table = found.tables[0]
+        rows = [replace(each, name=f"{each.name}, my[v2]") for each in table.rows]
+        return replace(found, tables=[replace(table, rows=rows)])
+
+    monkeypatch.setattr(Counting, "outcome", named)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 0
+    assert "three, my[v2]" in capsys.readouterr().out

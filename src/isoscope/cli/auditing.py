@@ -130,7 +130,7 @@ class _Honest(Console):
 def show(shown: Any) -> None:
     """Print to standard output, for as long as somebody reads it."""
     try:
-        _Honest(highlight=False).print(shown)
+        _Honest(highlight=False, markup=False).print(shown)  # a name may hold brackets
     except BrokenPipeError:
         mute()
 

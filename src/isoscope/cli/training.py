@@ -33,6 +33,7 @@ _SHAPES = {
     "silhouette": "silhouette of the classes",
 }
 _WIDTH = 24
+_LEFT_WIDTH = len(" 100 h 59 min left ")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,12 @@ class Bar:
             return
         if self.live is None:
             self._start()
-        self.live.update(self.task, completed=share, description=words, left=self._left(share))
+        self.live.update(self.task, completed=share, description=self._fitting(words), left=self._left(share))
+
+    def _fitting(self, words: str) -> str:
+        """As many words as leave room for the bar and the time left."""
+        room = max(self.live.console.width - _WIDTH - _LEFT_WIDTH, _WIDTH)
+        return words if len(words) <= room else words[: room - 1] + "…"
 
     def _left(self, share: float) -> str:
         done = share - self.first
@@ -158,7 +164,7 @@ class Bar:
     def _start(self) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(_WIDTH), TextColumn("{task.fields[left]}"))
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(_WIDTH), TextColumn("{task.fields[left]}"))
         self.live = Progress(*columns, console=Console(file=sys.stderr), transient=True)
         self.task = self.live.add_task("", total=1.0, left="")
         self.live.start()
