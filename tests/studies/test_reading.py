@@ -41,8 +41,8 @@ def sentences(name, data):
         (LINES.encode(), ""),
         (LINES.replace("\n", "\r\n").encode(), ""),
         (LINES.encode("utf-8-sig"), ""),
-        (gzip.compress(LINES.encode()), ".gz"),
-        (gzip.compress(LINES.encode()), ""),
+        (gzip.compress(LINES.encode(), mtime=0), ".gz"),
+        (gzip.compress(LINES.encode(), mtime=0), ""),
     ],
     ids=["plain", "crlf", "mark", "gzip", "gzip by its bytes"],
 )
@@ -69,9 +69,10 @@ def damaged():
         (b" \n\n", "", "holds no text"),
         (LINES.encode("utf-16"), "", "bytes of 0"),
         (damaged(), ".gz", "not a whole gzip file"),
-        (gzip.compress(LINES.encode())[:-9], ".gz", "not a whole gzip file"),
+        (gzip.compress(LINES.encode(), mtime=0)[:-9], ".gz", "not a whole gzip file"),
         (LINES.encode(), ".gz", "not a gzip file"),
     ],
+    ids=["empty", "blank", "UTF-16", "damaged", "cut", "not packed"],
 )
 def test_a_file_that_is_no_text_is_named(name, tmp_path, content, ending, words):
     with pytest.raises(isoscope.InputError, match=rf"{FILES[name][1]}.* {words}"):
