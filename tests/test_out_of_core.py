@@ -99,6 +99,7 @@ def test_audit(large, block, tmp_path):
     assert (tmp_path / "audit.html").stat().st_size > 10_000
 
 
+@pytest.mark.heavy
 def test_sketch(large, block, tmp_path):
     command("sketch", large, "-o", tmp_path / "large.sketch")
     assert isoscope.Sketch.load(tmp_path / "large.sketch").mean_cosine() == pytest.approx(mean_cosine(block), rel=1e-6)

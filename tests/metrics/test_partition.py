@@ -87,7 +87,7 @@ def test_one_sign_is_the_definition_with_the_solvers_signs(X):
     assert log_isotropy(X, signs="plus") == pytest.approx(by_definition(X, both=False), rel=TOL, abs=TOL)
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (9, 10), (20, 70), (60, 61), (5, 1000)])
+@pytest.mark.parametrize("shape", [(2, 3), (9, 10), (20, 70), (60, 61), (5, 400)])
 @pytest.mark.parametrize("center", [False, True])
 def test_fewer_rows_than_dimensions_give_the_value_of_the_full_matrix(shape, center, rng):
     X = rng.standard_normal(shape) / np.sqrt(shape[1]) + 0.3
