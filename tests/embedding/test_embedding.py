@@ -125,7 +125,7 @@ def test_long_texts_are_read_in_windows_and_every_token_is_a_row(encoder):
     assert found.types.tolist() == words
     second = states_of(encoder, " ".join(words[18:36]))[1][1:-1]
     np.testing.assert_allclose(found.take(range(18, 36)), second, atol=2e-6)
-    assert "1 texts are longer than a window of 20 tokens and are read in several" in notes
+    assert "1 text is longer than a window of 20 tokens: read in several" in notes
     assert len(embed(encoder, [" ".join(words)], layers=[1])) == 100  # 512 were asked for, 64 fit
 
 
@@ -151,7 +151,7 @@ def test_the_mean_of_a_long_text_is_of_all_its_tokens(encoder):
 
 def test_what_is_not_read_is_warned_of(encoder):
     text = " ".join(toy.WORDS * 3)
-    with pytest.warns(DataWarning, match="1 texts are longer than a window of 20 tokens and are cut: 90 tokens"):
+    with pytest.warns(DataWarning, match="1 text is longer than a window of 20 tokens: 90 tokens"):
         embed(encoder, [text], window=20, pool="cls")
     with pytest.warns(DataWarning, match=r"2 tokens \(50%\) are not in the vocabulary"):
         embed(encoder, ["good film zzz qqq"])
@@ -201,7 +201,7 @@ def test_sentence_transformers_embed_as_they_do_themselves(encoder, tmp_path):
     inner = Transformer(str(encoder), max_seq_length=10)
     model = SentenceTransformer(modules=[inner, Pooling(32, "mean"), Normalize()], device="cpu")
     model.save(str(tmp_path / "model"))
-    with pytest.warns(DataWarning, match="are cut"):
+    with pytest.warns(DataWarning, match="tokens are not read"):
         found = embed(tmp_path / "model", TEXTS, pool="sentence-transformers", labels=LABELS)
     np.testing.assert_allclose(found.take(range(30)), model.encode(TEXTS), atol=2e-6)
     assert found.labels.tolist() == LABELS

@@ -188,11 +188,12 @@ def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) 
     if counts.empty:
         notes.append(f"{counts.empty:,} texts have no token and no row")
     if counts.longer:
-        room = f"{counts.longer:,} texts are longer than a window of {work.windows.length} tokens"
+        some = "text is" if counts.longer == 1 else "texts are"
+        room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
         if counts.unread:
-            warnings.append(f"{room} and are cut: {counts.unread:,} tokens are not read")
+            warnings.append(f"{room}: {counts.unread:,} tokens are not read")
         else:
-            notes.append(f"{room} and are read in several")
+            notes.append(f"{room}: read in several")
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
         words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
