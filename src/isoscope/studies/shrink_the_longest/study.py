@@ -64,17 +64,16 @@ class ShrinkTheLongest(Study):
         for name in setting["tasks"]:
             if name not in known:
                 raise InputError(f"tasks has {name}: need some of {', '.join(known)}; the paper has mrpc and cola")
-        return list(dict.fromkeys(setting["tasks"]))
+        return list(setting["tasks"])
 
     def arms(self, setting: Setting) -> list[Arm]:
         """A fine-tuning for each seed, task, model and regulariser; all of the first seed come first."""
-        for name, least in (("limit", 0), ("dev_limit", 0), ("measurements", 1), ("learning_rate", 0), ("seeds", 0)):
-            wrong = [each for each in _listed(setting[name]) if not each >= least]
-            if wrong:
-                raise InputError(f"{name} is {wrong[0]}: need {least} at least")
+        for name, least in (("limit", 0), ("dev_limit", 0), ("measurements", 1), ("learning_rate", 0)):
+            if not setting[name] >= least:
+                raise InputError(f"{name} is {setting[name]}: need {least} at least")
         return [
             _arm(setting, task, model, arm, seed)
-            for seed in dict.fromkeys(setting["seeds"])
+            for seed in setting["seeds"]
             for task in self.data_sets(setting)
             for model in setting.models
             for arm in ARMS
@@ -178,17 +177,13 @@ def _family(model: Model) -> str:
     return str(AutoConfig.from_pretrained(place_of(model.place), trust_remote_code=False).model_type)
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
 # what became of them
 
 
 def _cases(setting: Setting, results: Results) -> list[Case]:
     """The tasks and models of which anything is done, each with its arms and seeds."""
     found = []
-    for task in dict.fromkeys(setting["tasks"]):
+    for task in setting["tasks"]:
         for model in setting.models:
             runs = {
                 arm: {
@@ -284,7 +279,7 @@ def _notes(published: Published, setting: Setting, cases: Sequence[Case]) -> lis
         used = case.settings
         rows = f"{case.task}: learnt from {used['train_rows']:,} rows, scored on {used['dev_rows']:,}"
         found.append(f"{rows}; {unlike(used, case.row, published)}.")
-    seeds = len(dict.fromkeys(setting["seeds"]))
+    seeds = len(setting["seeds"])
     theirs = next(each.value for (_, column), each in published.tables["settings"].items() if column == "seeds")
     found += [
         f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has {theirs:g}. All is in float32; texts are "

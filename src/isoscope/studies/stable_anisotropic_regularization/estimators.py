@@ -42,9 +42,7 @@ def estimator_arms(setting: Setting) -> list[Arm]:
     outside = [each for each in setting["zetas"] if not 0 <= each <= 1]
     if outside:
         raise InputError(f"zetas has {outside[0]}: need shares between 0 and 1")
-    return [
-        _arm(name, n, setting) for n in dict.fromkeys(setting["sizes"]) for name in dict.fromkeys(setting["clouds"])
-    ]
+    return [_arm(name, n, setting) for n in setting["sizes"] for name in setting["clouds"]]
 
 
 def _arm(name: str, n: int, setting: Setting) -> Arm:

@@ -32,7 +32,7 @@ LEARNT = 0.05
 
 def penalties(setting: Setting) -> list[Penalty]:
     """Nothing, CosReg, and I-STAR from the smallest λ to the largest."""
-    cosine = [Penalty("cosreg", each) for each in dict.fromkeys(setting["cosreg"])]
+    cosine = [Penalty("cosreg", each) for each in setting["cosreg"]]
     return [NONE, *cosine, *(Penalty("istar", each) for each in sorted(set(setting["lambdas"])))]
 
 
@@ -92,10 +92,10 @@ def trained(setting: Setting, results: Results) -> list[Trained]:
     """The arms that are done, space by space."""
     return [
         Trained(task, model.name, seed, penalty, results[key])
-        for task in dict.fromkeys(setting["tasks"])
+        for task in setting["tasks"]
         for model in setting.models
         for penalty in penalties(setting)
-        for seed in dict.fromkeys(setting["seeds"])
+        for seed in setting["seeds"]
         if (key := training_key(task, model.name, seed, penalty)) in results
     ]
 

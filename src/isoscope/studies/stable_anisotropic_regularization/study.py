@@ -129,9 +129,9 @@ def _training_arms(setting: Setting) -> list[Arm]:
             raise InputError(f"{name} is {setting[name]}: need a number of rows, or 0 for all of them")
     if 0 in (*setting["lambdas"], *setting["cosreg"]):
         raise InputError("lambdas or cosreg has 0: that is the arm without a regulariser, which is run anyway")
-    spaces = [(task, model) for task in dict.fromkeys(setting["tasks"]) for model in setting.models]
+    spaces = [(task, model) for task in setting["tasks"] for model in setting.models]
     found = [_before(task, model, setting) for task, model in spaces]
-    for seed in dict.fromkeys(setting["seeds"]):
+    for seed in setting["seeds"]:
         for task, model in spaces:
             found += [_training(task, model, seed, each, setting) for each in penalties(setting)]
     return found
