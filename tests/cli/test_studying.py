@@ -73,7 +73,7 @@ def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
         ([STUDIES[0], "--set", "scale"], "--set scale: need NAME=VALUE"),
         ([STUDIES[0], "--set", "colour=red"], "shrink-the-longest has no parameter colour"),
         ([STUDIES[0], "--seeds", "many"], "seeds many"),
-        ([STUDIES[0], "--seeds", "0"], "--seeds 0: need how many, from 1 to 1000"),
+        ([STUDIES[0], "--seeds", "0"], "seeds is 0: need how many, from 1 to 1000"),
         ([STUDIES[0], "--seeds", "20261116"], "or which, such as 20261116,"),
         ([STUDIES[0], "--seeds", "1", "--set", "seeds=2"], "seeds is set twice, to 2 and to 1: set it once"),
         ([STUDIES[0], "--set", "epochs=1", "--set", "epochs = 2"], "epochs is set twice, to 1 and to 2"),

@@ -13,6 +13,7 @@ import pytest
 import isoscope
 from isoscope.files import locked_folder
 from isoscope.studies import running, settings
+from isoscope.studies.outcome import Row, Table, Value
 from isoscope.studies.words import figure_name, file_name
 from tests.studies.counting import Counting
 
@@ -97,6 +98,30 @@ def test_other_settings_are_refused_with_the_difference_and_more_arms_are_added(
     assert len(run(tmp_path / "run", tasks="three", seeds="0").results) == 1
 
 
+def test_seeds_are_how_many_or_which_as_in_the_command(tmp_path):
+    assert run(tmp_path / "run", seeds=2).setting["seeds"] == (0, 1)
+    assert run(tmp_path / "run", seeds=[2]).setting["seeds"] == (2,)
+
+
+def test_figures_are_those_of_the_last_outcome(tmp_path):
+    run(tmp_path / "run")
+    figures = tmp_path / "run" / "figures"
+    drawn = {each.name for each in figures.iterdir()}
+    (figures / "of-a-wider-start.svg").write_text("<svg/>")
+    run(tmp_path / "run")
+    assert {each.name for each in figures.iterdir()} == drawn
+
+
+def test_counts_have_no_digits_behind_the_point():
+    rows = [Row("a", {"width": Value.of(768.0), "share": Value.of(1.0)}), Row("b", {"share": Value.of(0.5)})]
+    table = Table("t", "T", ("width", "share"), rows)
+    assert [table.digits_of(rows[0], each) for each in table.columns] == [0, 3]
+    ones = [Row("a", {"share": Value.of(1.0), "seeds": Value.of([3.0, 4.0])})]
+    assert [Table("t", "T", ("share", "seeds"), ones).digits_of(ones[0], each) for each in ("share", "seeds")] == [3, 3]
+    setup = [Row("epochs", {"value": Value.of(1.0)}), Row("rate", {"value": Value.of(1e-4)})]
+    assert [Table("t", "T", ("value",), setup).digits_of(each, "value") for each in setup] == [0, 3]
+
+
 def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
     with pytest.raises(isoscope.InputError, match="fails"):
         run(tmp_path / "run", fail_at="three/seed-0")
@@ -162,6 +187,7 @@ def test_what_is_not_there_is_told_before_any_work(tmp_path):
     [
         ({"seeds": "0,1,0"}, "seeds has 0 twice: name each once"),
         ({"tasks": ["three", "three"]}, "tasks has three twice"),
+        ({"seeds": 0}, "seeds is 0: need how many, from 1 to 1000, or which"),
         ({"seeds": [-1]}, "seeds has -1: need whole numbers from 0 to 4294967295"),
         ({"seeds": [2**32]}, "seeds has 4294967296: need"),
         ({"scale": "nan"}, "scale is nan: need a number"),

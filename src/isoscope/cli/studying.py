@@ -16,7 +16,6 @@ from rich.text import Text
 from isoscope.cli.auditing import _say_written, show
 from isoscope.cli.session import Interruption, typed
 from isoscope.cli.training import Bar, parse_seeds
-from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.outcome import Holds
@@ -29,7 +28,6 @@ from isoscope.studies.words import counted, duration, number
 _STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
 _LIST_WIDTH = 18  # of a list of values in the table of parameters
 _HEADING_WIDTH = 10  # of a word in a heading, as far as the cells below it need no more
-_MOST_SEEDS = 1000  # a larger number is meant as one seed
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def run_study(request: Request) -> None:
     """Run a study, show its verdicts, say what was written."""
     given: dict[str, object] = dict(request.given)
     if "seeds" in given and "seeds" in study(request.name).parameters:
-        given["seeds"] = _seeds(request.given["seeds"])
+        given["seeds"] = parse_seeds(request.given["seeds"])
     try:
         with Bar() as bar:
 
@@ -157,16 +155,6 @@ def run_study(request: Request) -> None:
     show(shown_run(run))
     for name in ("results.json", "page.html", "summary.md"):
         _say_written(request.output / name)
-
-
-def _seeds(words: str) -> tuple[int, ...]:
-    """How many, or which."""
-    seeds = parse_seeds(words)
-    if isinstance(seeds, list):
-        return tuple(seeds)
-    if not 0 < seeds <= _MOST_SEEDS:
-        raise InputError(f"--seeds {words}: need how many, from 1 to {_MOST_SEEDS}, or which, such as {words},")
-    return tuple(range(seeds))
 
 
 def shown_run(run: StudyRun) -> Group:

@@ -65,6 +65,16 @@ class Table:
     row_name: str = ""
     """What the rows are: "task", "model"."""
 
+    def digits_of(self, row: Row, column: str) -> int:
+        """Digits behind the point: none in a column of counts, nor in a row of counts where there is one column."""
+        alike = [row] if len(self.columns) == 1 else self.rows
+        ours = [seed for each in alike if column in each.ours for seed in each.ours[column].seeds]
+        theirs = [each.published[column].value for each in alike if column in each.published]
+        counts = all(float(value).is_integer() for value in ours + theirs)
+        one_each = all(len(each.ours[column].seeds) == 1 for each in alike if column in each.ours)
+        shares = len(self.columns) > 1 and max(ours + theirs, default=0) <= 1
+        return 0 if counts and one_each and not shares else self.digits
+
 
 @dataclass(frozen=True)
 class Series:

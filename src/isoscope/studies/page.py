@@ -84,12 +84,15 @@ def _rows(row: Row, table: Table) -> list[Markup]:
         tag(
             "tr",
             tag("th", tag("bdi", row.name), scope="row"),
-            *(_ours(row.ours.get(each), table.digits) for each in table.columns),
+            *(_ours(row.ours.get(each), table.digits_of(row, each)) for each in table.columns),
             class_="ours",
         )
     ]
     if row.published:
-        cells = [tag("td", theirs(row.published.get(each), row.ours.get(each), table.digits)) for each in table.columns]
+        cells = [
+            tag("td", theirs(row.published.get(each), row.ours.get(each), table.digits_of(row, each)))
+            for each in table.columns
+        ]
         name = f"published{f', {row.of}' if row.of else ''}"
         found.append(tag("tr", tag("th", name, scope="row"), *cells, class_="theirs"))
     return found

@@ -102,7 +102,8 @@ def run_study(
     progress : callable, optional
         Is told how far it is.
     **parameters
-        The study's own: see its `parameters`, or ``isoscope study show NAME``.
+        The study's own: see its `parameters`, or ``isoscope study show NAME``. `seeds` are how many, or which, in a
+        list.
 
     Examples
     --------

@@ -16,6 +16,7 @@ from isoscope.studies.study import Setting, Study, shown
 
 SCHEMA = "isoscope.study-settings/1"
 _OF_SEEDS = ("seeds", "draws")  # where they are lists
+_MOST_SEEDS = 1000  # a larger number is meant as one seed
 _OF_MODELS = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
 
 
@@ -32,7 +33,8 @@ def settle(
         raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
     values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
     for name, value in given.items():
-        values[name] = study.parameters[name].parse(name, value if isinstance(value, str) else shown(_tuple(value)))
+        told = range(_how_many(value)) if name == "seeds" and isinstance(value, int) else value
+        values[name] = study.parameters[name].parse(name, told if isinstance(told, str) else shown(_tuple(told)))
     for name in _OF_SEEDS:
         wrong = [each for each in _listed(values.get(name)) if not 0 <= each < 2**32]
         if wrong:
@@ -62,6 +64,12 @@ def _model(place: str) -> Model:
             "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
         )
     return Model(place)
+
+
+def _how_many(seeds: int) -> int:
+    if not 0 < seeds <= _MOST_SEEDS:
+        raise InputError(f"seeds is {seeds}: need how many, from 1 to {_MOST_SEEDS}, or which, such as {seeds},")
+    return seeds
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

@@ -15,11 +15,16 @@ from isoscope.studies.words import counted, duration, figure_name, number, their
 
 
 def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
-    """Write ``summary.md`` and the figures beside it, in ``figures/``."""
-    (folder / "figures").mkdir(exist_ok=True)
+    """Write ``summary.md`` and the figures beside it, in ``figures/``; those of a wider start before go."""
+    figures = folder / "figures"
+    figures.mkdir(exist_ok=True)
+    names = {each.key: f"{figure_name(each.key)}.svg" for each in outcome.figures}
     for each in outcome.figures:
-        with replacing(folder / "figures" / f"{figure_name(each.key)}.svg") as path:
+        with replacing(figures / names[each.key]) as path:
             path.write_text(svg_file(each, each.title), encoding="utf-8")
+    for path in figures.glob("*.svg"):
+        if path.name not in names.values():
+            path.unlink()
     with replacing(folder / "summary.md") as path:
         path.write_text(summary(study, outcome, told), encoding="utf-8")
 
@@ -60,9 +65,12 @@ def _held(holds: str, why: str) -> str:
 def _numbers(table: Table) -> list[str]:
     rows = []
     for row in table.rows:
-        rows.append((row.name, *(_ours(row.ours.get(each), table.digits) for each in table.columns)))
+        rows.append((row.name, *(_ours(row.ours.get(each), table.digits_of(row, each)) for each in table.columns)))
         if row.published:
-            cells = (theirs(row.published.get(each), row.ours.get(each), table.digits) for each in table.columns)
+            cells = (
+                theirs(row.published.get(each), row.ours.get(each), table.digits_of(row, each))
+                for each in table.columns
+            )
             rows.append(
                 (f"*published{f', {row.of}' if row.of else ''}*", *(f"*{each}*" if each else "" for each in cells))
             )
