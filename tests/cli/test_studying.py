@@ -11,6 +11,7 @@ from isoscope.cli.main import main
 from isoscope.cli.training import Bar
 from isoscope.studies import running, settings
 from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.study import shown
 from tests.studies.counting import Counting
 
 
@@ -50,7 +51,7 @@ def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch)
         assert {f"{number.value:,.10g}" for number in table.values()} <= words
     typed = told.replace("\n", " ")
     for each in found.parameters.values():
-        assert all(f"{value}" in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,)))
+        assert all(shown(value) in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,)))
 
 
 def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):

@@ -76,7 +76,14 @@ def test_the_same_seed_is_the_same_run_and_another_is_another(place, tmp_path):
 @pytest.mark.parametrize("arm", ["none", "istar", "persistent-entropy"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_path):
     last = 1 if arm == "none" else 0
-    options = {"regularizer": arm, "seeds": last + 1, "epochs": 3, "every": 5, "accumulate": 2 if arm == "istar" else 1}
+    options = {
+        "group_lengths": arm != "istar",
+        "regularizer": arm,
+        "seeds": last + 1,
+        "epochs": 3,
+        "every": 5,
+        "accumulate": 2 if arm == "istar" else 1,
+    }
     whole = run(place, tmp_path / "whole", **options)
     steps = whole.settings.steps_each_epoch
     with pytest.raises(Stop):

@@ -171,6 +171,9 @@ def finetune(
     warmup: Annotated[float, typer.Option(metavar="SHARE", help="Of the steps: the learning rate rises.")] = 0.1,
     schedule: Annotated[Schedule, typer.Option(help="What it does then.")] = Schedule.cosine,
     max_length: Annotated[int, typer.Option(metavar="TOKENS", help="Read of a text or pair.")] = 128,
+    group_lengths: Annotated[
+        bool, typer.Option("--group-lengths", help="Batches of texts of like length: less padding, faster.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(metavar="ROWS", help="Learn from a part of the rows.")] = None,
     probe: Annotated[int, typer.Option(metavar="ROWS", help="Of the dev set, whose space is watched.")] = 256,
     every: Annotated[int | None, typer.Option(metavar="STEPS", help="Measure so often; 20 times unless told.")] = None,
@@ -195,5 +198,5 @@ def finetune(
     options |= {"select": not all_bars, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     options |= {"weight_decay": weight_decay, "accumulate": accumulate, "warmup": warmup, "schedule": schedule.value}
     options |= {"max_length": max_length, "limit": limit, "probe": probe, "every": every, "bf16": bf16}
-    options |= {"stop_on_collapse": stop_on_collapse, "keep_model": save_model}
+    options |= {"stop_on_collapse": stop_on_collapse, "keep_model": save_model, "group_lengths": group_lengths}
     run(Request(model, learnt, output, seeds, layer, repair, json, options))

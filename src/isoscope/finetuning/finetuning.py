@@ -61,6 +61,7 @@ def finetune(
     warmup: float = 0.1,
     schedule: str = "cosine",
     max_length: int = 128,
+    group_lengths: bool = False,
     limit: int | None = None,
     probe: int = 256,
     every: int | None = None,
@@ -114,6 +115,9 @@ def finetune(
         What it does then: cosine, linear or constant.
     max_length : int
         Tokens that are read of a text or pair.
+    group_lengths : bool
+        Whether a batch holds texts of like length, drawn anew in each epoch: less padding, up to three times as fast on
+        short texts.
     limit : int, optional
         Rows to learn from, drawn evenly from every class, the same for all seeds.
     probe : int
@@ -163,6 +167,7 @@ def finetune(
         warmup=warmup,
         schedule=schedule,
         max_length=max_length,
+        group_lengths=group_lengths,
         limit=limit,
         probe=probe,
         every=every,

@@ -74,6 +74,7 @@ class Settings:
     stop_on_collapse: bool
     repair: str | None = None
     """What is done to the vectors that the head reads."""
+    group_lengths: bool = False
 
     @property
     def steps_each_epoch(self) -> int:

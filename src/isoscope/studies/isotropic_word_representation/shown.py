@@ -299,6 +299,8 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         "sst2_rows": "rows of SST-2 to learn from",
         "tuning_rows": "rows of each task to fine-tune with",
     }
+    if setting["group_lengths"]:
+        notes.append("Fine-tuning's batches hold texts of like length, anew in each epoch.")
     return notes + [f"At most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]]
 
 

@@ -57,6 +57,7 @@ class IsotropicWordRepresentation(Study):
         "epochs": Parameter(2.0, 2.0, "epochs of fine-tuning"),
         "learning_rate": Parameter(5e-5, 5e-5, "learning rate of fine-tuning"),
         "tuning_rows": Parameter(0, 256, "rows to fine-tune with, 0 for all"),
+        "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
         "batch_clusters": Parameter(3, 3, "clusters of a batch's [CLS] vectors"),
         "batch_components": Parameter(1, 1, "directions taken out in each of them"),
     }

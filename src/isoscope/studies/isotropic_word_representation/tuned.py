@@ -39,6 +39,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
         batch_size=_BATCH,
         learning_rate=setting["learning_rate"],
         limit=rows,
+        group_lengths=setting["group_lengths"],
         every=steps,
         probe=_PROBE,
         repair=repair if how == "repair" else None,

@@ -71,6 +71,7 @@ class StableAnisotropicRegularization(Study):
         "limit": Parameter(0, 256, "rows to learn from, drawn evenly from every class; 0 is all"),
         "dev_limit": Parameter(0, 300, "rows to be scored on and looked at, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
+        "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
         "reference": Parameter(
             250_000, 30_000, "states for the covariance that IsoScore* is pulled towards, but for that of training"
         ),
@@ -165,6 +166,7 @@ def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Set
             warmup=0.0,
             schedule="constant",
             max_length=setting["max_length"],
+            group_lengths=setting["group_lengths"],
             limit=setting["limit"] or None,
             every=ceil(setting["epochs"] * ceil(learnt / setting["batch_size"])),  # what counts is the end
             probe=_PROBE,
@@ -249,6 +251,8 @@ def _notes(setting: Setting, published: Published) -> list[str]:
         cut = f"learnt from {setting['limit']:,} rows of each task" if setting["limit"] else "learnt from all rows"
         if setting["dev_limit"]:
             cut += f", scored on {setting['dev_limit']:,}"
+        if setting["group_lengths"]:
+            cut += ", in batches of texts of like length"
         found += [
             f"Models: {models}; the authors took {', '.join(StableAnisotropicRegularization.models)}.",
             f"Tasks: {', '.join(setting['tasks'])}, {cut}; of the paper's, {', '.join(lacking)} are left out. The "
