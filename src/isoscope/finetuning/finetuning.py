@@ -116,8 +116,7 @@ def finetune(
     max_length : int
         Tokens that are read of a text or pair.
     group_lengths : bool
-        Whether a batch holds texts of like length, drawn anew in each epoch: less padding, up to three times as fast on
-        short texts.
+        Whether a batch holds texts of like length, drawn anew in each epoch: less padding, and faster on short texts.
     limit : int, optional
         Rows to learn from, drawn evenly from every class, the same for all seeds.
     probe : int
