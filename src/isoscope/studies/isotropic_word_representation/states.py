@@ -21,8 +21,6 @@ from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train,
 from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Workbench
-from isoscope.transforms.affine import AllButTheTop, Center
-from isoscope.transforms.clustered import ClusterCenter, ClusterNull
 
 VARIANTS = {
     "none": "as it is",
@@ -59,6 +57,9 @@ def draws_clusters(variant: str) -> bool:
 
 def make_repair(variant: str, clusters: int, components: int, seed: int, sample: int = _SAMPLE) -> Any:
     """The library's repair for a variant; None where nothing is done."""
+    from isoscope.transforms.affine import AllButTheTop, Center  # scikit-learn takes a second, also to list studies
+    from isoscope.transforms.clustered import ClusterCenter, ClusterNull
+
     several: dict[str, Any] = {"sample": sample, "random_state": seed}
     makers: dict[str, Callable[[], Any]] = {
         "none": lambda: None,

@@ -14,7 +14,6 @@ from isoscope.studies.isotropic_word_representation.states import isotropy
 from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Model
 from isoscope.studies.study import Setting, Workbench
-from isoscope.transforms.clustered import ClusterNull
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
 """What is done to the batch's [CLS] vectors."""
@@ -66,6 +65,7 @@ def measured(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[s
     from isoscope.finetuning.preparing import load_model, load_reader
     from isoscope.training.capturing import probe_states
     from isoscope.training.repairing import Repairing
+    from isoscope.transforms.clustered import ClusterNull
 
     reader = load_reader(str(folder), 128)
     rows = [{name: value for name, value in row.items() if name != "labels"} for row in reader.read(task.dev)[0]]

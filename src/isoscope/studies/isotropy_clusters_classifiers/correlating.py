@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
 
 from isoscope.studies.outcome import Value
 from isoscope.studies.published import Number, Published
@@ -24,11 +23,15 @@ _FIRST = "all-MiniLM-L6-v2"
 
 def pearson(a: Sequence[float], b: Sequence[float]) -> float:
     """Pearson's r; NaN of fewer than three pairs, and where a series does not change."""
+    from scipy.stats import pearsonr
+
     return _correlation(pearsonr, a, b)
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's ρ; NaN of fewer than three pairs, and where a series does not change."""
+    from scipy.stats import spearmanr
+
     return _correlation(spearmanr, a, b)
 
 
