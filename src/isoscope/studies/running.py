@@ -17,6 +17,7 @@ from typing import Any
 from isoscope.errors import InputError, MissingExtra
 from isoscope.files import locked_folder, replacing
 from isoscope.finetuning.outcomes import plain
+from isoscope.stores.columns import plural
 from isoscope.studies.catalog import study as study_by_name
 from isoscope.studies.outcome import Outcome
 from isoscope.studies.page import study_page
@@ -220,7 +221,7 @@ def _facts(
         "arms": len(arms),
         "seconds": round(sum(seconds.values()), 1),
         "seconds_of_last_start": round(now, 1),
-        "hardware": f"{threads()} threads, {platform.machine()}, {platform.system()}",
+        "hardware": f"{plural(threads(), 'thread')}, {platform.machine()}, {platform.system()}",
         "versions": dict(_versions(("isoscope", "numpy", "scipy", "scikit-learn", "torch", "transformers"))),
         "python": platform.python_version(),
     }
