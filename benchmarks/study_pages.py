@@ -3,19 +3,21 @@
 make studies RUNS=folder
 
 RUNS holds a folder for each study that was run, by the study's name, as `isoscope study run NAME -o RUNS/NAME` writes
-it. Nothing is typed by hand: pages, figures and the table are made of what the runs left.
+it. Nothing is typed by hand: pages, figures and the table are made of what the runs left. Of a study that RUNS does not
+hold, what the documentation has stays.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from isoscope.studies.catalog import STUDIES
-from pages import put
+from pages import between, put
 
 
 def keep_page(run: Path, docs: Path) -> None:
@@ -38,23 +40,38 @@ def rows(told: dict[str, Any]) -> list[str]:
     return found
 
 
+def told_before(page: Path) -> dict[str, list[str]]:
+    """The rows of each study that the page has, by the study's name: its own row, then its claims."""
+    found: dict[str, list[str]] = {}
+    own: list[str] = []
+    for row in between(page, "claims").splitlines():
+        lead = re.match(r"\| \*\*\[.*?\]\(studies/([\w-]+)\.md\)\*\*", row)
+        if lead:
+            own = found.setdefault(lead[1], [])
+        own.append(row)  # what stands before the first study, the table's head, is of no one
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="the folder of the runs")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     options = parser.parse_args()
     (options.docs / "studies").mkdir(exist_ok=True)
+    page = options.docs / "studies.md"
+    before = told_before(page)
     lines = ["| claim | published | ours | holds? |", "|---|---|---|---|"]
     for name in STUDIES:
         run = options.runs / name
         if not (run / "results.json").is_file():
-            print(f"{name}: not run")
+            lines += before.get(name, [])
+            print(f"{name}: not run, {'left as it was' if name in before else 'not in the table'}")
             continue
         keep_page(run, options.docs)
         told = json.loads((run / "results.json").read_text(encoding="utf-8"))
         lines += rows(told)
         print(f"{name}: {len(told['claims'])} claims")
-    put(options.docs / "studies.md", "\n".join(lines), "claims")
+    put(page, "\n".join(lines), "claims")
 
 
 if __name__ == "__main__":

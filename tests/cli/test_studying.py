@@ -67,6 +67,13 @@ def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
     assert (out / "page.html").exists()
 
 
+def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["study", "run", "counting", "-o", str(out), "--only", "four/seed-0", "--only", "*/seed-2"]) == 0
+    assert "3 of 6 arms" in capsys.readouterr().out
+    assert set(json.loads((out / "results.json").read_text())["arms"]) == {"four/seed-0", "three/seed-2", "four/seed-2"}
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -79,12 +79,12 @@ class Counting(Study):
             for task, found in sums.items()
             if found
         ]
-        seeds = list(range(len(next(iter(sums.values())))))
         lines = [
-            Series(task, seeds, found, [v - 0.1 for v in found], [v + 0.1 for v in found])
+            Series(task, list(range(len(found))), found, [v - 0.1 for v in found], [v + 0.1 for v in found])
             for task, found in sums.items()
         ]
-        dots = [Series("dots", seeds, next(iter(sums.values())), dots=True), Series("one", [0], [1.0], dashed=True)]
+        first = next(iter(sums.values()))
+        dots = [Series("dots", list(range(len(first))), first, dots=True), Series("one", [0], [1.0], dashed=True)]
         points = np.random.default_rng(0).standard_normal((30, 3)).tolist()
         colours = {"kind": ["a", "b", "<c>"] * 10, "size": [float(i) for i in range(30)]}
         return Outcome(

@@ -98,6 +98,20 @@ def test_other_settings_are_refused_with_the_difference_and_more_arms_are_added(
     assert len(run(tmp_path / "run", tasks="three", seeds="0").results) == 1
 
 
+def test_some_arms_alone_are_run_and_what_is_done_counts_with_them(tmp_path):
+    found = run(tmp_path / "run", only="three/*")
+    assert set(found.results) == {f"three/seed-{seed}" for seed in range(3)}
+    assert (found.facts["arms"], found.facts["arms_in_all"]) == (3, 6)
+    assert "3 of 6 arms" in (tmp_path / "run" / "summary.md").read_text()
+    more = run(tmp_path / "run", only=["four/seed-1", "three/seed-[01]"])
+    assert set(more.results) == {*found.results, "four/seed-1"}
+    assert len(Counting.ran) == 4
+    assert numbers(run(tmp_path / "run")) == numbers(run(tmp_path / "whole"))
+    with pytest.raises(isoscope.InputError, match=r"only is five/\*: no arm fits; they are called three/seed-0 to"):
+        run(tmp_path / "other", only=["three/*", "five/*"])
+    assert not (tmp_path / "other").exists()
+
+
 def test_seeds_are_how_many_or_which_as_in_the_command(tmp_path):
     assert run(tmp_path / "run", seeds=2).setting["seeds"] == (0, 1)
     assert run(tmp_path / "run", seeds=[2]).setting["seeds"] == (2,)

@@ -51,6 +51,12 @@ def run(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="How many, or which: 0,1,2. [as in the paper]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version, of a few minutes.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="PATTERN", help="Only arms whose key fits, such as 'cola/*/seed-0'; again for more."
+        ),
+    ] = None,
 ) -> None:
     """Run a study; OUT gets results.json, page.html and summary.md. An interrupted run is gone on with."""
     from isoscope.cli.studying import Request, run_study
@@ -63,4 +69,4 @@ def run(
         if key in given:
             raise InputError(f"{key} is set twice, to {given[key]} and to {value}: set it once")
         given[key] = value
-    run_study(Request(name, output.expanduser(), model or None, data, quick, given))
+    run_study(Request(name, output.expanduser(), model or None, data, quick, tuple(only or ()), given))

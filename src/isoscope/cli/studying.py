@@ -16,14 +16,13 @@ from rich.text import Text
 from isoscope.cli.auditing import _say_written, show
 from isoscope.cli.session import Interruption, typed
 from isoscope.cli.training import Bar, parse_seeds
-from isoscope.stores.columns import plural
 from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.outcome import Holds
 from isoscope.studies.published import Number, Published
 from isoscope.studies.running import Moment, StudyRun
 from isoscope.studies.running import run_study as run_it
 from isoscope.studies.study import shown
-from isoscope.studies.words import counted, duration, number
+from isoscope.studies.words import counted, number, took
 
 _STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
 _LIST_WIDTH = 18  # of a list of values in the table of parameters
@@ -39,6 +38,7 @@ class Request:
     models: list[str] | None
     data: Path | None
     quick: bool
+    only: tuple[str, ...]
     given: dict[str, str]
 
 
@@ -145,6 +145,7 @@ def run_study(request: Request) -> None:
                 models=request.models,
                 data=request.data,
                 quick=request.quick,
+                only=request.only,
                 progress=tell,
                 **given,
             )
@@ -166,7 +167,7 @@ def shown_run(run: StudyRun) -> Group:
         table.add_row(each.claim.words, each.published, each.ours, Text(each.holds.value, _STYLES[each.holds]))
     parts: list[RenderableType] = [
         Text(run.study.published.paper.title, "bold"),
-        Text(f"{counted(run.outcome.verdicts)} {plural(run.facts['arms'], 'arm')}, {duration(run.facts['seconds'])}"),
+        Text(f"{counted(run.outcome.verdicts)} {took(run.facts)}."),
         Text(),
         table,
     ]

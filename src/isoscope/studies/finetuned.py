@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,30 @@ from isoscope.finetuning.finetuning import finetune
 from isoscope.finetuning.outcomes import SeedOutcome
 from isoscope.finetuning.tasks import Task
 from isoscope.studies.sources import Model
-from isoscope.studies.study import Workbench
+from isoscope.studies.study import Parameter, Setting, Workbench
 from isoscope.watching.measuring import MEASUREMENTS
 
 _FOLDER = "finetuning"
+CHEAPER: Mapping[str, Parameter] = {
+    "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
+    "bf16": Parameter(False, False, "yes: training computes in bfloat16 where that is safe, which is faster"),
+}
+"""Parameters of studies that fine-tune: what trains faster, and is no part of a paper's protocol."""
+
+
+def cheaper(setting: Setting) -> dict[str, Any]:
+    """What `finetune` is told of them."""
+    return {name: setting[name] for name in CHEAPER}
+
+
+def cheaper_notes(setting: Setting) -> list[str]:
+    """What of them was used, in words for a page."""
+    words = {
+        "group_lengths": "Batches hold texts of like length, anew in each epoch.",
+        "bf16": "Training computes in bfloat16 where that is safe; weights, regularisers and what is measured of the "
+        "space are in float32.",
+    }
+    return [words[name] for name in CHEAPER if setting[name]]
 
 
 def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:

@@ -8,11 +8,10 @@ from typing import Any
 import isoscope
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.markup import Markup, tag
-from isoscope.stores.columns import plural
 from isoscope.studies.drawing import figure
 from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, duration, figure_name, number, theirs
+from isoscope.studies.words import counted, figure_name, number, theirs, took
 
 _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.untested: ""}
 
@@ -119,7 +118,7 @@ def _notes(outcome: Outcome, told: Mapping[str, Any]) -> Markup:
         ("Data", ", ".join(told["data"])),
         ("Version", "a quick one, smaller than the paper's" if told["quick"] else "in full"),
         *(("Set", f"{name} {value}") for name, value in told["parameters"].items()),
-        ("Took", f"{duration(told['seconds'])} for {plural(told['arms'], 'arm')}, {told['hardware']}"),
+        ("Took", f"{took(told)}, {told['hardware']}"),
         ("With", ", ".join(f"{name} {value}" for name, value in told["versions"].items())),
         ("± is", "the standard deviation over the seeds; the 95% interval of the mean is in the cell's title"),
         *(("Differs", note) for note in outcome.notes),

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,6 +81,7 @@ def run_study(
     models: Sequence[str | os.PathLike[str]] | None = None,
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
+    only: str | Sequence[str] = (),
     progress: Progress | None = None,
     **parameters: Any,
 ) -> StudyRun:
@@ -100,6 +102,9 @@ def run_study(
         The folder that holds the data sets' folders; from the hub unless told.
     quick : bool
         Whether to run a smaller version, of a few minutes, that shows the same direction.
+    only : str or sequence of str
+        Run only the arms whose key fits one of these patterns, such as ``"cola/*/seed-0"``; tables and verdicts are
+        then of these and of those that `out` holds already. All arms unless told.
     progress : callable, optional
         Is told how far it is.
     **parameters
@@ -120,6 +125,7 @@ def run_study(
     told = told_of(found, setting)
     _need_extra(found, setting)
     arms = _distinct(found.arms(setting))
+    asked = _asked(arms, (only,) if isinstance(only, str) else only)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +135,7 @@ def run_study(
             shutil.rmtree(folder / each, ignore_errors=True)
         _write_json(joined(kept, told), folder / "settings.json")
         began = time.monotonic()
-        results, seconds = _run(arms, folder, progress)
+        results, seconds = _run(_there(arms, asked, folder), folder, progress)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
         run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
         _write_json(run.to_dict(), folder / "results.json")
@@ -148,14 +154,34 @@ def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     return arms
 
 
+def _asked(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
+    """The keys of the arms that fit a pattern; of all arms if there is none."""
+    keys = [each.key for each in arms]
+    if not patterns:
+        return set(keys)
+    for pattern in patterns:
+        if not any(fnmatchcase(key, pattern) for key in keys):
+            raise InputError(f"only is {pattern}: no arm fits; they are called {keys[0]} to {keys[-1]}")
+    return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
+
+
+def _there(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
+    """The arms that are asked for, and those that are done."""
+    return [each for each in arms if each.key in asked or _path(folder, each).exists()]
+
+
+def _path(folder: Path, arm: Arm) -> Path:
+    return folder / "arms" / f"{file_name(arm.key)}.json"
+
+
 def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[dict[str, Any], dict[str, float]]:
     """Each arm that is not done, in its order; what all of them gave, and how long each took."""
-    kept, shared = folder / "arms", folder / "shared"
-    for each in (kept, shared):
+    shared = folder / "shared"
+    for each in (folder / "arms", shared):
         each.mkdir(exist_ok=True)
     results: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    paths = [kept / f"{file_name(arm.key)}.json" for arm in arms]
+    paths = [_path(folder, arm) for arm in arms]
     total = sum(each.cost for each in arms)
     before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
     for place, (arm, path) in enumerate(zip(arms, paths, strict=True)):
@@ -218,7 +244,8 @@ def _facts(
         "data": list(told["data"]),
         "quick": setting.quick,
         "parameters": told["parameters"],
-        "arms": len(arms),
+        "arms": len(seconds),
+        "arms_in_all": len(arms),
         "seconds": round(sum(seconds.values()), 1),
         "seconds_of_last_start": round(now, 1),
         "hardware": f"{plural(threads(), 'thread')}, {platform.machine()}, {platform.system()}",

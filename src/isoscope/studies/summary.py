@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from isoscope.files import replacing
-from isoscope.stores.columns import plural
 from isoscope.studies.drawing import svg_file
 from isoscope.studies.outcome import Outcome, Table, Value
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, duration, figure_name, number, theirs
+from isoscope.studies.words import counted, figure_name, number, theirs, took
 
 
 def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
@@ -90,7 +89,7 @@ def _facts(told: Mapping[str, Any]) -> list[str]:
         f"models: {', '.join(told['models'])}",
         f"data: {', '.join(told['data'])}",
         f"{'quick; ' if told['quick'] else ''}{settings}",
-        f"{duration(told['seconds'])} for {plural(told['arms'], 'arm')}; {told['hardware']}",
+        f"{took(told)}; {told['hardware']}",
         f"with {', '.join(f'{name} {value}' for name, value in told['versions'].items())}",
     ]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Value, Verdict
 from isoscope.studies.published import Number
 
@@ -72,6 +74,16 @@ def figure_name(key: str) -> str:
 def _safe(key: str) -> str:
     name = re.sub(r"[^\w.+-]+", "--", key)
     return name.encode()[:_LONGEST].decode(errors="ignore")
+
+
+def took(facts: Mapping[str, Any]) -> str:
+    """How long a run took, and for how many arms.
+
+    >>> took({"seconds": 42, "arms": 1, "arms_in_all": 1}), took({"seconds": 42, "arms": 1, "arms_in_all": 6})
+    ('42 s for 1 arm', '42 s for 1 of 6 arms')
+    """
+    arms, whole = facts["arms"], facts["arms_in_all"]
+    return f"{duration(facts['seconds'])} for {plural(arms, 'arm') if arms == whole else f'{arms} of {whole} arms'}"
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from isoscope.studies.finetuned import cheaper_notes
 from isoscope.studies.isotropic_word_representation.states import FITS, REPAIR, VARIANTS, key_of
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS
 from isoscope.studies.isotropic_word_representation.verdicts import RULE, verdicts
@@ -299,8 +300,8 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         "sst2_rows": "rows of SST-2 to learn from",
         "tuning_rows": "rows of each task to fine-tune with",
     }
-    if setting["group_lengths"]:
-        notes.append("Fine-tuning's batches hold texts of like length, anew in each epoch.")
+    if "finetune" in setting["parts"]:
+        notes += cheaper_notes(setting)
     return notes + [f"At most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]]
 
 

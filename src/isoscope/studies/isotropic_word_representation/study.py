@@ -7,6 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from isoscope.errors import InputError
+from isoscope.studies.finetuned import CHEAPER
 from isoscope.studies.isotropic_word_representation.shown import outcome
 from isoscope.studies.isotropic_word_representation.states import (
     FITS,
@@ -57,7 +58,7 @@ class IsotropicWordRepresentation(Study):
         "epochs": Parameter(2.0, 2.0, "epochs of fine-tuning"),
         "learning_rate": Parameter(5e-5, 5e-5, "learning rate of fine-tuning"),
         "tuning_rows": Parameter(0, 256, "rows to fine-tune with, 0 for all"),
-        "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
+        **CHEAPER,
         "batch_clusters": Parameter(3, 3, "clusters of a batch's [CLS] vectors"),
         "batch_components": Parameter(1, 1, "directions taken out in each of them"),
     }

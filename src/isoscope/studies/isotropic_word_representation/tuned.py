@@ -10,6 +10,7 @@ import numpy as np
 
 from isoscope.finetuning.finetuning import finetune
 from isoscope.finetuning.tasks import Task
+from isoscope.studies.finetuned import cheaper
 from isoscope.studies.isotropic_word_representation.states import isotropy
 from isoscope.studies.reading.tasks import read_task
 from isoscope.studies.sources import Model
@@ -38,7 +39,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
         batch_size=_BATCH,
         learning_rate=setting["learning_rate"],
         limit=rows,
-        group_lengths=setting["group_lengths"],
+        **cheaper(setting),
         every=steps,
         probe=_PROBE,
         repair=repair if how == "repair" else None,

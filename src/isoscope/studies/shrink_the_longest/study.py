@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Task, even_part
-from isoscope.studies.finetuned import finetuned
+from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Published
 from isoscope.studies.reading import tasks
@@ -54,7 +54,7 @@ class ShrinkTheLongest(Study):
         "learning_rate": Parameter(0.0, 3e-4, "0 is the paper's for the task"),
         "limit": Parameter(0, 384, "rows to learn from, drawn evenly from every class; 0 is all"),
         "dev_limit": Parameter(0, 192, "rows to be scored on, drawn evenly from every class; 0 is all"),
-        "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
+        **CHEAPER,
         "probe": Parameter(64, 64, "rows of the dev set whose [CLS] states are measured"),
         "measurements": Parameter(20, 8, "how often the space and the score are measured"),
     }
@@ -155,7 +155,7 @@ def _run(bench: Workbench, setting: Setting, name: str, model: Model, arm: str, 
         batch_size=setting["batch_size"],
         learning_rate=setting["learning_rate"] or None,
         limit=setting["limit"] or None,
-        group_lengths=setting["group_lengths"],
+        **cheaper(setting),
         probe=setting["probe"],
         every=max(1, steps // setting["measurements"]),
         **weight,
@@ -284,7 +284,7 @@ def _notes(published: Published, setting: Setting, cases: Sequence[Case]) -> lis
     seeds = len(setting["seeds"])
     theirs = next(each.value for (_, column), each in published.tables["settings"].items() if column == "seeds")
     found += [
-        f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has {theirs:g}. All is in float32; texts are "
+        f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has {theirs:g}. Texts are "
         "read up to 128 tokens (the paper does not say).",
         "The paper follows the [CLS] matrix of batches of 64. Here it is that of the same "
         f"{setting['probe']} rows of the dev set each time, without dropout, so that arms and steps can be compared.",
@@ -295,8 +295,7 @@ def _notes(published: Published, setting: Setting, cases: Sequence[Case]) -> lis
         "unselected bars, which its loop maximises, and fails where a class has fewer than 5 rows in a batch. Here "
         "that term is left out, as on the page, and a class with fewer than 3 rows adds nothing.",
     ]
-    if setting["group_lengths"]:
-        found.append("Batches hold texts of like length, anew in each epoch; the paper does not say how it draws them.")
+    found += cheaper_notes(setting)
     met, small = (sum(run[name] for case in cases for run in case.all_runs) for name in ("clouds", "too_small"))
     if small:
         found.append(f"{small:,} of {met:,} classes in a batch had fewer than 3 rows, and added nothing.")

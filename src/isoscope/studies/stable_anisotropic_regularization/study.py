@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Task, even_part
-from isoscope.studies.finetuned import finetuned, model_folder
+from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder
 from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.published import Published
 from isoscope.studies.reading.tasks import SETS, read_task
@@ -71,7 +71,7 @@ class StableAnisotropicRegularization(Study):
         "limit": Parameter(0, 256, "rows to learn from, drawn evenly from every class; 0 is all"),
         "dev_limit": Parameter(0, 300, "rows to be scored on and looked at, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
-        "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
+        **CHEAPER,
         "reference": Parameter(
             250_000, 30_000, "states for the covariance that IsoScore* is pulled towards, but for that of training"
         ),
@@ -166,7 +166,7 @@ def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Set
             warmup=0.0,
             schedule="constant",
             max_length=setting["max_length"],
-            group_lengths=setting["group_lengths"],
+            **cheaper(setting),
             limit=setting["limit"] or None,
             every=ceil(setting["epochs"] * ceil(learnt / setting["batch_size"])),  # what counts is the end
             probe=_PROBE,
@@ -251,8 +251,6 @@ def _notes(setting: Setting, published: Published) -> list[str]:
         cut = f"learnt from {setting['limit']:,} rows of each task" if setting["limit"] else "learnt from all rows"
         if setting["dev_limit"]:
             cut += f", scored on {setting['dev_limit']:,}"
-        if setting["group_lengths"]:
-            cut += ", in batches of texts of like length"
         found += [
             f"Models: {models}; the authors took {', '.join(StableAnisotropicRegularization.models)}.",
             f"Tasks: {', '.join(setting['tasks'])}, {cut}; of the paper's, {', '.join(lacking)} are left out. The "
@@ -262,10 +260,12 @@ def _notes(setting: Setting, published: Published) -> list[str]:
             "layers at once, CosReg on those of the last one. In training the shrinkage covariance is taken anew at "
             f"each epoch, of {STATES:,} token states or all that there are; in the analysis of "
             f"{setting['reference']:,} over all layers.",
-            "Float32, where the authors train in float16. Token states leave padding out, which theirs count; as "
-            "theirs, the embeddings below the first layer are left out.",
+            *([] if setting["bf16"] else ["Float32, where the authors train in float16."]),
+            "Token states leave padding out, which theirs count; as theirs, the embeddings below the first layer are "
+            "left out.",
             "Isotropy of a model is the mean over its layers of IsoScore* of the dev set's text states ([CLS], or the "
             f"last token of a decoder) at ζ {ANALYSED:g}, pulled towards the covariance of that layer's token states "
             "on the training set, as in the authors' analysis.",
+            *cheaper_notes(setting),
         ]
     return found
