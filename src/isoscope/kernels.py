@@ -59,22 +59,30 @@ def square_distances(products, left, right, left_norms, right_norms, near):  # t
 
 
 @njit(cache=True, nogil=True, fastmath=_loose)
+def _sum(row):  # type: ignore[no-untyped-def]
+    """The sum of a row's values; a loop of its own, or it is not done in vector lanes."""
+    total = row[0] * 0
+    for j in range(row.shape[0]):
+        total += row[j]
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_loose)
 def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column):  # type: ignore[no-untyped-def]
     """Add a tile's distances to each row's and each column's sum for each cluster.
 
     Rows and columns are sorted by cluster; cluster c of this tile lies at starts[c]:starts[c + 1].
     """
     for a in range(row_starts.shape[0] - 1):
+        column = by_column[a]
         for i in range(row_starts[a], row_starts[a + 1]):
-            for j in range(squared.shape[1]):
-                squared[i, j] = np.sqrt(squared[i, j])
-            for j in range(squared.shape[1]):
-                by_column[a, j] += squared[i, j]
+            row = squared[i]
+            for j in range(row.shape[0]):
+                distance = np.sqrt(row[j])
+                row[j] = distance
+                column[j] += distance
             for b in range(column_starts.shape[0] - 1):
-                total = by_row[i, b] * 0
-                for j in range(column_starts[b], column_starts[b + 1]):
-                    total += squared[i, j]
-                by_row[i, b] += total
+                by_row[i, b] += _sum(row[column_starts[b] : column_starts[b + 1]])
 
 
 @njit(cache=True, nogil=True)
