@@ -136,6 +136,18 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, 
     assert "one seed" in again.outcome.verdicts[0].why
 
 
+def test_what_saves_time_reaches_the_fine_tuning_and_is_told(place, whole, tmp_path):
+    key = f"cola/tiny/{NONE}/seed-0"
+    found = run(place, tmp_path / "run", bf16=True, group_lengths=True, only=key)
+    assert list(found.results) == [key]
+    assert all(found.results[key]["settings"][name] for name in ("bf16", "group_lengths"))
+    told = " ".join(found.outcome.notes)
+    assert "bfloat16" in told
+    assert "texts of like length" in told
+    assert "bfloat16" not in " ".join(whole.outcome.notes)
+    assert found.results[key]["late"] != whole.results[key]["late"]
+
+
 def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tmp_path):
     def stop(moment):
         if moment.share > 0.8 / 3:
