@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.finetuning.tasks import Task
+from isoscope.finetuning.tasks import Split, Task
 from isoscope.metrics.spectrum import isoscore_star
 from isoscope.sketching import Sketch
 from isoscope.watching.measuring import measure
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.preparing import Reader
 
 _AT_ONCE = 64
 _TOKENS_AT_ONCE = 4096
@@ -67,23 +71,16 @@ def shape_of_layers(
             return (dict(collate(rows[start : start + _AT_ONCE])) for start in range(0, len(rows), _AT_ONCE))
 
         sums = {number: Sketch() for number in numbers}
-        waiting: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
-        order = np.random.default_rng(0).permutation(len(task.train))
-        for start in range(0, len(order), _AT_ONCE):
-            rows, _ = reader.read(task.train.part(order[start : start + _AT_ONCE]))
-            for number, states in probe_states(model, batches(rows), layer=numbers, pool="tokens").items():
-                waiting[int(number)].append(states)
-            seen = sums[1].n + sum(map(len, waiting[1]))
-            done = seen * len(numbers) >= reference
-            if done or seen - sums[1].n >= _TOKENS_AT_ONCE or start + _AT_ONCE >= len(order):
-                for number, parts in waiting.items():
-                    sums[number] += Sketch.of(np.concatenate(parts))
-                    parts.clear()
-            tell(0.8 * min(1.0, seen * len(numbers) / reference), "token states")
-            if done:
-                break
+        rows = _some_rows(reader, task.train, ceil(reference / len(numbers)))
+        done = 0
+        while done < len(rows):
+            some = rows[done : done + max(_AT_ONCE, _TOKENS_AT_ONCE // _length(rows[done]))]
+            for number, states in probe_states(model, batches(some), layer=numbers, pool="tokens").items():
+                sums[int(number)] += Sketch.of(states)
+            done += len(some)
+            tell(0.8 * done / len(rows), "token states")
         dev, _ = reader.read(task.dev)
-        by_length = np.argsort([len(row["input_ids"]) for row in dev], kind="stable")  # little padding
+        by_length = np.argsort([_length(row) for row in dev], kind="stable")  # little padding
         dev = [dev[i] for i in by_length]
         texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
     labels = None if task.graded else task.dev.labels[by_length]
@@ -101,3 +98,20 @@ def shape_of_layers(
         "last_cosine": last.mean_cosine(),
         "token_states": sum(each.n for each in sums.values()),
     }
+
+
+def _some_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
+    """Random rows of so many tokens together, or all; by their length, so that batches of them have little padding."""
+    found: list[dict[str, Any]] = []
+    order, seen = np.random.default_rng(0).permutation(len(split)), 0
+    for start in range(0, len(order), _AT_ONCE):
+        rows, _ = reader.read(split.part(order[start : start + _AT_ONCE]))
+        found += rows
+        seen += sum(map(_length, rows))
+        if seen >= tokens:
+            break
+    return sorted(found, key=_length)
+
+
+def _length(row: dict[str, Any]) -> int:
+    return len(row["input_ids"])
