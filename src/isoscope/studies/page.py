@@ -58,8 +58,8 @@ def _claim(verdict: Verdict) -> Markup:
     return tag(
         "tr",
         tag("th", verdict.claim.words, " ", tag("small", verdict.claim.where), scope="row"),
-        tag("td", verdict.published),
-        tag("td", verdict.ours),
+        tag("td", verdict.published, data_label="published"),
+        tag("td", verdict.ours, data_label="ours"),
         tag("td", badge, tag("p", verdict.why, class_="hint") if verdict.why else None),
     )
 
