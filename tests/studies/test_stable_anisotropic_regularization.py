@@ -232,6 +232,18 @@ def test_models_that_learnt_nothing_are_told():
     assert verdicts["negative"].why.endswith(told)
 
 
+def test_what_those_that_learnt_say_is_told_where_others_decide():
+    asked = setting(part=("b",), seeds=(0, 1, 2))
+    results = made(asked)
+    assert "of those that learnt" not in outcome_of(asked, results)[1]["negative"].ours
+    for key, each in results.items():
+        if "istar=-5" in key:  # collapsed: the least isotropic have the lowest score
+            each.update(score=0.0, scores={"matthews": 0.0})
+    verdict = outcome_of(asked, results)[1]["negative"]
+    assert verdict.ours.split("; ")[-1].startswith("of those that learnt, sst2, tiny −0.8")
+    assert verdict.holds is not Holds.yes
+
+
 def test_the_published_cosine_stands_beside_the_largest_weight():
     asked = setting(part=("b",), seeds=(0,), cosreg=(2.0, 10.0))
     tables, _, _ = outcome_of(asked, made(asked))

@@ -231,6 +231,10 @@ def _directed(published: Published, key: str, shown: str, runs: list[Trained], n
     values = ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
     without = [space for space in spaces_of(with_istar(runs)) if space not in found]
     ours = f"ρ {values}; {sure} of {len(found)} with p < 0.05 on that side"
+    learnt = [each for each in runs if not each.idle]
+    if len(learnt) < len(runs):
+        some = _correlations(learnt, name).items()
+        ours += "".join(f"; of those that learnt, {space} {number(value, 2)}" for space, (value, _) in some)
     ours += f"; none for {'; '.join(without)} (too few models, or one of the two the same in all)" if without else ""
     return Verdict(claim, shown, ours, holds, f"{rule} {_idle(with_istar(runs))}".strip())
 
