@@ -297,3 +297,12 @@ def test_a_sample_of_a_file_is_enough(tmp_path, rng):
     np.testing.assert_array_equal(again.means_, repair.means_)
     whole = ClusterCenter(3, random_state=0).fit(X)
     assert not np.array_equal(np.sort(whole.means_, axis=0), np.sort(repair.means_, axis=0))
+
+
+def test_a_mixture_of_tight_clusters_far_apart_is_found_in_float32():
+    rows = np.arange(400)
+    X = np.random.default_rng(0).standard_normal((400, 8)) * 1e-2
+    X[:, 0] += np.where(rows % 2, 0, 1000)
+    X[:, 1] += np.where(rows % 4 < 2, 0, 300)
+    found = ClusterNull(4, 1, clusterer="gmm", random_state=0).fit(X.astype(np.float32)).predict(X.astype(np.float32))
+    assert len({(cluster, row % 4) for cluster, row in zip(found.tolist(), rows.tolist(), strict=True)}) == 4

@@ -157,9 +157,10 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if k > 1 and self.clusterer == "gmm":
             from sklearn.mixture import GaussianMixture
 
-            found = GaussianMixture(k, covariance_type="diag", random_state=seed).fit(moved)
-            centers, precisions = found.means_.astype(np.float64), found.precisions_.astype(np.float64)
-            offsets = np.log(found.weights_.astype(np.float64)) + 0.5 * np.log(precisions).sum(axis=1)
+            wide = moved.astype(np.float64)  # E[x²] − E[x]² of a tight cluster far out is below 0 in float32
+            found = GaussianMixture(k, covariance_type="diag", random_state=seed).fit(wide)
+            centers, precisions = found.means_, found.precisions_
+            offsets = np.log(found.weights_) + 0.5 * np.log(precisions).sum(axis=1)
         elif k > 1:
             from sklearn.cluster import KMeans
 
