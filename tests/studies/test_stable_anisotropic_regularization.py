@@ -240,7 +240,7 @@ def test_what_those_that_learnt_say_is_told_where_others_decide():
         if "istar=-5" in key:  # collapsed: the least isotropic have the lowest score
             each.update(score=0.0, scores={"matthews": 0.0})
     verdict = outcome_of(asked, results)[1]["negative"]
-    assert verdict.ours.split("; ")[-1].startswith("of those that learnt, sst2, tiny −0.8")
+    assert verdict.ours.split("; ")[-1].startswith("of those that learnt sst2, tiny −0.8")
     assert verdict.holds is not Holds.yes
 
 

@@ -228,15 +228,17 @@ def _directed(published: Published, key: str, shown: str, runs: list[Trained], n
     holds = Holds.no if not signed else Holds.partly
     if len(right) == len(found) and 2 * sure > len(found):
         holds = Holds.yes
-    values = ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
     without = [space for space in spaces_of(with_istar(runs)) if space not in found]
-    ours = f"ρ {values}; {sure} of {len(found)} with p < 0.05 on that side"
+    ours = f"ρ {_listed(found)}; {sure} of {len(found)} with p < 0.05 on that side"
     learnt = [each for each in runs if not each.idle]
-    if len(learnt) < len(runs):
-        some = _correlations(learnt, name).items()
-        ours += "".join(f"; of those that learnt, {space} {number(value, 2)}" for space, (value, _) in some)
+    if len(learnt) < len(runs) and (among := _correlations(learnt, name)):
+        ours += f"; of those that learnt {_listed(among)}"
     ours += f"; none for {'; '.join(without)} (too few models, or one of the two the same in all)" if without else ""
     return Verdict(claim, shown, ours, holds, f"{rule} {_idle(with_istar(runs))}".strip())
+
+
+def _listed(found: Mapping[str, tuple[float, float]]) -> str:
+    return ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
 
 
 def _compared(published: Published, key: str, shown: str, runs: list[Trained], other: str) -> Verdict:
