@@ -302,6 +302,11 @@ def _notes(found: Found, setting: Setting) -> list[str]:
     }
     if "finetune" in setting["parts"]:
         notes += cheaper_notes(setting)
+    if setting["pairs"]:
+        notes.append(
+            "The fewer pairs, the fewer sentences a cluster holds; fitted on the sentences that are scored, it takes "
+            "out what two alike sentences have in common, the more so."
+        )
     return notes + [f"At most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]]
 
 

@@ -47,7 +47,7 @@ class IsotropicWordRepresentation(Study):
         "sets": Parameter(SIMILARITIES, ("sts15", "stsb"), "sets of pairs of sentences", widens=True),
         "variants": Parameter(tuple(VARIANTS), tuple(VARIANTS), "what is done to the tokens", widens=True),
         "fits": Parameter(tuple(FITS), tuple(FITS), "fitted on the same sentences, or on a train split", widens=True),
-        "k": Parameter(27, 27, "clusters of tokens"),
+        "k": Parameter(27, 4, "clusters of tokens; fewer where there are few pairs, or a cluster holds few sentences"),
         "components": Parameter(12, 12, "directions taken out in each cluster, and of all tokens for Mean + PCA"),
         "draws": Parameter((0, 1, 2), (0,), "seeds of the clusters", widens=True),
         "pairs": Parameter(0, 200, "pairs of each set, 0 for all"),
