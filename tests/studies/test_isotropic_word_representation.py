@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 
 import isoscope
 from isoscope.studies.catalog import study
+from isoscope.studies.isotropic_word_representation import states
 from isoscope.studies.isotropic_word_representation.shown import outcome
-from isoscope.studies.isotropic_word_representation.states import Tokens, correlations, isotropy
+from isoscope.studies.isotropic_word_representation.states import StateArm, Tokens, correlations, isotropy
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_of
 from isoscope.studies.sources import Data, Model
-from isoscope.studies.study import Setting
+from isoscope.studies.study import Setting, Workbench
 from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -330,3 +332,23 @@ def test_a_gain_of_fitting_on_what_is_scored_and_the_authors_isotropy_are_told()
     verdict = judged(results)["similarity"]
     assert verdict.holds is Holds.yes
     assert verdict.why.endswith("on the sentences that are scored. Fitted on a train split they rise in 0 of 1.")
+
+
+def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch):
+    folder = tmp_path / "states" / "tiny" / "sts15-20"
+    arm = StateArm(Model("tiny"), Data(tmp_path), "none", 2, 1, 0, leaves=(folder.name,))
+    bench = Workbench(tmp_path / "work", tmp_path, lambda share, words: None)
+    remove = states.shutil.rmtree
+
+    def killed(path, **more):
+        if path.exists():
+            raise KeyboardInterrupt
+
+    for left in (True, False):
+        folder.mkdir(parents=True)
+        (folder / "part-0.arrow").touch()
+        monkeypatch.setattr(states.shutil, "rmtree", killed if left else remove)
+        with pytest.raises(KeyboardInterrupt) if left else nullcontext():
+            arm.clean(bench)
+        assert not folder.exists()
+    assert not any(folder.parent.iterdir())

@@ -156,9 +156,14 @@ class StateArm:
         return tokens_of(self.model, texts, folder, lambda share: bench.tell(0.5 * share, f"reads {name}"))
 
     def clean(self, bench: Workbench) -> None:
-        """Free the disk of what is no longer needed."""
+        """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
         for name in self.leaves:
-            shutil.rmtree(bench.shared / "states" / self.model.name / name, ignore_errors=True)
+            folder = bench.shared / "states" / self.model.name / name
+            gone = folder.with_name(f"{name}.gone")
+            if folder.exists():
+                shutil.rmtree(gone, ignore_errors=True)
+                folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def similarity(arm: StateArm, name: str, fit: str, limit: int, bench: Workbench) -> dict[str, Any]:
