@@ -30,8 +30,8 @@ def cheaper_notes(setting: Setting) -> list[str]:
     """What of them was used, in words for a page."""
     words = {
         "group_lengths": "Batches hold texts of like length, anew in each epoch.",
-        "bf16": "Training computes in bfloat16 where that is safe; weights, regularisers and what is measured of the "
-        "space are in float32.",
+        "bf16": "Training computes in bfloat16 where that is safe, and so does what is measured meanwhile; weights, "
+        "regularisers and looks at a finished model are in float32.",
     }
     return [words[name] for name in CHEAPER if setting[name]]
 
