@@ -14,7 +14,7 @@ import isoscope
 from isoscope.studies.catalog import study
 from isoscope.studies.isotropic_word_representation import states
 from isoscope.studies.isotropic_word_representation.shown import outcome
-from isoscope.studies.isotropic_word_representation.states import StateArm, Tokens, correlations, isotropy
+from isoscope.studies.isotropic_word_representation.states import Sets, StateArm, Tokens, correlations, isotropy
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_of
 from isoscope.studies.sources import Data, Model
@@ -88,6 +88,25 @@ def test_a_mean_of_tokens_is_the_mean_of_each_text():
     np.testing.assert_allclose(tokens.repaired_means(repair), tokens.means(repair.transform(states)), atol=1e-6)
 
 
+def test_tokens_of_some_texts_are_theirs_as_often_as_they_are_named():
+    states = np.arange(6, dtype=np.float32)[:, None]
+    tokens = Tokens(isoscope.open_store(states), np.array([0, 0, 2, 3, 3, 3]), 5)
+    some = tokens.of([3, 1, 0, 3, 4])
+    assert some.states().ravel().tolist() == [3, 4, 5, 0, 1, 3, 4, 5]
+    assert (some.documents.tolist(), some.texts) == ([0, 0, 0, 2, 2, 3, 3, 3], 5)
+
+
+def test_every_sentence_of_the_sets_is_read_once(places):
+    data = Data(places[1])
+    names = ("sts12", "sts15", "stsb", "stsb-dev", "sick")
+    found = Sets(names, ("same", "train"), 0).sentences(data)
+    read = [read_pairs(name, data) for name in names] + [read_train(name, data) for name in ("sts12", "stsb")]
+    assert len(found) == len(set(found))
+    assert set(found) == {text for pairs in read for text in pairs.texts}
+    fewer = Sets(names, ("same",), 3).sentences(data)
+    assert set(fewer) == {text for name in names for text in read_pairs(name, data).part(3).texts}
+
+
 def test_correlations_are_scipy_s_of_the_cosines():
     from scipy.stats import spearmanr
     from sklearn.metrics.pairwise import cosine_similarity
@@ -150,7 +169,7 @@ def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, place
         if "sts15, GMM" in moment.words:
             raise KeyboardInterrupt
 
-    asked = {"parts": ("sts",), "sets": ("sts15",), **SMALL}
+    asked = {"parts": ("sts",), "sets": ("sts15", "stsb-dev"), **SMALL}
     for progress in (stop, None):
         try:
             with one_thread():
@@ -158,9 +177,9 @@ def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, place
                     NAME, out=tmp_path / "run", models=[places[0]], data=places[1], progress=progress, **asked
                 )
         except KeyboardInterrupt:
-            assert 0 < len(list((tmp_path / "run" / "arms").glob("*.json"))) < 11
-    again = json.loads((tmp_path / "run" / "results.json").read_text())["arms"]
-    assert again == {key: each for key, each in whole.results.items() if key.startswith("sts/tiny-bert/sts15")}
+            assert 0 < len(list((tmp_path / "run" / "arms").glob("*.json"))) < 22
+    again, once = (json.loads((each / "results.json").read_text())["arms"] for each in (tmp_path / "run", whole.folder))
+    assert again == {key: each for key, each in once.items() if key.startswith("sts/")}
 
 
 @pytest.mark.parametrize("kept", ["none", "half", "one"])
@@ -335,8 +354,8 @@ def test_a_gain_of_fitting_on_what_is_scored_and_the_authors_isotropy_are_told()
 
 
 def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch):
-    folder = tmp_path / "states" / "tiny" / "sts15-20"
-    arm = StateArm(Model("tiny"), Data(tmp_path), "none", 2, 1, 0, leaves=(folder.name,))
+    folder = tmp_path / "states" / "tiny" / "sentences-1a2b"
+    arm = StateArm(Model("tiny"), Data(tmp_path), "none", 2, 1, 0, leaves="sentences-*")
     bench = Workbench(tmp_path / "work", tmp_path, lambda share, words: None)
     remove = states.shutil.rmtree
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ REPAIR = "kmeans-mean-pca"
 FITS = {"same": "the sentences that are scored", "train": "a train split"}
 """What a repair is fitted on."""
 
+SENTENCES, CLASSIFIED = "sentences", "sst2"
+"""How the names of stores of states begin."""
+_GONE = ".gone"
 _SAMPLE = 50_000  # tokens of a train split that clusters are learnt from
 _LAYER_TOKENS = 4_000
 _DOTS = 500
@@ -75,12 +79,48 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 
 @dataclass(frozen=True)
+class Sets:
+    """The sets of pairs that are scored, what repairs are fitted on, and how many pairs of each are read."""
+
+    names: Sequence[str]
+    fits: Sequence[str]
+    limit: int
+
+    def scored(self, name: str, data: Data) -> Pairs:
+        """The pairs of a set."""
+        return self._some(read_pairs(name, data))
+
+    def train(self, name: str, data: Data) -> Pairs:
+        """The pairs that a repair is fitted on before it scores a set."""
+        return self._some(read_train(train_of(name), data))
+
+    def sentences(self, data: Data) -> list[str]:
+        """Every different sentence of them once: sets share many, and SICK has most of its own twice."""
+        of_name = [self.scored(name, data) for name in self.names]
+        sources = {train_of(name): name for name in self.names} if "train" in self.fits else {}
+        of_name += [self.train(name, data) for name in sources.values()]
+        return list(dict.fromkeys(text for pairs in of_name for text in pairs.texts))
+
+    def _some(self, pairs: Pairs) -> Pairs:
+        return pairs.part(self.limit) if self.limit else pairs
+
+
+@dataclass(frozen=True)
 class Tokens:
-    """The tokens of some texts: their states in a store, and the text that each is of."""
+    """The tokens of some texts: their states in a store, and the text that each is of, in the order of the texts."""
 
     store: Store
     documents: np.ndarray
     texts: int
+
+    def of(self, texts: Sequence[int]) -> Tokens:
+        """The tokens of some of the texts, in their order; a text that is named twice is there twice."""
+        counts = np.bincount(self.documents, minlength=self.texts)
+        here = counts[texts]
+        documents = np.repeat(np.arange(len(here)), here)
+        within = np.arange(len(documents)) - np.repeat(np.cumsum(here) - here, here)
+        rows = np.repeat((np.cumsum(counts) - counts)[texts], here) + within
+        return Tokens(open_store(self.store.take(rows)), documents, len(here))
 
     def states(self) -> np.ndarray:
         """All of them, (n, d) in float32."""
@@ -142,8 +182,8 @@ class StateArm:
     clusters: int
     components: int
     seed: int
-    leaves: tuple[str, ...]
-    """Stores that no later arm needs, by name: they are removed."""
+    leaves: str
+    """Stores that no later arm needs, by a pattern of their names: they are removed."""
 
     def repair(self, sample: int = _SAMPLE) -> Any:
         """Its repair, not fitted yet."""
@@ -157,19 +197,21 @@ class StateArm:
 
     def clean(self, bench: Workbench) -> None:
         """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
-        for name in self.leaves:
-            folder = bench.shared / "states" / self.model.name / name
-            gone = folder.with_name(f"{name}.gone")
-            if folder.exists():
+        for folder in sorted((bench.shared / "states" / self.model.name).glob(self.leaves)) if self.leaves else ():
+            gone = folder.with_suffix(_GONE)
+            if folder != gone:
                 shutil.rmtree(gone, ignore_errors=True)
                 folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
 
-def similarity(arm: StateArm, name: str, fit: str, limit: int, bench: Workbench) -> dict[str, Any]:
+def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench) -> dict[str, Any]:
     """How well the cosine of two sentences' mean token states goes with people's scores, and how isotropic they are."""
-    pairs = _some(read_pairs(name, arm.data), limit)
-    tokens = arm.tokens(bench, f"{name}-{limit}", [*pairs.first, *pairs.second])
+    pairs = sets.scored(name, arm.data)
+    sentences = sets.sentences(arm.data)
+    place = {text: row for row, text in enumerate(sentences)}
+    read = arm.tokens(bench, f"{SENTENCES}-{_fingerprint(sentences)}", sentences)
+    tokens = read.of([place[text] for text in pairs.texts])
     states = tokens.states()
     repair = arm.repair()
     if repair is not None:
@@ -177,9 +219,7 @@ def similarity(arm: StateArm, name: str, fit: str, limit: int, bench: Workbench)
         if fit == "same":
             repair.fit(states)
         else:
-            source = train_of(name)
-            train = _some(read_train(source, arm.data), limit)
-            repair.fit(arm.tokens(bench, f"{source}-train-{limit}", [*train.first, *train.second]).store)
+            repair.fit(read.of([place[text] for text in sets.train(name, arm.data).texts]).store)
         states = repair.transform(states)
     bench.tell(0.8, "scores")
     found = {**correlations(pairs, tokens.means(states)), **isotropy(states)}
@@ -187,8 +227,8 @@ def similarity(arm: StateArm, name: str, fit: str, limit: int, bench: Workbench)
     return found | {"pairs": len(pairs), "tokens": len(states), "dimensions": states.shape[1]}
 
 
-def _some(pairs: Pairs, limit: int) -> Pairs:
-    return pairs.part(limit) if limit else pairs
+def _fingerprint(texts: Sequence[str]) -> str:
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:8]
 
 
 def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
@@ -225,8 +265,8 @@ def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any
 
     task = read_task("sst2", arm.data)
     train = task.train.part(even_part(task.train.labels, limit, 0)) if limit else task.train
-    learnt = arm.tokens(bench, f"sst2-train-{limit}", train.texts)
-    scored = arm.tokens(bench, "sst2-dev", task.dev.texts)
+    learnt = arm.tokens(bench, f"{CLASSIFIED}-train-{limit}", train.texts)
+    scored = arm.tokens(bench, f"{CLASSIFIED}-dev", task.dev.texts)
     repair = arm.repair()
     if repair is not None:
         bench.tell(0.5, f"fits {VARIANTS[arm.variant]}")
@@ -241,14 +281,13 @@ def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any
     return {"accuracy": 100 * accuracy, **isotropy(states), "rows": len(train.labels)}
 
 
-def layers(arm: StateArm, name: str, limit: int, bench: Workbench) -> dict[str, Any]:
+def layers(arm: StateArm, sets: Sets, name: str, bench: Workbench) -> dict[str, Any]:
     """Mean cosine and isotropy of some tokens in each layer, and where tokens lie before and after the repair."""
     from sklearn.decomposition import PCA
 
-    pairs = _some(read_pairs(name, arm.data), limit)
     embed(
         arm.model.place,
-        [*pairs.first, *pairs.second],
+        sets.scored(name, arm.data).texts,
         bench.folder / "layers",
         pool="tokens",
         special_tokens="drop",

@@ -10,9 +10,12 @@ from isoscope.errors import InputError
 from isoscope.studies.finetuned import CHEAPER
 from isoscope.studies.isotropic_word_representation.shown import outcome
 from isoscope.studies.isotropic_word_representation.states import (
+    CLASSIFIED,
     FITS,
     REPAIR,
+    SENTENCES,
     VARIANTS,
+    Sets,
     StateArm,
     classification,
     draws_clusters,
@@ -28,6 +31,7 @@ from isoscope.studies.study import Arm, Parameter, Results, Setting, Study
 
 PARTS = ("layers", "sts", "sst2", "finetune")
 TASKS = ("rte", "wic")
+_READING = 6  # to read a set's sentences takes as long as some fits
 
 
 class IsotropicWordRepresentation(Study):
@@ -111,29 +115,30 @@ def _trials(setting: Setting, *, fitted: Sequence[str]) -> list[tuple[str, str, 
     return found
 
 
-def _state_arm(setting: Setting, model: Model, variant: str, seed: int | None, leaves: Sequence[str] = ()) -> StateArm:
-    return StateArm(model, setting.data, variant, setting["k"], setting["components"], seed or 0, tuple(leaves))
+def _state_arm(setting: Setting, model: Model, variant: str, seed: int | None, leaves: str = "") -> StateArm:
+    return StateArm(model, setting.data, variant, setting["k"], setting["components"], seed or 0, leaves)
+
+
+def _sets(setting: Setting) -> Sets:
+    return Sets(setting["sets"], setting["fits"], setting["pairs"])
 
 
 def _layer_arm(setting: Setting, model: Model) -> list[Arm]:
     name = setting["sets"][-1]
-    run = partial(layers, _state_arm(setting, model, REPAIR, None), name, setting["pairs"])
+    run = partial(layers, _state_arm(setting, model, REPAIR, None), _sets(setting), name)
     return [Arm(key_of("layers", model.name, name), f"{model.name}, layers", run, cost=2)]
 
 
 def _similarity_arms(setting: Setting, model: Model) -> list[Arm]:
-    sets, limit, found = setting["sets"], setting["pairs"], []
-    trials = _trials(setting, fitted=setting["fits"])
-    for place, name in enumerate(sets):
-        later = {train_of(each) for each in sets[place + 1 :]}
-        own = [f"{name}-{limit}"]
-        own += [f"{each}-train-{limit}" for each in {train_of(name)} - later]
-        for variant, fit, seed in trials:
-            leaves = own if (variant, fit, seed) == trials[-1] else ()
-            run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), name, fit, limit)
-            words = f"{model.name}, {name}, {VARIANTS[variant]}{f', fitted on {FITS[fit]}' if fit else ''}"
-            cost = 8 if variant.startswith("gmm") else 2 if draws_clusters(variant) else 1
-            found.append(Arm(key_of("sts", model.name, name, variant, fit, seed=seed), words, run, cost=cost))
+    found: list[Arm] = []
+    trials = [(name, *trial) for name in setting["sets"] for trial in _trials(setting, fitted=setting["fits"])]
+    for name, variant, fit, seed in trials:
+        leaves = f"{SENTENCES}-*" if (name, variant, fit, seed) == trials[-1] else ""
+        run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), _sets(setting), name, fit)
+        words = f"{model.name}, {name}, {VARIANTS[variant]}{f', fitted on {FITS[fit]}' if fit else ''}"
+        cost = 8 if variant.startswith("gmm") else 2 if draws_clusters(variant) else 1
+        first = 0 if found else _READING * len(setting["sets"])
+        found.append(Arm(key_of("sts", model.name, name, variant, fit, seed=seed), words, run, cost=cost + first))
     return found
 
 
@@ -141,7 +146,7 @@ def _classification_arms(setting: Setting, model: Model) -> list[Arm]:
     limit, found = setting["sst2_rows"], []
     trials = _trials(setting, fitted=("",))
     for variant, _, seed in trials:
-        leaves = (f"sst2-train-{limit}", "sst2-dev") if (variant, "", seed) == trials[-1] else ()
+        leaves = f"{CLASSIFIED}-*" if (variant, "", seed) == trials[-1] else ""
         run = partial(classification, _state_arm(setting, model, variant, seed, leaves), limit)
         words = f"{model.name}, SST-2, {VARIANTS[variant]}"
         found.append(Arm(key_of("sst2", model.name, variant, seed=seed), words, run, cost=3))

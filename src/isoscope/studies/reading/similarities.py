@@ -41,6 +41,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def texts(self) -> list[str]:
+        """All first sentences, then all second ones."""
+        return [*self.first, *self.second]
+
     def part(self, size: int, seed: int = 0) -> Pairs:
         """So many pairs, drawn without regard to scores and kept in their order; all if there are no more."""
         rows = np.sort(np.random.default_rng(seed).permutation(len(self))[:size])
