@@ -189,15 +189,20 @@ class StateArm:
         """Its repair, not fitted yet."""
         return make_repair(self.variant, self.clusters, self.components, self.seed, sample)
 
+    def folder(self, bench: Workbench, name: str) -> Path:
+        """Where something is kept that all arms of this model share."""
+        found = bench.shared / "states" / self.model.name / name
+        found.parent.mkdir(parents=True, exist_ok=True)
+        return found
+
     def tokens(self, bench: Workbench, name: str, texts: Sequence[str]) -> Tokens:
         """States under a name that all arms of this model share."""
-        folder = bench.shared / "states" / self.model.name / name
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.folder(bench, name)
         return tokens_of(self.model, texts, folder, lambda share: bench.tell(0.5 * share, f"reads {name}"))
 
     def clean(self, bench: Workbench) -> None:
         """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
-        for folder in sorted((bench.shared / "states" / self.model.name).glob(self.leaves)) if self.leaves else ():
+        for folder in sorted(self.folder(bench, "").glob(self.leaves)) if self.leaves else ():
             gone = folder.with_suffix(_GONE)
             if folder != gone:
                 shutil.rmtree(gone, ignore_errors=True)
@@ -210,7 +215,8 @@ def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench)
     pairs = sets.scored(name, arm.data)
     sentences = sets.sentences(arm.data)
     place = {text: row for row, text in enumerate(sentences)}
-    read = arm.tokens(bench, f"{SENTENCES}-{_fingerprint(sentences)}", sentences)
+    store = f"{SENTENCES}-{_fingerprint(sentences)}"
+    read = arm.tokens(bench, store, sentences)
     tokens = read.of([place[text] for text in pairs.texts])
     states = tokens.states()
     repair = arm.repair()
@@ -219,7 +225,10 @@ def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench)
         if fit == "same":
             repair.fit(states)
         else:
-            repair.fit(read.of([place[text] for text in sets.train(name, arm.data).texts]).store)
+            kept = arm.folder(bench, f"{store}-{train_of(name)}-{arm.variant}-{arm.seed}")
+            if not kept.exists():  # one train split serves several sets
+                repair.fit(read.of([place[text] for text in sets.train(name, arm.data).texts]).store).save(kept)
+            repair = type(repair).load(kept)
         states = repair.transform(states)
     bench.tell(0.8, "scores")
     found = {**correlations(pairs, tokens.means(states)), **isotropy(states)}
