@@ -145,6 +145,17 @@ def test_an_arm_is_embed_repair_mean_cosine(whole, places):
     assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(repaired)), rel=1e-4)
 
 
+def test_a_repair_that_is_kept_for_the_next_set_is_the_one_that_was_fitted(places, tmp_path):
+    """STS 2012 and 2015 share a train split: the second takes what the first has fitted."""
+    asked = {"parts": ("sts",), "fits": ("train",), "variants": ("kmeans-mean-pca",)}
+    alone = run(places, tmp_path / "alone", **asked, sets=("sts15",)).results
+    shared = run(places, tmp_path / "shared", **asked, sets=("sts12", "sts15")).results
+    ours, theirs = (each["sts/tiny-bert/sts15/kmeans-mean-pca/train/seed-0"] for each in (alone, shared))
+    assert ours["spearman"] == pytest.approx(theirs["spearman"], abs=1e-3)
+    assert ours["isotropy"] == pytest.approx(theirs["isotropy"], rel=1e-3)
+    assert not list((tmp_path / "shared" / "shared").rglob("*.*"))
+
+
 # a run
 
 
