@@ -1,7 +1,10 @@
 """Whatever the format, a store gives the same cloud."""
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import isoscope
@@ -188,6 +191,26 @@ def test_groups_may_be_given_as_values(truth):
     labelled = open_store(truth.vectors, labels=kinds, groups="labels")
     np.testing.assert_array_equal(labelled.column("groups", [5, 2]), kinds[[5, 2]])
     assert "groups" not in labelled.without("groups").columns
+
+
+def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
+    """Such as the states that a model gave, held in memory, by their layer."""
+    layers = np.arange(N) % 3
+    table = pa.table({"embedding": list(truth.vectors), "layer": layers, "label": truth.labels})
+    for part, rows in (("0", slice(0, 5)), ("1", slice(5, None))):
+        pq.write_table(table[rows], tmp_path / f"part-{part}.parquet")
+    shards = open_store(tmp_path)
+    for store in (open_store(table), shards, shards.mapped(np.negative, D)):
+        grouped = store.grouped_by("layer")
+        assert "groups" not in store.columns
+        np.testing.assert_array_equal(grouped.column("groups"), layers)
+        np.testing.assert_array_equal(grouped.column("groups", [4, 1]), layers[[4, 1]])
+        batches = grouped.batches(["groups"])
+        np.testing.assert_array_equal(np.concatenate([batch.columns["groups"] for batch in batches]), layers)
+    elsewhere = pickle.loads(pickle.dumps(shards.grouped_by("layer")))
+    np.testing.assert_array_equal(elsewhere.column("groups"), layers)
+    with pytest.raises(InputError, match="has no embedding to group by"):
+        open_store(table).grouped_by("embedding")
 
 
 def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(tmp_path, truth):

@@ -88,6 +88,10 @@ class ArrowStore(Store):
             schema = self._pieces.settled()
         return wide_layout(schema, self._lists) if self._wide else Layout(schema, self._lists[0])
 
+    def _holds(self, name: str) -> bool:
+        fields = {field.name: field.type for field in self._pieces.schema}
+        return name in fields and name not in self._lists and not _is_list(_storage(fields[name]))
+
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([self._matrix(batch, rows) for batch, rows in self._picked(self._lists, indices)])
 

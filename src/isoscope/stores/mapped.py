@@ -50,6 +50,9 @@ class MappedStore(Store):
     def _layout(self) -> Layout | None:
         return self._store._layout()
 
+    def _holds(self, name: str) -> bool:
+        return self._store._holds(name)
+
     def _sent(self, vectors: np.ndarray) -> np.ndarray:
         given = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)
         found = np.asarray(self._function(given))

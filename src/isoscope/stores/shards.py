@@ -84,6 +84,9 @@ class Shards(Store):
         layouts = [layout for store in self._stores if (layout := store._layout()) is not None]
         return joined(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
+    def _holds(self, name: str) -> bool:
+        return all(store._holds(name) for store in self._stores)
+
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([store._pick(own).astype(self.dtype, copy=False) for store, own in self._split(indices)])
 

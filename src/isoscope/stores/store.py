@@ -88,6 +88,10 @@ class Store(ABC):
         """The columns of a table; None if the store is not one."""
         return None
 
+    def _holds(self, name: str) -> bool:
+        """Whether a column of this name can be read though it was not asked for when the store was opened."""
+        return False
+
     def _cut(self, start: int, stop: int) -> tuple[Store, int]:
         """The least store that holds the rows from `start` to `stop`, and where they begin in it.
 
@@ -265,10 +269,15 @@ class Store(ABC):
         return other
 
     def grouped_by(self, name: str) -> Store:
-        """The same store with one of its roles, or the column of one, as what its rows are parted by."""
+        """The same store with one of its roles, or a column, as what its rows are parted by."""
         if self.columns.get("groups") == name:
             return self
         roles = [role for role, column in self.columns.items() if name in (role, column)]
+        if not roles and name not in self._hidden and self._holds(name):
+            other = copy.copy(self)
+            other.columns = {**self.columns, "groups": name}
+            other._given = {role: held for role, held in self._given.items() if role != "groups"}
+            return other
         if not roles:
             has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
             raise InputError(
