@@ -38,6 +38,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+GONE = ".gone"
+"""How the name of a folder ends that is being removed."""
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and what is in it, if it is there: a kill in the midst of it leaves no half under its name."""
+    gone = folder.with_name(f"{folder.name}{GONE}")
+    if folder.exists():
+        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
 def sync(path: Path) -> None:
     """Have the disk hold what was written; a folder cannot be synced everywhere, and then is not."""
     try:

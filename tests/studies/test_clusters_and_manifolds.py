@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import isoscope
+from isoscope import files
 from isoscope.errors import InputError
 from isoscope.studies.catalog import study
 from isoscope.studies.clusters_and_manifolds import study as clusters_and_manifolds
@@ -166,6 +168,23 @@ def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkey
     shutil.rmtree(tmp_path / "run" / "shared")  # even without its states
     again = run(place, tmp_path / "run", corpora="ptb")
     assert len(calls) == 3
+    assert again.results == {key: whole.results[key] for key in again.results}
+
+
+def test_states_that_a_kill_left_half_removed_are_made_anew(place, whole, tmp_path, monkeypatch):
+    remove = shutil.rmtree
+
+    def killed(folder, **more):
+        for layer in Path(folder).glob("layer-02-*"):
+            layer.unlink()
+            raise KeyboardInterrupt
+        remove(folder, **more)
+
+    monkeypatch.setattr(files.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(place, tmp_path / "run", corpora="ptb")
+    monkeypatch.undo()
+    again = run(place, tmp_path / "run", corpora="ptb")
     assert again.results == {key: whole.results[key] for key in again.results}
 
 

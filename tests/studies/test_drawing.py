@@ -36,4 +36,4 @@ def test_every_figure_is_drawn_with_numbers_alone(part):
 def test_equal_numbers_differ_by_nothing():
     one = Number("table", "row", "column", 0.1, None, "Table 1")
     assert theirs(one, Value.of(0.30000000000000004 - 0.2), 3) == "0.100 (+0.000)"
-    assert theirs(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.0e−5)"
+    assert theirs(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.00e−5)"

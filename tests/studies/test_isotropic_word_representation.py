@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 import isoscope
+from isoscope import files
 from isoscope.studies.catalog import study
-from isoscope.studies.isotropic_word_representation import states
 from isoscope.studies.isotropic_word_representation.shown import outcome
 from isoscope.studies.isotropic_word_representation.states import Sets, StateArm, Tokens, correlations, isotropy
 from isoscope.studies.outcome import Holds
@@ -33,9 +34,9 @@ def sentence(rng):
 def write_data(folder):
     """Tiny files of every set that the study reads."""
     rng = np.random.default_rng(0)
-    for name, files in (("sts12", ("sts12", "sts12-train")), ("sts15", ("sts15",))):
+    for name, tables in (("sts12", ("sts12", "sts12-train")), ("sts15", ("sts15",))):
         (folder / name).mkdir(parents=True)
-        for file in files:
+        for file in tables:
             rows = [f"{'ab'[i % 2]}\t{rng.random() * 5:.2f}\t{sentence(rng)}\t{sentence(rng)}" for i in range(24)]
             (folder / name / f"{file}.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *rows, ""]))
     (folder / "stsb").mkdir()
@@ -269,6 +270,7 @@ def test_pairs_from_the_hub(tmp_path, monkeypatch):
         ({"tuned": ("gpt",)}, "tuned has gpt"),
         ({"k": 0}, "k is 0"),
         ({"pairs": 2}, "pairs is 2"),
+        ({"epochs": 0}, "epochs is 0: need a number above 0"),
     ],
 )
 def test_what_cannot_be_run_is_refused(places, tmp_path, wrong, words):
@@ -359,6 +361,8 @@ def test_a_gain_of_fitting_on_what_is_scored_and_the_authors_isotropy_are_told()
     results |= {f"sts/m/stsb/kmeans-mean-pca/{fit}/seed-0": scored(to) for fit, to in (("same", 67.0), ("train", 53.0))}
     results["sts/m/stsb/none"]["isotropy_of_one_sign"] = 1.5
     assert any("3.0 to 3.0 times as large for states as they are" in each for each in outcome_of(results).notes)
+    results["sts/m/stsb/none"] |= {"isotropy": 0.0, "log_isotropy": -453.0, "isotropy_of_one_sign": 1e-149}
+    assert any("10^304 to 10^304 times as large" in each for each in outcome_of(results).notes)
     verdict = judged(results)["similarity"]
     assert verdict.holds is Holds.yes
     assert verdict.why.endswith("on the sentences that are scored. Fitted on a train split they rise in 0 of 1.")
@@ -368,7 +372,7 @@ def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch
     folder = tmp_path / "states" / "tiny" / "sentences-1a2b"
     arm = StateArm(Model("tiny"), Data(tmp_path), "none", 2, 1, 0, leaves="sentences-*")
     bench = Workbench(tmp_path / "work", tmp_path, lambda share, words: None)
-    remove = states.shutil.rmtree
+    remove = shutil.rmtree
 
     def killed(path, **more):
         if path.exists():
@@ -377,7 +381,7 @@ def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch
     for left in (True, False):
         folder.mkdir(parents=True)
         (folder / "part-0.arrow").touch()
-        monkeypatch.setattr(states.shutil, "rmtree", killed if left else remove)
+        monkeypatch.setattr(files.shutil, "rmtree", killed if left else remove)
         with pytest.raises(KeyboardInterrupt) if left else nullcontext():
             arm.clean(bench)
         assert not folder.exists()

@@ -46,9 +46,11 @@ def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
 
 
 def test_an_arm_that_fails_costs_itself_and_what_it_left_is_found_again(tmp_path):
-    with pytest.raises(isoscope.InputError, match="four/seed-1 fails"):
+    words = r"^four/seed-1: four/seed-1 fails; 5 other arms done: .*page.html$"
+    with pytest.raises(isoscope.InputError, match=words):
         run(tmp_path / "run", fail_at="four/seed-1")
-    assert len(Counting.ran) == 3
+    assert len(Counting.ran) == 5
+    assert len(json.loads((tmp_path / "run" / "results.json").read_text())["arms"]) == 5
     path = tmp_path / "run" / "settings.json"
     path.write_text(path.read_text().replace("four/seed-1", ""))
     found = run(tmp_path / "run")
@@ -56,6 +58,19 @@ def test_an_arm_that_fails_costs_itself_and_what_it_left_is_found_again(tmp_path
     assert found.results["four/seed-1"]["found"]
     assert not (tmp_path / "run" / "work").exists()
     assert numbers(found) == numbers(run(tmp_path / "whole"))
+
+
+def test_if_every_arm_fails_there_is_no_page(tmp_path):
+    with pytest.raises(isoscope.InputError, match=r"^four/seed-1: four/seed-1 fails$"):
+        run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
+    assert not (tmp_path / "run" / "page.html").exists()
+
+
+def test_what_an_arm_has_begun_stays_while_others_are_run(tmp_path):
+    with pytest.raises(isoscope.InputError):
+        run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
+    run(tmp_path / "run", fail_at="four/seed-1", only="three/*")
+    assert [each.read_text() for each in (tmp_path / "run" / "work").rglob("left")] == ["half"]
 
 
 KILLED = """
@@ -138,7 +153,7 @@ def test_counts_have_no_digits_behind_the_point():
 
 def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
     with pytest.raises(isoscope.InputError, match="fails"):
-        run(tmp_path / "run", fail_at="three/seed-0")
+        run(tmp_path / "run", fail_at="three/seed-0", only="three/seed-0")
     found = run(tmp_path / "run", scale=2.0)
     assert not found.results["three/seed-0"]["found"]  # what the other settings left is gone
 
@@ -165,14 +180,17 @@ def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
         run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")
 
 
-def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model):
-    (model / "model.safetensors").write_bytes(bytes(10**6))
+@pytest.mark.parametrize("inside", [".", "0_Transformer"])
+def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model, inside):
+    weights = model / inside / "model.safetensors"
+    weights.parent.mkdir(exist_ok=True)
+    weights.write_bytes(bytes(10**6))
     run(tmp_path / "run", models=[model])
     path = tmp_path / "run" / "settings.json"
     told = json.loads(path.read_text())
     path.write_text(json.dumps({name: each for name, each in told.items() if name != "weights"}))
     run(tmp_path / "run", models=[model])  # a run from before weights were looked at goes on
-    (model / "model.safetensors").write_bytes(bytes(10**6 - 1) + b"1")
+    weights.write_bytes(bytes(10**6 - 1) + b"1")
     with pytest.raises(isoscope.InputError, match="other settings: the model model changed; name"):
         run(tmp_path / "run", models=[model])
 
@@ -225,6 +243,12 @@ def test_a_model_is_called_as_its_folder_however_that_was_typed(tmp_path, model,
     (model / "inside").mkdir()
     monkeypatch.chdir(model / "inside")
     assert [each.name for each in run(tmp_path / "run", models=[".."]).setting.models] == ["model"]
+
+
+def test_a_kill_in_the_first_write_does_not_make_the_folder_another_s(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".settings.json.0a1b.part").write_text("{")
+    assert len(run(tmp_path / "run").results) == 6
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):

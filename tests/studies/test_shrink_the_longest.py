@@ -185,8 +185,8 @@ def test_what_is_not_done_is_not_judged(place, whole):
         ({"limit": -3}, "limit is -3: need 0 at least"),
         ({"seeds": (0, -1)}, "seeds has -1: need whole numbers from 0"),
         ({"weight": "heavy"}, "weight is heavy: need a number"),
-        ({"epochs": 0}, "epochs is 0.0: need a finite number above 0"),
-        ({"batch_size": 0}, "batch_size is 0: need a whole number at least 1"),
+        ({"epochs": 0}, "epochs is 0: need a number above 0"),
+        ({"batch_size": 0}, "batch_size is 0: need 1 at least"),
     ],
 )
 def test_bad_parameters_are_told_in_a_line(place, tmp_path, parameters, words):

@@ -106,6 +106,10 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
         ({"zetas": "1.5"}, "zetas has 1.5"),
         ({"draws": 1}, "draws is 1: need 2"),
         ({"part": "b", "tasks": "stsb"}, "stsb"),
+        ({"part": "b", "tasks": "", "epochs": 0}, "epochs is 0: need a number above 0"),
+        ({"part": "b", "tasks": "", "batch_size": 0}, "batch_size is 0: need 1 at least"),
+        ({"part": "b", "tasks": "", "max_length": 0}, "max_length is 0: need 4 at least"),
+        ({"part": "b", "tasks": "", "reference": 0}, "reference is 0: need 2 at least"),
         ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need a number of rows"),
         ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0: that is the arm without"),
     ],
@@ -255,8 +259,10 @@ def test_notes_say_what_training_leans_on_and_which_tasks_lack():
     from isoscope.training.refreshing import STATES as taken
 
     assert taken == STATES
-    tables, _, notes = outcome_of(setting(part=("b",)), {})
+    tables, _, notes = outcome_of(setting(part=("b",), limit=0), {})
     row = next(each for each in tables["setup"].rows if each.name == "states for the shrinkage covariance")
+    some = outcome_of(setting(part=("b",), limit=100), {})[0]["setup"].rows
+    assert row.name not in [each.name for each in some]  # so few rows have fewer states
     assert row.ours["value"].mean == row.published["value"].value == STATES  # whatever the analysis takes
     assert any("rte, cola, mrpc, qnli, sst5, qqp, stsb, squad are left out" in each for each in notes)
 

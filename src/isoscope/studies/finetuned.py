@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isoscope.errors import InputError
 from isoscope.finetuning.finetuning import finetune
 from isoscope.finetuning.outcomes import SeedOutcome
 from isoscope.finetuning.tasks import Task
@@ -14,11 +15,21 @@ from isoscope.studies.study import Parameter, Setting, Workbench
 from isoscope.watching.measuring import MEASUREMENTS
 
 _FOLDER = "finetuning"
+_LEAST = {"batch_size": 1, "max_length": 4, "reference": 2}
 CHEAPER: Mapping[str, Parameter] = {
     "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
     "bf16": Parameter(False, False, "yes: training computes in bfloat16 where that is safe, which is faster"),
 }
 """Parameters of studies that fine-tune: what trains faster, and is no part of a paper's protocol."""
+
+
+def need_training(setting: Setting) -> None:
+    """Refuse a training of no length, by the name of the parameter that makes it so."""
+    if setting["epochs"] <= 0:
+        raise InputError(f"epochs is {setting['epochs']:g}: need a number above 0")
+    for name, least in _LEAST.items():
+        if name in setting.values and setting[name] < least:
+            raise InputError(f"{name} is {setting[name]}: need {least} at least")
 
 
 def cheaper(setting: Setting) -> dict[str, Any]:

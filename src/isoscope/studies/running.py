@@ -8,6 +8,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -135,14 +136,25 @@ def run_study(
             shutil.rmtree(folder / each, ignore_errors=True)
         _write_json(joined(kept, told), folder / "settings.json")
         began = time.monotonic()
-        results, seconds = _run(_there(arms, asked, folder), folder, progress)
+        results, seconds, failed = _run(_there(arms, asked, folder), folder, progress)
+        if not results:
+            raise _failure(failed)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
         run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
         _write_json(run.to_dict(), folder / "results.json")
         with replacing(folder / "page.html") as path:
             path.write_text(study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
+    if failed:
+        raise _failure(failed, f"{plural(len(results), 'other arm')} done: {folder / 'page.html'}")
     return run
+
+
+def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
+    """What went wrong with the first arm that failed, and how many did."""
+    key, error = next(iter(failed.items()))
+    others = f" ({plural(len(failed), 'arm')} failed)" if len(failed) > 1 else ""
+    return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
 
 
 def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
@@ -174,13 +186,16 @@ def _path(folder: Path, arm: Arm) -> Path:
     return folder / "arms" / f"{file_name(arm.key)}.json"
 
 
-def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[dict[str, Any], dict[str, float]]:
-    """Each arm that is not done, in its order; what all of them gave, and how long each took."""
+def _run(
+    arms: Sequence[Arm], folder: Path, progress: Progress | None
+) -> tuple[dict[str, Any], dict[str, float], dict[str, InputError]]:
+    """Each arm that is not done, in its order; what all of them gave, how long each took, and those that failed."""
     shared = folder / "shared"
     for each in (folder / "arms", shared):
         each.mkdir(exist_ok=True)
     results: dict[str, Any] = {}
     seconds: dict[str, float] = {}
+    failed: dict[str, InputError] = {}
     paths = [_path(folder, arm) for arm in arms]
     total = sum(each.cost for each in arms)
     before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
@@ -197,7 +212,13 @@ def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[
             own.mkdir(parents=True, exist_ok=True)
             tell(0.0)
             began = time.monotonic()
-            result = plain(arm.run(Workbench(own, shared, tell)))
+            try:
+                result = plain(arm.run(Workbench(own, shared, tell)))
+            except MissingExtra:
+                raise
+            except InputError as error:  # such as a training that diverges: the other arms are run all the same
+                failed[arm.key] = error
+                continue
             done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
             _write_json(done, path)
             done = _read_arm(path, arm) or done  # what the next start reads, to the last key
@@ -205,8 +226,9 @@ def _run(arms: Sequence[Arm], folder: Path, progress: Progress | None) -> tuple[
             tell(1.0)
             before += arm.cost
         results[arm.key], seconds[arm.key] = _with_nan(done["result"]), done["seconds"]
-    shutil.rmtree(folder / "work", ignore_errors=True)
-    return results, seconds
+    with suppress(OSError):  # what other arms have begun stays
+        (folder / "work").rmdir()
+    return results, seconds, failed
 
 
 def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:

@@ -100,7 +100,7 @@ def kept_settings(folder: Path, told: Mapping[str, Any]) -> dict[str, Any] | Non
     """
     path = folder / "settings.json"
     if not path.exists():
-        if folder.is_dir() and any(folder.iterdir()):
+        if folder.is_dir() and any(not each.name.startswith(".") for each in folder.iterdir()):  # a half of it, maybe
             raise InputError(f"{folder} holds something else than a run of a study: name another folder")
         return None
     try:

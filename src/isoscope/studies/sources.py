@@ -51,7 +51,7 @@ class Model:
         if not folder.exists():
             return ""
         seen = hashlib.sha256()
-        for path in sorted([folder] if folder.is_file() else folder.iterdir()):
+        for path in sorted([folder] if folder.is_file() else folder.rglob("*")):
             if path.is_file() and path.suffix in _WEIGHTS:
                 size = path.stat().st_size
                 with path.open("rb") as file:

@@ -12,19 +12,20 @@ from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Value, Verdict
 from isoscope.studies.published import Number
 
+_HUGE = 1e9
 _LONGEST = 200  # bytes of a file's name, which may have 255, with room for endings
 
 
 def number(value: float, digits: int) -> str:
-    """A number with so many digits behind the point; far below them as a power.
+    """A number with so many digits behind the point; far below them, or far above, as a power.
 
-    >>> number(-0.8829, 3), number(3.36e-5, 3), number(float("nan"), 3)
-    ('−0.883', '3.4e−5', '–')
+    >>> number(-0.8829, 3), number(1.35e-5, 3), number(7.97e22, 1), number(float("nan"), 3)
+    ('−0.883', '1.35e−5', '7.97e22', '–')
     """
     if math.isnan(value):
         return "–"
-    small = 0 < abs(value) < 0.5 * 10.0**-digits
-    text = f"{value:.1e}".replace("e-0", "e-") if small else f"{value:.{digits}f}"
+    plain = not value or 0.5 * 10.0**-digits <= abs(value) < _HUGE
+    text = f"{value:.{digits}f}" if plain else f"{value:.2e}".replace("e-0", "e-").replace("e+", "e")
     return text.replace("-", "−")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 
 from isoscope.embedding.embedding import embed
 from isoscope.errors import InputError
-from isoscope.files import replacing
+from isoscope.files import remove_folder, replacing
 from isoscope.stores.opening import open_store
 from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, local_dimensions, measure_layer
 from isoscope.studies.clusters_and_manifolds.shown import shown_outcome
@@ -224,7 +223,7 @@ class Cloud:
         points = self.setting["points"] if layer in self.build.pictured else 0
         found = measure_layer(tokens, _asked(self.setting, self.seed, points), bench.tell)
         if layer == self.build.layers - 1:
-            shutil.rmtree(place)  # gigabytes, and no arm needs them any more
+            remove_folder(place)  # gigabytes, and no arm needs them any more
         return {"what": "layer", **self._told(), "layer": layer, **found}
 
     def _told(self) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from isoscope.embedding.embedding import embed
 from isoscope.errors import InputError
+from isoscope.files import GONE, remove_folder
 from isoscope.finetuning.tasks import even_part
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import partition_isotropy
@@ -38,7 +38,6 @@ FITS = {"same": "the sentences that are scored", "train": "a train split"}
 
 SENTENCES, CLASSIFIED = "sentences", "sst2"
 """How the names of stores of states begin."""
-_GONE = ".gone"
 _SAMPLE = 50_000  # tokens of a train split that clusters are learnt from
 _LAYER_TOKENS = 4_000
 _DOTS = 500
@@ -203,11 +202,7 @@ class StateArm:
     def clean(self, bench: Workbench) -> None:
         """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
         for folder in sorted(self.folder(bench, "").glob(self.leaves)) if self.leaves else ():
-            gone = folder.with_suffix(_GONE)
-            if folder != gone:
-                shutil.rmtree(gone, ignore_errors=True)
-                folder.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            remove_folder(folder.with_name(folder.name.removesuffix(GONE)))
 
 
 def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench) -> dict[str, Any]:

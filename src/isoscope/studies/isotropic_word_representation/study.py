@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from isoscope.errors import InputError
-from isoscope.studies.finetuned import CHEAPER
+from isoscope.studies.finetuned import CHEAPER, need_training
 from isoscope.studies.isotropic_word_representation.shown import outcome
 from isoscope.studies.isotropic_word_representation.states import (
     CLASSIFIED,
@@ -102,6 +102,8 @@ def _check(setting: Setting) -> None:
     for name, low in {**least, "batch_components": 0}.items():
         if setting[name] < low:
             raise InputError(f"{name} is {setting[name]}: need {low} at least")
+    if "finetune" in setting["parts"]:
+        need_training(setting)
     if 0 < setting["pairs"] < 3:
         raise InputError(f"pairs is {setting['pairs']}: need 3 at least for a correlation, or 0 for all")
 

@@ -18,6 +18,7 @@ Runs = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 SIGNS = {"Pearson r": "r", "Spearman ρ": "ρ"}
 """The correlations as they are shown, and as the published columns have them."""
 
+_OF_TASK = {"Pearson r": "r", "Spearman ρ": "ρ below"}
 _FIRST = "all-MiniLM-L6-v2"
 
 
@@ -54,7 +55,7 @@ def theirs_of(published: Published, task: str, model: str) -> tuple[dict[str, Nu
         found = {name: published.number("glue", task, f"{whose} {sign}") for name, sign in SIGNS.items()}
     else:
         whose = _FIRST if task in ("polarity", "snli") else "word2vec"
-        found = {"Pearson r": published.number("correlations", task, "r")}
+        found = {name: published.number("correlations", task, _OF_TASK[name]) for name in SIGNS}
     return {name: each for name, each in found.items() if each is not None}, "" if whose == model else whose
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Task, even_part
-from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned
+from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, need_training
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Published
 from isoscope.studies.reading import tasks
@@ -69,6 +69,7 @@ class ShrinkTheLongest(Study):
 
     def arms(self, setting: Setting) -> list[Arm]:
         """A fine-tuning for each seed, task, model and regulariser; all of the first seed come first."""
+        need_training(setting)
         for name, least in (("limit", 0), ("dev_limit", 0), ("measurements", 1), ("learning_rate", 0)):
             if not setting[name] >= least:
                 raise InputError(f"{name} is {setting[name]}: need {least} at least")
@@ -144,7 +145,7 @@ def _key(task: str, model: Model, arm: str, seed: int) -> str:
 def _run(bench: Workbench, setting: Setting, name: str, model: Model, arm: str, seed: int) -> dict[str, Any]:
     task = _part_of_dev(tasks.read_task(name, setting.data), setting["dev_limit"])
     rows = min(setting["limit"] or len(task.train), len(task.train))
-    steps = math.ceil(setting["epochs"] * math.ceil(rows / max(setting["batch_size"], 1)))
+    steps = math.ceil(setting["epochs"] * math.ceil(rows / setting["batch_size"]))
     weight = {} if arm == NONE else {"weight": setting["weight"]}
     found = finetuned(
         bench,
@@ -157,7 +158,7 @@ def _run(bench: Workbench, setting: Setting, name: str, model: Model, arm: str, 
         limit=setting["limit"] or None,
         **cheaper(setting),
         probe=setting["probe"],
-        every=max(1, steps // setting["measurements"]),
+        every=math.ceil(steps / setting["measurements"]),
         **weight,
         **_SETTINGS[arm],
     )
@@ -290,7 +291,7 @@ def _notes(published: Published, setting: Setting, cases: Sequence[Case]) -> lis
         f"{setting['probe']} rows of the dev set each time, without dropout, so that arms and steps can be compared.",
         "The optimiser is AdamW with 10% of linear warm-up; then the learning rate falls by a cosine, as in the "
         "authors' code (the paper says Adam and does not name what follows the warm-up).",
-        "Bars are selected as in the authors' code, which stops at C < 1 and asks for Q < i, as their prose has it; "
+        "Bars are selected as in the authors' code, which stops at C < 1, as their prose has it, and asks for Q < i; "
         "their Algorithm 1 prints C > 1 and Q ≤ i. Their code has one more term, on by default, of the lengths of the "
         "unselected bars, which its loop maximises, and fails where a class has fewer than 5 rows in a batch. Here "
         "that term is left out, as on the page, and a class with fewer than 3 rows adds nothing.",

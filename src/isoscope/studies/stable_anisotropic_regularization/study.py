@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Task, even_part
-from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder
+from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder, need_training
 from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.published import Published
 from isoscope.studies.reading.tasks import SETS, read_task
@@ -125,6 +125,7 @@ def _training_arms(setting: Setting) -> list[Arm]:
     unknown = [each for each in setting["tasks"] if each not in known]
     if unknown:
         raise InputError(f"no task to fine-tune for is named {unknown[0]}: need {', '.join(known)}")
+    need_training(setting)
     for name in ("limit", "dev_limit"):
         if setting[name] < 0:
             raise InputError(f"{name} is {setting[name]}: need a number of rows, or 0 for all of them")
@@ -222,12 +223,13 @@ def _setup(setting: Setting, published: Published) -> Table:
         "epochs": setting["epochs"],
         "tokens of a text": setting["max_length"],
         "ζ in training": TRAINED,
-        "states for the shrinkage covariance": STATES,
         "ζ in the analysis": ANALYSED,
     }
+    if not setting["limit"]:  # fewer rows have fewer states
+        ours["states for the shrinkage covariance"] = STATES
     rows = []
     for key in ("setup", "code"):
-        for name in published.rows(key):
+        for name in (each for each in published.rows(key) if each in ours):
             theirs = published.number(key, name, "value")
             told = {} if theirs is None else {"value": theirs}
             rows.append(Row(name, {"value": Value.of(float(ours[name]))}, told))
