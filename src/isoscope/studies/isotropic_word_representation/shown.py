@@ -284,6 +284,8 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         ),
         "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
         f"the solver gives, and the arms' isotropy_of_one_sign is that{_of_one_sign(found)}.",
+        "This isotropy depends on the scale of the states, which models choose differently: the larger they are, the "
+        "lower it is, repaired or not. Within a model it compares variants; limits such as 0.4 are of BERT's scale.",
         "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
         "tokens at most.",
         f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took.",
