@@ -127,6 +127,9 @@ def test_isotropy_and_its_logarithm_are_one():
     found = isotropy(states)
     assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(states)))
     assert 10 ** found["log_isotropy"] == pytest.approx(found["isotropy"])
+    assert found["isotropy_of_one_sign"] == pytest.approx(float(isoscope.partition_isotropy(states, signs="plus")))
+    few = isotropy(states[:5])  # fewer rows than dimensions: some directions no row reaches
+    assert few["isotropy_of_one_sign"] == pytest.approx(float(isoscope.partition_isotropy(states[:5], signs="plus")))
 
 
 def test_an_arm_is_embed_repair_mean_cosine(whole, places):

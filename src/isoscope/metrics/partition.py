@@ -39,20 +39,30 @@ def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Arr
     if signs not in ("both", "plus"):
         raise InputError(f'signs is {signs!r}: need "both" or "plus"')
     xp, X = points(X)
-    if X.shape[0] < X.shape[1]:
-        need_values(X)  # the rank decides how many directions there are
-    if not is_traced(X):
-        longest = number(xp.max(xp.abs(X)))
-        if longest == 0:
-            raise InputError(f"all {X.shape[0]} rows of X are zero: no direction is special")
-        if longest > 1e150:
-            raise InputError(f"X has values up to {longest:.3g}: their squares overflow, scale X down")
-    directions, null = _directions(xp, X)
-    logs = log_partition(xp, X, directions, both=signs == "both")
+    directions, null = _checked_directions(xp, X)
+    ratio = _log_ratio(xp, X, log_partition(xp, X, directions, both=signs == "both"), null)
+    return result(xp, X, ratio if log else xp.exp(ratio))
+
+
+def log_ratios(X: Any) -> tuple[float, float]:
+    """log(min Z/max Z) with both signs of each direction, and with the one that the eigensolver gives, in one pass.
+
+    >>> import numpy as np
+    >>> both, one = log_ratios(np.random.default_rng(0).standard_normal((1000, 32)))
+    >>> both <= one <= 0
+    True
+    """
+    xp, X = points(X)
+    directions, null = _checked_directions(xp, X)
+    logs = log_partition(xp, X, directions, both=True)
+    one = logs[: directions.shape[1]]
+    return number(_log_ratio(xp, X, logs, null)), number(_log_ratio(xp, X, one, null))
+
+
+def _log_ratio(xp: Any, X: Array, logs: Array, null: bool) -> Array:
     if null:  # a direction that no row reaches: n terms of e⁰
         logs = xp.concat([logs, zeros(xp, X, (1,)) + math.log(X.shape[0])])
-    ratio = xp.min(logs) - xp.max(logs)
-    return result(xp, X, ratio if log else xp.exp(ratio))
+    return xp.min(logs) - xp.max(logs)
 
 
 def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
@@ -86,6 +96,18 @@ class LogSum(NamedTuple):
         base = xp.where(some, largest, xp.zeros_like(largest))
         mine, theirs = xp.exp(self.largest - base), xp.exp(other.largest - base)
         return LogSum(largest, self.rest * mine + other.rest * theirs)
+
+
+def _checked_directions(xp: Any, X: Array) -> tuple[Array, bool]:
+    if X.shape[0] < X.shape[1]:
+        need_values(X)  # the rank decides how many directions there are
+    if not is_traced(X):
+        longest = number(xp.max(xp.abs(X)))
+        if longest == 0:
+            raise InputError(f"all {X.shape[0]} rows of X are zero: no direction is special")
+        if longest > 1e150:
+            raise InputError(f"X has values up to {longest:.3g}: their squares overflow, scale X down")
+    return _directions(xp, X)
 
 
 def _directions(xp: Any, X: Array) -> tuple[Array, bool]:

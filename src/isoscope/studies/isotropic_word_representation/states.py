@@ -16,7 +16,7 @@ from isoscope.errors import InputError
 from isoscope.files import GONE, remove_folder
 from isoscope.finetuning.tasks import even_part
 from isoscope.metrics.cosine import mean_cosine
-from isoscope.metrics.partition import partition_isotropy
+from isoscope.metrics.partition import log_ratios
 from isoscope.stores import Store, open_store
 from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train, train_of
 from isoscope.studies.reading.tasks import read_task
@@ -256,8 +256,7 @@ def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
 
 def isotropy(states: np.ndarray) -> dict[str, float]:
     """The partition isotropy and its logarithm to 10, with both signs of each direction, and with one as published."""
-    both = float(partition_isotropy(states, log=True))
-    one = float(partition_isotropy(states, log=True, signs="plus"))
+    both, one = log_ratios(states)
     return {"isotropy": math.exp(both), "log_isotropy": both / math.log(10), "isotropy_of_one_sign": math.exp(one)}
 
 
