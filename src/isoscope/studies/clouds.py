@@ -17,6 +17,8 @@ MOST_POINTS = 800
 """Drawn of a cloud: more make a file heavy and a picture no clearer."""
 
 _SIDE, _GAP, _ROOM = 200, 24, 22  # of a picture in a file; between pictures; for a line of words
+_WIDEST, _LETTER = 960, 8.2  # of a file; of a letter of a title, about
+_MOST_NAMED = 15
 _MARGIN = 8  # inside a picture, so that no dot is cut
 _TURNED, _TILTED = math.radians(35), math.radians(25)  # how a cloud of three directions is seen from aside
 
@@ -37,33 +39,57 @@ def cloud_part(cloud: Cloud) -> Markup:
             for words, drawn in _views(thin, way)
         ]
         parts.append(
-            tag("div", tag("p", f"by {way.title}", class_="hint"), tag("div", *views, class_="views"), legend(way))
+            tag(
+                "div",
+                tag("p", f"by {way.title}{_how_many(way)}", class_="hint"),
+                tag("div", *views, class_="views"),
+                None if _how_many(way) else legend(way),
+            )
         )
     return tag("div", *parts, class_="cloud-views")
 
 
 def placed_clouds(clouds: Sequence[Cloud], top: float) -> tuple[list[Markup], float, float]:
-    """Clouds in a file: a row for each view of each, a column for each colouring; how wide and how far down it is."""
+    """Clouds in a file, as many beside each other as there is room for; how wide and how far down it is.
+
+    Each has a row for each view and a column for each colouring.
+    """
     parts: list[Markup] = []
     columns = max(len(each.colours) for each in clouds)
-    for cloud in clouds:
-        thin = _thinned(cloud)
-        parts.append(tag("text", cloud.title, x=16, y=top + 16, class_="title"))
-        top += 26
-        lowest = top
-        for i, way in enumerate(_ways(thin)):
-            x, y = 16 + i * (_SIDE + _GAP), top
-            parts.append(tag("text", f"by {way.title}", x=x, y=y + 14))
-            y += _ROOM
-            for words, drawn in _views(thin, way):
-                frame = tag("rect", width=_SIDE, height=_SIDE, class_="frame")
-                parts.append(tag("svg", frame, tag("title", words), *drawn, x=x, y=y, width=_SIDE, height=_SIDE))
-                y += _SIDE + 10
+    wide = max(columns * (_SIDE + _GAP), math.ceil(_LETTER * max(len(each.title) for each in clouds)) + _GAP)
+    beside = max(1, min(len(clouds), _WIDEST // wide))
+    for start in range(0, len(clouds), beside):
+        ends = [
+            _placed(cloud, 16 + place * wide, top, parts) for place, cloud in enumerate(clouds[start : start + beside])
+        ]
+        top = max(ends) + 16
+    return parts, 16 + beside * wide + 8, top
+
+
+def _placed(cloud: Cloud, left: float, top: float, parts: list[Markup]) -> float:
+    """Put a cloud with its title, views and keys among the parts of a file; how far down it goes."""
+    thin = _thinned(cloud)
+    parts.append(tag("text", cloud.title, x=left, y=top + 16, class_="title"))
+    top += 26
+    lowest = top
+    for i, way in enumerate(_ways(thin)):
+        x, y = left + i * (_SIDE + _GAP), top
+        parts.append(tag("text", f"by {way.title}{_how_many(way)}", x=x, y=y + 14))
+        y += _ROOM
+        for words, drawn in _views(thin, way):
+            frame = tag("rect", width=_SIDE, height=_SIDE, class_="frame")
+            parts.append(tag("svg", frame, tag("title", words), *drawn, x=x, y=y, width=_SIDE, height=_SIDE))
+            y += _SIDE + 10
+        if not _how_many(way):
             key, y = _key(way, x, y)
             parts += key
-            lowest = max(lowest, y)
-        top = lowest + 16
-    return parts, 16 + columns * (_SIDE + _GAP) + 8, top
+        lowest = max(lowest, y)
+    return lowest
+
+
+def _how_many(way: Groups | Measure) -> str:
+    """Of more groups than anyone tells apart by a key, their number in its place."""
+    return f" ({len(way.names)} of them)" if isinstance(way, Groups) and len(way.names) > _MOST_NAMED else ""
 
 
 def _ways(cloud: Cloud) -> list[Groups | Measure]:

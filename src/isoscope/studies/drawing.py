@@ -90,8 +90,9 @@ def svg_file(drawn: Figure, title: str) -> str:
     wide = columns * (_LEFT + _WIDE + 24) + 8
     parts, top = [tag("text", title, x=16, y=26, class_="title")], 44
     if names:
-        parts.append(_key_row(_first_of_each(drawn), names, wide, top))
-        top += 20 * math.ceil(len(names) / max(1, wide // 210)) + 8
+        each_row = max(1, int(wide // _key_width(names)))
+        parts.append(_key_row(_first_of_each(drawn), names, each_row, top))
+        top += 20 * math.ceil(len(names) / each_row) + 8
     for i, panel in enumerate(panels):
         x, y = 8 + (i % columns) * (_LEFT + _WIDE + 24), top + (i // columns) * (_TOP + _HIGH + _GAP)
         parts.append(_placed(panel, names, x + _LEFT, y + _TOP))
@@ -227,11 +228,15 @@ def _placed(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
     )
 
 
-def _key_row(series: Sequence[Series], names: Sequence[str], wide: float, top: float) -> Markup:
-    each_row = max(1, int(wide // 210))
+def _key_width(names: Sequence[str]) -> int:
+    """For a mark and the longest name, by about 7 pixels a letter."""
+    return max(210, 48 + 7 * max(map(len, names)))
+
+
+def _key_row(series: Sequence[Series], names: Sequence[str], each_row: int, top: float) -> Markup:
     parts = []
     for i, each in enumerate(series):
-        x, y = 16 + 210 * (i % each_row), top + 20 * (i // each_row)
+        x, y = 16 + _key_width(names) * (i % each_row), top + 20 * (i // each_row)
         if each.dots:
             parts.append(tag("circle", cx=x + 12, cy=y, r=4, class_=hue(i)))
         else:

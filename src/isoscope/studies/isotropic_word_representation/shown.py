@@ -218,13 +218,16 @@ def _arms(found: Found, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
 def _layers(found: Found) -> Figure:
     arms = list(_arms(found, "layers"))
     panels = []
-    for name, title in (("cosine", "mean cosine"), ("log_isotropy", "log₁₀ isotropy")):
+    for name, title, sign in (("cosine", "mean cosine", 1), ("log_isotropy", "−log₁₀ isotropy", -1)):
         lines = [
-            Series(model, [row["layer"] for row in each["layers"]], [row[name] for row in each["layers"]])
+            Series(model, [row["layer"] for row in each["layers"]], [sign * row[name] for row in each["layers"]])
             for model, each in arms
         ]
-        panels += [Panel(f"Tokens, {title}", lines, "layer", title)] if lines else []
-    words = "Layer 0 is what goes into the first layer."
+        panels += [Panel(f"Tokens, {title}", lines, "layer", title, log_y=sign < 0)] if lines else []
+    words = (
+        "Layer 0 is what goes into the first layer. −log₁₀ is how many powers of ten the isotropy is below 1: some "
+        "layers of decoders have a few values that are huge, and then it is many thousands."
+    )
     return Figure(
         "layers", "Tokens of a pre-trained model, layer by layer", words, panels, "slide Pre-trained BERT Isotropy"
     )
