@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 from pathlib import Path
 
@@ -58,10 +56,10 @@ def step(model, wrapped, x, labels, make):
         return attachment.value, [p.grad.clone() for p in model.parameters()]
 
 
-def worker(rank, port, folder):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def worker(rank, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    meeting = f"file://{folder}/meeting"  # a port that is free now may be another test's when it is needed
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     x, labels = batch()
     half = slice(0, 12) if rank == 0 else slice(12, None)
     found = {}
@@ -79,17 +77,11 @@ def worker(rank, port, folder):
     dist.destroy_process_group()
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What each of two processes found."""
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(worker, (free_port(), str(folder)), nprocs=2)
+    mp.spawn(worker, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
