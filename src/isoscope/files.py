@@ -13,6 +13,8 @@ from typing import IO
 
 from isoscope.errors import InputError
 
+_GONE = ".gone"  # how the name of a folder ends that is being removed
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -38,14 +40,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-GONE = ".gone"
-"""How the name of a folder ends that is being removed."""
-
-
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and what is in it, if it is there: a kill in the midst of it leaves no half under its name."""
-    gone = folder.with_name(f"{folder.name}{GONE}")
-    if folder.exists():
+    """Remove a folder and what is in it: a kill in the midst of it leaves no half under its name."""
+    gone = folder if folder.suffix == _GONE else folder.with_name(f"{folder.name}{_GONE}")
+    if folder != gone:
         shutil.rmtree(gone, ignore_errors=True)
         folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)

@@ -273,20 +273,15 @@ class Store(ABC):
         if self.columns.get("groups") == name:
             return self
         roles = [role for role, column in self.columns.items() if name in (role, column)]
-        if not roles and name not in self._hidden and self._holds(name):
-            other = copy.copy(self)
-            other.columns = {**self.columns, "groups": name}
-            other._given = {role: held for role, held in self._given.items() if role != "groups"}
-            return other
-        if not roles:
+        if not roles and (name in self._hidden or not self._holds(name)):
             has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
             raise InputError(
                 f"{self.name} has no {name} to group by: {has}; another column is named when the store is opened, "
                 f'open_store(…, groups="{name}")'
             )
         other = copy.copy(self)
-        other.columns = {**self.columns, "groups": self.columns[roles[0]]}
-        given = {"groups": self._given[roles[0]]} if roles[0] in self._given else {}
+        other.columns = {**self.columns, "groups": self.columns[roles[0]] if roles else name}
+        given = {"groups": self._given[roles[0]]} if roles and roles[0] in self._given else {}
         other._given = {role: held for role, held in self._given.items() if role != "groups"} | given
         return other
 

@@ -59,17 +59,16 @@ def placed_clouds(clouds: Sequence[Cloud], top: float) -> tuple[list[Markup], fl
     wide = max(columns * (_SIDE + _GAP), math.ceil(_LETTER * max(len(each.title) for each in clouds)) + _GAP)
     beside = max(1, min(len(clouds), _WIDEST // wide))
     for start in range(0, len(clouds), beside):
-        ends = [
-            _placed(cloud, 16 + place * wide, top, parts) for place, cloud in enumerate(clouds[start : start + beside])
-        ]
-        top = max(ends) + 16
+        row = [_placed(cloud, 16 + place * wide, top) for place, cloud in enumerate(clouds[start : start + beside])]
+        parts += [each for own, _ in row for each in own]
+        top = max(end for _, end in row) + 16
     return parts, 16 + beside * wide + 8, top
 
 
-def _placed(cloud: Cloud, left: float, top: float, parts: list[Markup]) -> float:
-    """Put a cloud with its title, views and keys among the parts of a file; how far down it goes."""
+def _placed(cloud: Cloud, left: float, top: float) -> tuple[list[Markup], float]:
+    """A cloud in a file with its title, views and keys, and how far down it goes."""
     thin = _thinned(cloud)
-    parts.append(tag("text", cloud.title, x=left, y=top + 16, class_="title"))
+    parts = [tag("text", cloud.title, x=left, y=top + 16, class_="title")]
     top += 26
     lowest = top
     for i, way in enumerate(_ways(thin)):
@@ -84,7 +83,7 @@ def _placed(cloud: Cloud, left: float, top: float, parts: list[Markup]) -> float
             key, y = _key(way, x, y)
             parts += key
         lowest = max(lowest, y)
-    return lowest
+    return parts, lowest
 
 
 def _how_many(way: Groups | Measure) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from isoscope.embedding.embedding import embed
 from isoscope.errors import InputError
-from isoscope.files import GONE, remove_folder
+from isoscope.files import remove_folder
 from isoscope.finetuning.tasks import even_part
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import log_ratios
@@ -79,26 +80,34 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 @dataclass(frozen=True)
 class Sets:
-    """The sets of pairs that are scored, what repairs are fitted on, and how many pairs of each are read."""
+    """The sets of pairs that a run scores, what repairs are fitted on, and how many pairs of each are read."""
 
-    names: Sequence[str]
-    fits: Sequence[str]
+    data: Data
+    names: tuple[str, ...]
+    fits: tuple[str, ...]
     limit: int
 
-    def scored(self, name: str, data: Data) -> Pairs:
+    def scored(self, name: str) -> Pairs:
         """The pairs of a set."""
-        return self._some(read_pairs(name, data))
+        return self._some(read_pairs(name, self.data))
 
-    def train(self, name: str, data: Data) -> Pairs:
+    def train(self, name: str) -> Pairs:
         """The pairs that a repair is fitted on before it scores a set."""
-        return self._some(read_train(train_of(name), data))
+        return self._some(read_train(train_of(name), self.data))
 
-    def sentences(self, data: Data) -> list[str]:
-        """Every different sentence of them once: sets share many, and SICK has most of its own twice."""
-        of_name = [self.scored(name, data) for name in self.names]
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Every different sentence of them, and its place: sets share many, and SICK has most of its own twice."""
+        of_name = [self.scored(name) for name in self.names]
         sources = {train_of(name): name for name in self.names} if "train" in self.fits else {}
-        of_name += [self.train(name, data) for name in sources.values()]
-        return list(dict.fromkeys(text for pairs in of_name for text in pairs.texts))
+        of_name += [self.train(name) for name in sources.values()]
+        texts = dict.fromkeys(text for pairs in of_name for text in pairs.texts)
+        return {text: place for place, text in enumerate(texts)}
+
+    @cached_property
+    def store(self) -> str:
+        """What the store of their states is called: otherwise for other sentences."""
+        return f"{SENTENCES}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
     def _some(self, pairs: Pairs) -> Pairs:
         return pairs.part(self.limit) if self.limit else pairs
@@ -202,17 +211,14 @@ class StateArm:
     def clean(self, bench: Workbench) -> None:
         """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
         for folder in sorted(self.folder(bench, "").glob(self.leaves)) if self.leaves else ():
-            remove_folder(folder.with_name(folder.name.removesuffix(GONE)))
+            remove_folder(folder)
 
 
 def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench) -> dict[str, Any]:
     """How well the cosine of two sentences' mean token states goes with people's scores, and how isotropic they are."""
-    pairs = sets.scored(name, arm.data)
-    sentences = sets.sentences(arm.data)
-    place = {text: row for row, text in enumerate(sentences)}
-    store = f"{SENTENCES}-{_fingerprint(sentences)}"
-    read = arm.tokens(bench, store, sentences)
-    tokens = read.of([place[text] for text in pairs.texts])
+    pairs = sets.scored(name)
+    read = arm.tokens(bench, sets.store, list(sets.places))
+    tokens = read.of([sets.places[text] for text in pairs.texts])
     states = tokens.states()
     repair = arm.repair()
     if repair is not None:
@@ -220,19 +226,15 @@ def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench)
         if fit == "same":
             repair.fit(states)
         else:
-            kept = arm.folder(bench, f"{store}-{train_of(name)}-{arm.variant}-{arm.seed}")
+            kept = arm.folder(bench, f"{sets.store}-{train_of(name)}-{arm.variant}-{arm.seed}")
             if not kept.exists():  # one train split serves several sets
-                repair.fit(read.of([place[text] for text in sets.train(name, arm.data).texts]).store).save(kept)
+                repair.fit(read.of([sets.places[text] for text in sets.train(name).texts]).store).save(kept)
             repair = type(repair).load(kept)
         states = repair.transform(states)
     bench.tell(0.8, "scores")
     found = {**correlations(pairs, tokens.means(states)), **isotropy(states)}
     arm.clean(bench)
     return found | {"pairs": len(pairs), "tokens": len(states), "dimensions": states.shape[1]}
-
-
-def _fingerprint(texts: Sequence[str]) -> str:
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:8]
 
 
 def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
@@ -290,7 +292,7 @@ def layers(arm: StateArm, sets: Sets, name: str, bench: Workbench) -> dict[str, 
 
     embed(
         arm.model.place,
-        sets.scored(name, arm.data).texts,
+        sets.scored(name).texts,
         bench.folder / "layers",
         pool="tokens",
         special_tokens="drop",

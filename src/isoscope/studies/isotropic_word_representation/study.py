@@ -80,9 +80,10 @@ class IsotropicWordRepresentation(Study):
     def arms(self, setting: Setting) -> list[Arm]:
         """Model by model: its layers, each set with every variant, SST-2; then fine-tuning, seed by seed."""
         parts, found = setting["parts"], []
+        sets = Sets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
         for model in setting.models:
-            found += _layer_arm(setting, model) if "layers" in parts and setting["sets"] else []
-            found += _similarity_arms(setting, model) if "sts" in parts else []
+            found += _layer_arm(setting, model, sets) if "layers" in parts and sets.names else []
+            found += _similarity_arms(setting, model, sets) if "sts" in parts else []
             found += _classification_arms(setting, model) if "sst2" in parts else []
         return found + (_tuning_arms(setting) if "finetune" in parts else [])
 
@@ -121,25 +122,21 @@ def _state_arm(setting: Setting, model: Model, variant: str, seed: int | None, l
     return StateArm(model, setting.data, variant, setting["k"], setting["components"], seed or 0, leaves)
 
 
-def _sets(setting: Setting) -> Sets:
-    return Sets(setting["sets"], setting["fits"], setting["pairs"])
-
-
-def _layer_arm(setting: Setting, model: Model) -> list[Arm]:
-    name = setting["sets"][-1]
-    run = partial(layers, _state_arm(setting, model, REPAIR, None), _sets(setting), name)
+def _layer_arm(setting: Setting, model: Model, sets: Sets) -> list[Arm]:
+    name = sets.names[-1]
+    run = partial(layers, _state_arm(setting, model, REPAIR, None), sets, name)
     return [Arm(key_of("layers", model.name, name), f"{model.name}, layers", run, cost=2)]
 
 
-def _similarity_arms(setting: Setting, model: Model) -> list[Arm]:
+def _similarity_arms(setting: Setting, model: Model, sets: Sets) -> list[Arm]:
     found: list[Arm] = []
-    trials = [(name, *trial) for name in setting["sets"] for trial in _trials(setting, fitted=setting["fits"])]
+    trials = [(name, *trial) for name in sets.names for trial in _trials(setting, fitted=sets.fits)]
     for name, variant, fit, seed in trials:
         leaves = f"{SENTENCES}-*" if (name, variant, fit, seed) == trials[-1] else ""
-        run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), _sets(setting), name, fit)
+        run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), sets, name, fit)
         words = f"{model.name}, {name}, {VARIANTS[variant]}{f', fitted on {FITS[fit]}' if fit else ''}"
         cost = 8 if variant.startswith("gmm") else 2 if draws_clusters(variant) else 1
-        first = 0 if found else _READING * len(setting["sets"])
+        first = 0 if found else _READING * len(sets.names)
         found.append(Arm(key_of("sts", model.name, name, variant, fit, seed=seed), words, run, cost=cost + first))
     return found
 
