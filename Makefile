@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor regularizers estimators studies clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full regularizers estimators studies clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -35,6 +35,15 @@ bench: .venv-bench/done
 bench-scale: .venv-bench/done .venv-test/done
 	.venv-bench/bin/python benchmarks/scale.py --page docs/scale.md
 	.venv-test/bin/python -m pytest -m heavy tests
+
+# How often the advisor prescribes a repair where none can help, and what its advice delivers (an hour on 2 idle cores);
+# writes the tables in docs/advisor.md. An interrupted run resumes.
+# make calibration RUNS=folder [DATA=vectors made by make advisor]
+calibration: .venv-bench/done
+	.venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/advisor.md
+
+calibration-full: .venv-bench/done
+	.venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --full
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder

@@ -21,10 +21,10 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import isoscope
-from isoscope.advising.alike import likeness, most_alike, ready
-from isoscope.advising.judgements import read_pairs, read_qrels
+from isoscope.advising.judgments import read_pairs, read_qrels
 from isoscope.advising.retrieval import ndcg
 from isoscope.advising.rows import find_rows
+from isoscope.advising.search import prepare, similarity, top_k
 from isoscope.report.wording import signed
 from pages import put
 
@@ -98,9 +98,9 @@ def on_pairs(repair: Any, vectors: Path, model: str) -> float:
     """Spearman's correlation on the pairs that the advisor never saw."""
     store = isoscope.open_store(vectors / f"stsb-test-{model}.parquet")
     pairs = read_pairs(vectors / "stsb-test-pairs.tsv")
-    X = ready(repair.transform(store.take(np.arange(len(store)))), "cosine")
+    X = prepare(repair.transform(store.take(np.arange(len(store)))), "cosine")
     a, b = (X[find_rows(store, side)[0]] for side in (pairs.first, pairs.second))
-    return float(spearmanr(likeness(a, b, "cosine"), pairs.scores)[0])
+    return float(spearmanr(similarity(a, b, "cosine"), pairs.scores)[0])
 
 
 def on_queries(repair: Any, vectors: Path, model: str) -> float:
@@ -108,9 +108,9 @@ def on_queries(repair: Any, vectors: Path, model: str) -> float:
     corpus = isoscope.open_store(vectors / f"scifact-corpus-{model}.parquet")
     queries = isoscope.open_store(vectors / f"scifact-dev-{model}.parquet")
     qrels = read_qrels(vectors / "scifact-dev-qrels.tsv")
-    documents = ready(repair.transform(corpus.take(np.arange(len(corpus)))), "cosine")
+    documents = prepare(repair.transform(corpus.take(np.arange(len(corpus)))), "cosine")
     rows, _ = find_rows(queries, list(qrels))
-    found = most_alike(ready(repair.transform(queries.take(rows)), "cosine"), documents, 10, "cosine")
+    found = top_k(prepare(repair.transform(queries.take(rows)), "cosine"), documents, 10, "cosine")
     scores = []
     for near, judged in zip(found, qrels.values(), strict=True):
         places = find_rows(corpus, list(judged))[0]

@@ -1,12 +1,12 @@
-"""Vectors for the advisor's tables: STS-B, SciFact and BANKING77 as a language model and a sentence encoder see them.
+"""Embed the advisor's data sets with a sentence encoder and with a language model.
 
-Each text becomes the mean of its tokens' states in the model's last layer (the sentence encoder's also made a unit
-vector, as it was trained to be), cut at 128 tokens.
+Each text becomes the mean of its tokens' states in the model's last layer, truncated at 128 tokens. The sentence
+encoder's vectors are normalized to unit length, as it was trained.
 
 python benchmarks/advisor_data.py DATA MODELS OUT
 
-DATA holds `stsb`, `scifact` and `banking77` as their authors published them, MODELS a folder for each model. What is in
-OUT already is not made again.
+DATA holds `stsb`, `cranfield`, `banking77` and `scifact` as their authors published them, MODELS a folder for each
+model. Files that exist in OUT are kept.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MODELS = {"lm": "SmolLM2-135M-Instruct-dequantQ4_1", "encoder": "all-MiniLM-L6-v2"}
-"""What the vectors are called, and the model's folder."""
+MODELS = {"encoder": "all-MiniLM-L6-v2", "lm": "SmolLM2-135M-Instruct-dequantQ4_1"}
+"""The name of the vectors, and the model's folder."""
 TRAINED_UNIT = {"encoder"}
 MOST_TOKENS, BATCH_TOKENS = 128, 4096
 
@@ -59,6 +59,18 @@ def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
         qrels = (data / "scifact" / f"qrels_{part}.tsv").read_text(encoding="utf-8")
         (out / f"scifact-{part}-qrels.tsv").write_text(qrels, encoding="utf-8")
         yield f"scifact-{part}", {"id": [claim[0] for claim in claims], "text": [claim[1] for claim in claims]}
+
+
+def cranfield(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield the abstracts and the queries; every code of 1 to 4 counts as relevant."""
+    for name, ids in (("docs", "doc_id"), ("queries", "query_id")):
+        with open(data / "cranfield" / f"{name}.tsv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        yield f"cranfield-{name}", {"id": [row[ids] for row in rows], "text": [row["text"] for row in rows]}
+    with open(data / "cranfield" / "qrels.tsv", encoding="utf-8", newline="") as file:
+        judged = [row for row in csv.DictReader(file, delimiter="\t") if int(row["cranfield_code"]) > 0]
+    rows = [(row["query_id"], row["doc_id"], "1") for row in judged]
+    _write_tsv(out / "cranfield-qrels.tsv", ["query_id", "doc_id", "score"], rows)
 
 
 def banking77(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
@@ -112,9 +124,9 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for make in (stsb, banking77, scifact):
-        for name, columns in make(arguments.data, arguments.out):
-            for model, folder in MODELS.items():
+    for model, folder in MODELS.items():
+        for make in (stsb, cranfield, banking77, scifact):
+            for name, columns in make(arguments.data, arguments.out):
                 target = arguments.out / f"{name}-{model}.parquet"
                 if target.exists():
                     continue

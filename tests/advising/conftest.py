@@ -9,6 +9,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from isoscope.advising.rows import Rows
+from isoscope.sketching import sketch
 from isoscope.transforms.repair import Repair
 
 
@@ -24,9 +25,9 @@ def silent(stage: str, rows: int, share: float) -> None:
 
 
 def rows_of(X: Any) -> Rows:
-    """All of an array, as if it had been gathered."""
+    """Return all rows of an array, as `gather` would."""
     X = np.asarray(X)
-    return Rows(X, np.arange(len(X)), len(X))
+    return Rows(X, np.arange(len(X)), len(X), sketch(X), np.ones(len(X), bool))
 
 
 class Recording(Repair):

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from isoscope.advising.probe import _PENALTIES, linear_probe
+from isoscope.advising.probe import _PENALTIES, LinearProbe
 from tests.advising.conftest import topics
 from tests.conftest import rotation
+
+
+def linear_probe(X, labels, Z):
+    return LinearProbe(X, labels).predict(Z)
 
 
 def left_out_error(X, wanted, penalty):
@@ -32,6 +36,19 @@ def test_it_is_ridge_with_the_penalty_that_leaving_one_out_chooses(rng, n, d, no
     X, labels = topics(rng, n, d, 3, noise)
     Z = rng.standard_normal((200, d))
     np.testing.assert_array_equal(linear_probe(X, labels, Z), by_hand(X, labels, Z))
+
+
+@pytest.mark.parametrize(("n", "d", "noise"), [(24, 5, 0.5), (12, 30, 0.5)])
+def test_leave_one_out_predictions_are_those_of_refitting_without_each_row(rng, n, d, noise):
+    X, labels = topics(rng, n, d, 3, noise)
+    targets = np.eye(3)[labels]
+    penalties = _PENALTIES * np.var(X, axis=0).sum() * len(X) / X.shape[1]
+    best = min(penalties, key=lambda penalty: left_out_error(X, targets, penalty))
+    expected = []
+    for i in range(n):
+        rest = np.arange(n) != i
+        expected.append(Ridge(best).fit(X[rest], targets[rest]).predict(X[[i]]).argmax())
+    np.testing.assert_array_equal(LinearProbe(X, labels).leave_one_out(), expected)
 
 
 @pytest.mark.parametrize("d", [5, 60])

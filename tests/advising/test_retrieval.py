@@ -1,4 +1,4 @@
-"""nDCG and recall are trec_eval's, whatever the order of the documents."""
+"""nDCG and recall as trec_eval defines them, for any order of the documents; repairs see the whole corpus."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from isoscope.advising.retrieval import Retrieval, ndcg, recall
 from tests.advising.conftest import rows_of
 
 
-def task_of(documents, queries, relevant, metric="cosine"):
-    return Retrieval(rows_of(documents), queries, relevant, metric, 2, 0)
+def task_of(documents, queries, relevant, metric="cosine", **more):
+    return Retrieval(rows_of(documents), queries, relevant, metric, 2, 0, **more)
 
 
-def scored(task, fold, measure="ndcg@10"):
-    return task.score(fold, Chain().fit(task.rows.vectors))[measure].values
+def scored(task, measure="ndcg@10"):
+    return task.score(Chain().fit(task.rows.vectors), task.rounds[0])[measure].values
 
 
 @pytest.fixture
@@ -30,15 +30,14 @@ def asked(rng):
 def test_ndcg_is_scikit_learns(asked, metric):
     documents, queries, relevant = asked
     task = task_of(documents, queries, relevant, metric)
-    likeness = -np.linalg.norm(queries[:, None] - documents[None], axis=2)
+    similarity = -np.linalg.norm(queries[:, None] - documents[None], axis=2)
     if metric == "cosine":
-        likeness = queries @ documents.T / np.linalg.norm(documents, axis=1)
+        similarity = queries @ documents.T / np.linalg.norm(documents, axis=1)
     truth = np.zeros((12, 60))
     for i, of in enumerate(relevant):
         truth[i, list(of)] = list(of.values())
-    for fold, held in enumerate(task.folds):
-        each = [ndcg_score(truth[[i]], likeness[[i]], k=10) for i in held]
-        np.testing.assert_allclose(scored(task, fold), each, atol=1e-12)
+    each = [ndcg_score(truth[[i]], similarity[[i]], k=10) for i in range(12)]
+    np.testing.assert_allclose(scored(task), each, atol=1e-12)
 
 
 def test_the_order_of_documents_does_not_matter(asked, rng):
@@ -47,8 +46,8 @@ def test_the_order_of_documents_does_not_matter(asked, rng):
     moved = [{int(np.flatnonzero(order == place)[0]): grade for place, grade in of.items()} for of in relevant]
     for measure in Retrieval.measures:
         np.testing.assert_allclose(
-            scored(task_of(documents[order], queries, moved), 0, measure),
-            scored(task_of(documents, queries, relevant), 0, measure),
+            scored(task_of(documents[order], queries, moved), measure),
+            scored(task_of(documents, queries, relevant), measure),
             atol=1e-12,
         )
 
@@ -67,24 +66,46 @@ def test_only_the_first_ten_count_and_more_than_ten_answers_can_be_perfect():
     assert recall(np.arange(100), judged) == 1
 
 
-def test_what_answers_a_held_out_query_is_not_learnt_from(asked):
+def test_repairs_are_fitted_to_the_whole_corpus(asked):
     task = task_of(*asked)
-    for fold, held in enumerate(task.folds):
-        answers = {place for query in held for place in task.relevant[query]}
-        assert set(task.held_rows(fold)) == answers
+    assert [round.fit_rows for round in task.rounds] == [None]
+    assert task.rounds[0].examples.tolist() == list(range(12))
+
+
+def test_new_rows_are_held_out_whatever_the_judgments_say(asked):
+    documents, queries, relevant = asked
+    one, other = (task_of(documents, queries, of, new_rows=True) for of in (relevant, relevant[::-1]))
+    for a, b in zip(one.rounds, other.rounds, strict=True):
+        np.testing.assert_array_equal(a.fit_rows, b.fit_rows)
+        assert a.examples.tolist() == list(range(12))
+    assert sorted(np.concatenate([np.setdiff1d(np.arange(60), round.fit_rows) for round in one.rounds])) == [*range(60)]
+
+
+def test_queries_that_share_a_relevant_document_or_a_vector_are_one_unit(rng):
+    documents, queries = rng.standard_normal((200, 4)), rng.standard_normal((60, 4))
+    documents[150] = documents[0]
+    queries[59] = queries[3]
+    relevant = [{i: 1.0} for i in range(60)]
+    relevant[10] = {10: 1.0, 1: 1.0}  # shares document 1 with query 1
+    relevant[20] = {150: 1.0}  # document 150 equals document 0
+    units = Retrieval(rows_of(documents), queries, relevant, "cosine", 5, 0).units.of
+    assert units[10] == units[1]
+    assert units[20] == units[0]
+    assert units[59] == units[3]
+    assert len(np.unique(units)) == 57
 
 
 def test_fewer_documents_than_are_listed(rng):
     documents = rng.standard_normal((6, 4))
     task = task_of(documents, documents[np.arange(8) % 6], [{i % 6: 1.0} for i in range(8)])
-    assert scored(task, 0).tolist() == pytest.approx([1] * 4)
-    assert scored(task, 0, "recall@100").tolist() == [1] * 4
+    assert scored(task).tolist() == pytest.approx([1] * 8)
+    assert scored(task, "recall@100").tolist() == [1] * 8
 
 
 def test_documents_that_cannot_be_told_apart_are_not_found_for_their_place(rng):
     documents, queries = np.ones((200, 4)), rng.standard_normal((8, 4))
     first, last = (
-        scored(task_of(documents, queries, [{i + start: 1.0} for i in range(8)]), 0, "recall@100").mean()
+        scored(task_of(documents, queries, [{i + start: 1.0} for i in range(8)]), "recall@100").mean()
         for start in (0, 190)
     )
     assert 0.2 <= first <= 0.8  # half of them are in any hundred; by their place it would be all, and none

@@ -1,4 +1,4 @@
-"""Rows that a task names are all there, with a sample of the others that does not hang on how a source is read."""
+"""Rows that a task names are in memory, beside a uniform sample that does not depend on how a source is read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def cloud_of_300(rng):
     return rng.standard_normal((300, 4))
 
 
-@pytest.mark.parametrize(
-    ("needed", "size", "expected"), [(0, 100, 100), (40, 100, 100), (150, 100, 150), (7, 999, 300)]
-)
-def test_all_that_is_needed_and_as_many_as_asked(cloud_of_300, rng, needed, size, expected):
+@pytest.mark.parametrize(("needed", "size", "sampled"), [(0, 100, 100), (40, 100, 100), (150, 100, 100), (7, 999, 300)])
+def test_all_rows_that_are_needed_and_a_sample_of_the_size_asked(cloud_of_300, rng, needed, size, sampled):
     named = rng.choice(300, needed, replace=False)
     rows = gather(open_store(cloud_of_300), np.tile(named, 2), size, 0, silent)
-    assert len(rows) == expected
+    assert rows.sampled.sum() == sampled
+    assert set(rows.numbers) == set(named) | set(rows.numbers[rows.sampled])
     assert rows.total == 300
+    np.testing.assert_allclose(rows.sketch.mean, cloud_of_300.mean(axis=0), atol=1e-12)
     assert set(named) <= set(rows.numbers)
     assert (np.diff(rows.numbers) > 0).all()
     np.testing.assert_array_equal(rows.vectors, cloud_of_300[rows.numbers])
@@ -43,21 +43,22 @@ def test_the_same_rows_however_they_are_read(cloud_of_300, rng, monkeypatch):
     assert not np.array_equal(whole.numbers, gather(store, named, 100, 6, silent).numbers)
 
 
-def test_others_are_chosen_evenly(cloud_of_300):
-    named = np.arange(50)
-    counts = sum(
-        np.bincount(gather(open_store(cloud_of_300), named, 100, seed, silent).numbers, minlength=300)
-        for seed in range(100)
-    )
-    assert (counts[:50] == 100).all()
-    assert counts[50:].mean() == 20
-    assert counts[50:].max() < 45
+def test_the_sample_does_not_depend_on_the_rows_that_are_needed(cloud_of_300):
+    """Repairs are fitted to it: rows with judgments must not be overrepresented."""
+    counts = np.zeros(300)
+    for seed in range(100):
+        rows = gather(open_store(cloud_of_300), np.arange(50), 100, seed, silent)
+        alone = gather(open_store(cloud_of_300), NONE, 100, seed, silent)
+        np.testing.assert_array_equal(rows.numbers[rows.sampled], alone.numbers)
+        counts += np.bincount(alone.numbers, minlength=300)
+    assert counts.mean() == pytest.approx(100 / 3)
+    assert counts.max() < 60
 
 
 def test_a_row_that_is_not_finite_is_named(cloud_of_300, monkeypatch):
     monkeypatch.setattr(stores, "_MOST_ROWS", 50)
     cloud_of_300[123, 2] = np.nan
-    with pytest.raises(InputError, match="the first in row 123"):
+    with pytest.raises(InputError, match="first in row 123"):
         gather(open_store(cloud_of_300), NONE, 100, 0, silent)
 
 
@@ -90,7 +91,7 @@ def test_by_ids_text_or_number():
 def test_what_is_unknown_is_counted_once_and_the_first_is_said():
     store = open_store(np.zeros((4, 2)), ids=list("abcd"))
     names = ["a", "zz", "zz", "y"]
-    with pytest.raises(InputError, match="among its ids 2 rows that the pairs name, the first is 'zz'"):
+    with pytest.raises(InputError, match=r"the pairs name 2 rows that .* does not have among its ids, first 'zz'"):
         refuse_unknown(names, find_rows(store, names)[1], "the pairs", store)
     refuse_unknown(["a"], find_rows(store, ["a"])[1], "the pairs", store)
 

@@ -15,7 +15,7 @@ from isoscope.advising.settings import AdviceSettings
         ({"folds": 1}, "need 2 to 50"),
         ({"folds": 51}, "need 2 to 50"),
         ({"folds": 2.5}, "need a whole number"),
-        ({"sample": 99}, "need 100 rows at least"),
+        ({"sample": 99}, "need at least 100 rows"),
         ({"seed": -1}, "seed is -1"),
         ({"missing": "ignore"}, 'need "raise" or'),
     ],

@@ -1,4 +1,4 @@
-"""From what the owner gives to a task; what is not there is refused, or left out and said."""
+"""Building a task from judgments; unknown rows are refused, or dropped and reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from isoscope import InputError, open_store
 from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabelled_task
+from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
 from tests.advising.conftest import silent
 
 DROP = AdviceSettings(missing="drop")
@@ -34,31 +34,32 @@ def test_pairs_by_ids(X):
     assert task.rows.numbers[task.second].tolist() == list(range(1, 60, 2))
 
 
-def test_a_sample_smaller_than_the_pairs_need_is_the_rows_of_the_pairs(X):
+def test_rows_of_pairs_are_added_to_the_sample(X):
     task = pairs_task(
         open_store(X), (np.arange(75), np.arange(75, 150), np.arange(75)), AdviceSettings(sample=100), silent
     )
-    assert task.rows.numbers.tolist() == list(range(150))
+    assert set(range(150)) <= set(task.rows.numbers)
+    assert task.rows.sampled.sum() == 100
     assert task.rows.total == 200
 
 
 def test_unknown_rows_of_pairs(X):
     pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
-    with pytest.raises(InputError, match="does not have among its row numbers 5 rows"):
+    with pytest.raises(InputError, match="name 5 rows that array does not have among its row numbers"):
         pairs_task(open_store(X), pairs, RAISE, silent)
     task = pairs_task(open_store(X), pairs, DROP, silent)
     assert len(task) == 25
-    assert "5 pairs named rows that are not there" in task.notes[-1]
-    with pytest.raises(InputError, match="30 rows that the pairs name"):
+    assert "5 pairs with unknown rows were dropped" in task.notes[-1]
+    with pytest.raises(InputError, match="the pairs name 30 rows"):
         pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
 
 
 def test_too_few_pairs_are_left(X):
     pairs = (np.arange(30), np.r_[np.arange(15), np.arange(900, 915)], np.arange(30))
-    with pytest.raises(InputError, match="15 pairs with known rows are left"):
+    with pytest.raises(InputError, match="15 pairs with known rows remain"):
         pairs_task(open_store(X), pairs, DROP, silent)
     same = (np.arange(30), np.r_[np.arange(29), 900], np.r_[np.ones(29), 2])
-    with pytest.raises(InputError, match="scores that differ"):
+    with pytest.raises(InputError, match="whose scores differ"):
         pairs_task(open_store(X), same, DROP, silent)
 
 
@@ -84,8 +85,8 @@ def test_documents_are_sampled_beside_those_judged(X):
     store, queries = stores(X)
     task = retrieval_task(store, queries, qrels(), AdviceSettings(sample=100), silent)
     assert set(range(60)) <= set(task.rows.numbers)
-    assert len(task.rows) == 100
-    assert "100 of 200 documents" in task.notes[0]
+    assert task.rows.sampled.sum() == 100
+    assert f"{len(task.rows)} of 200 documents" in task.notes[0]
     for of, i in zip(task.relevant, range(30), strict=True):
         assert task.rows.numbers[list(of)].tolist() == [2 * i, 2 * i + 1]
 
@@ -93,11 +94,11 @@ def test_documents_are_sampled_beside_those_judged(X):
 @pytest.mark.parametrize("judged", [{"q0": {"d999": 1, "d1": 1}}, {"x": {"d1": 1}}])
 def test_unknown_queries_and_documents(X, judged):
     store, queries = stores(X)
-    with pytest.raises(InputError, match="does not have among its ids 1 row that the qrels name"):
+    with pytest.raises(InputError, match="the qrels name 1 row that array does not have among its ids"):
         retrieval_task(store, queries, qrels() | judged, RAISE, silent)
     task = retrieval_task(store, queries, qrels() | judged, DROP, silent)
     assert len(task) == 30
-    assert "name 1 queries or documents that are not there" in task.notes[0]
+    assert "Judgments of 1 unknown queries or documents were dropped" in task.notes[0]
 
 
 def test_all_unknown(X):
@@ -112,7 +113,7 @@ def test_queries_of_other_dimensions_or_with_nan(X):
         retrieval_task(store, open_store(X[:30, :4]), qrels(), RAISE, silent)
     broken = X[:30].copy()
     broken[7, 1] = np.inf
-    with pytest.raises(InputError, match="NaN or infinity in row 7"):
+    with pytest.raises(InputError, match="NaN or infinity, first in row 7"):
         retrieval_task(store, open_store(broken, ids=queries.ids), qrels(), RAISE, silent)
 
 
@@ -126,6 +127,4 @@ def test_labels_of_the_sampled_rows(X):
 
 
 def test_a_sample_is_said_without_labels_too(X):
-    assert any(
-        "120 of 200" in note for note in unlabelled_task(open_store(X), AdviceSettings(sample=120), silent).notes
-    )
+    assert any("120 of 200" in note for note in unlabeled_task(open_store(X), AdviceSettings(sample=120), silent).notes)

@@ -54,7 +54,7 @@ def test_every_task_prints_a_table_and_writes_what_was_asked_for(task, folder, c
     assert main(["advise", "corpus.parquet", *words, *outputs]) == 0
     said = capsys.readouterr()
     found = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
-    assert found["schema"] == "isoscope.advice/1"
+    assert found["schema"] == "isoscope.advice/2"
     assert found["task"]["measure"] == measure
     assert " ".join(found["paragraph"].split()) in " ".join(said.out.split())
     assert all(trial["name"] in said.out for trial in found["trials"])
@@ -88,7 +88,7 @@ def test_labels_may_stand_in_a_file(folder, capsys):
 
 WRONG = {
     "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "one task at a time"),
-    "queries alone": (["--queries", "queries.parquet"], "queries and qrels go together"),
+    "queries alone": (["--queries", "queries.parquet"], "only one of queries and qrels is given"),
     "no such column": (["--labels", "theme"], "no column theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
     "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv cannot be read"),
@@ -123,4 +123,4 @@ def test_judgements_of_what_is_not_there_may_be_left_out(folder, capsys):
     asked = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
     assert main(asked) == 2
     assert main([*asked, "--missing", "drop"]) == 0
-    assert "2 queries or documents that are not there" in " ".join(capsys.readouterr().out.split())
+    assert "Judgments of 2 unknown queries or documents were dropped" in " ".join(capsys.readouterr().out.split())

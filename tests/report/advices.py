@@ -43,7 +43,7 @@ def made(
         scores = {measure: score(gain * 0.5**k if i else 0.0, half if i else 0.0) for k, measure in enumerate(measures)}
         shape = {"isoscore": isoscores[i], "mean_cosine": 0.7 - 0.1 * i}
         shape |= {"silhouette": -0.03} if task == "labels" else {}
-        trials.append(Trial(name, 576 * i, scores, True, shape))
+        trials.append(Trial(name, 576 * i, scores, shape, Chain()))
     measure = next(iter(measures))
     best = max(range(len(trials)), key=lambda i: trials[i][measure].value)
     advice = Advice(
@@ -58,8 +58,8 @@ def made(
         trials=trials,
         chosen=chosen,
         best=best,
-        blind_gain=0.1234,
-        repair=Chain(),
+        promised_gain=0.1234 if chosen else 0.0,
+        selections={trials[chosen].name: 18, trials[-1 if chosen != len(trials) - 1 else 0].name: 2},
         version="1.2.3",
     )
     return dataclasses.replace(advice, **more)

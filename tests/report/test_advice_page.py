@@ -6,7 +6,6 @@ import pytest
 
 import isoscope
 from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.task import FITTED_TO_ALL
 from isoscope.report.advice import Advice
 from isoscope.report.advice_page import advice_page, fragment
 from isoscope.report.drawing.evenness import evenness
@@ -55,7 +54,7 @@ def test_the_advice_is_said_whole_and_once(advice):
 def test_the_verdict_is_the_heading(advice):
     heading = html.unescape(re.search(r"<h1>(.*?)</h1>", advice_page(advice))[1])
     assert heading == headline(advice)
-    assert advice.leaves_alone == (heading == "Leave the vectors as they are.")
+    assert advice.leaves_alone == heading.startswith("Leave the vectors as they are:")
     assert heading.startswith("Use") == (not advice.leaves_alone and advice.measure != "stability")
 
 
@@ -115,7 +114,7 @@ def test_half_of_a_surrogate_pair_can_be_written():
     [
         ("use", "2,552 vectors × 576 dimensions · 1,379 graded pairs, Spearman's correlation"),
         ("queries", "1,379 queries with judged documents, nDCG@10"),
-        ("labels", "1,379 labelled rows, linear probe"),
+        ("labels", "1,379 labeled rows, linear probe"),
         ("label free", "no task given, split-half stability on 1,379 rows"),
     ],
 )
@@ -140,24 +139,25 @@ def test_how_it_was_measured_is_said():
     advice = made(chosen=2, settings=settings, notes=["A note."], left_out={"Whiten(pca, 9)": "too few rows"})
     text = Parsed(advice_page(advice)).text
     for words in (
-        "in 7 folds; vectors are compared by euclidean",
-        "Repairs are fitted to rows that no held-out pair names.",
-        "95%, from 2,000 draws",
-        "for having tried 4 repairs (max-t",
-        "the simplest repair that surely gains and is not surely worse than another",
-        "+0.123: on each fold",
+        "vectors are compared by euclidean",
+        "Repairs are fitted to the whole source, as the saved repair; no judgments are used.",
+        "Pairs that share a row, or have equal rows, count as one.",
+        "The intervals of all 4 repairs and all deciding measures hold at once",
+        "the simplest repair that gains significantly and gives away at most 10% of the best significant gain",
+        "+0.123: the pairs are split into 7 folds",
+        "Standardize → AllButTheTop(6) 18, Whiten 2; 90% agree with the advice",
         "a random sample of 2,000 of 2,552",
         "Seed42",
         "NoteA note.",
-        "Left out: Whiten(pca, 9)too few rows",
+        "Not tried: Whiten(pca, 9)too few rows",
     ):
         assert words in text, words
 
 
-def test_rows_that_were_not_held_out_are_not_said_to_be():
-    text = Parsed(advice_page(made(notes=[FITTED_TO_ALL]))).text
-    assert "Repairs are fitted to all rows." in text
-    assert "no held-out pair" not in text
+def test_new_rows_are_named_and_passed_on():
+    text = Parsed(advice_page(made(settings=AdviceSettings(new_rows=True)))).text
+    assert "Repairs are fitted without the rows of the pairs they are scored on." in text
+    assert "isoscope advise vectors.parquet --pairs PAIRS --new-rows --html" in text
 
 
 def test_the_commands_do_it_again_and_go_on():
@@ -264,10 +264,13 @@ def test_the_chosen_one_alone_is_marked():
 @pytest.mark.parametrize(
     ("gains", "words"),
     [
-        ([], "Nothing was tried besides"),
-        ([0.1], "The one repair surely gains."),
-        ([0.1, 0.2], "All 2 repairs surely gain."),
-        ([0.1, 0.0, 0.0, -0.2], "Of 4 repairs 1 surely gains, 1 surely loses and 2 cannot be told from doing nothing."),
+        ([], "No repair was tried."),
+        ([0.1], "The one repair gains significantly."),
+        ([0.1, 0.2], "All 2 repairs gain significantly."),
+        (
+            [0.1, 0.0, 0.0, -0.2],
+            "Of 4 repairs 1 gains significantly, 1 loses significantly and 2 make no significant difference.",
+        ),
     ],
 )
 def test_verdicts_are_counted_in_words(gains, words):
@@ -335,7 +338,7 @@ def test_a_real_advice_has_a_page():
     X[:, 9] += 40 * rng.standard_normal(240)
     advice = isoscope.advise(X, labels=topic, measure="v_measure", candidates=[isoscope.AllButTheTop(1)])
     parsed = in_order(advice_page(advice))
-    assert "Use AllButTheTop(1)." in parsed.text
+    assert "Use AllButTheTop(1): expect" in parsed.text
     assert "By adjusted V-measure, which decides" in parsed.text
     assert "silhouette" in parsed.text
 

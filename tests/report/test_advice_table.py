@@ -45,15 +45,15 @@ def test_the_choice_alone_is_marked(advice):
     assert [line for line in as_text(advice).splitlines() if line.startswith("→")] == [
         line_of(as_text(advice), "Center")
     ]
-    alone = made([0, 0.001], chosen=0, best=1)
+    alone = made([0, 0.001], chosen=0)
     assert line_of(as_text(alone), "as it is").startswith("→ as it is")
 
 
-def test_words_notes_and_what_was_not_tried_stand_below(advice):
+def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
     flat = " ".join(as_text(advice).split())
     assert advice.paragraph in flat
     assert "A note." in flat
-    assert "not tried: ClusterNull(10, 4), too few rows" in flat
+    assert "not tried: ClusterNull(10, 4): too few rows" in flat
     assert "array 1,000 × 8, by cosine" in flat
 
 

@@ -1,39 +1,51 @@
-"""A linear classifier that needs no tuning by hand and no iterations: its answer depends on the vectors alone."""
+"""A linear classifier without iterations or tuning by hand: its predictions depend on the vectors alone."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_PENALTIES = 10.0 ** np.arange(-4, 2)  # of the mean variance
+_PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
 
 
-def linear_probe(X: np.ndarray, labels: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """The label that ridge regression on X gives to each row of Z; labels are 0…c−1.
+class LinearProbe:
+    """Ridge regression on one-hot labels 0…c−1, with the penalty of the least leave-one-out error.
 
-    The penalty is the one with the least leave-one-out error, which has a closed form: with X = PVᵀ along the
-    principal directions, the error of row i is that of the fit divided by 1 − hᵢ. An iterative probe would stop early
-    on a badly scaled space, and praise a repair for its convergence.
+    That error has a closed form: with X = PVᵀ along the principal directions, the residual of row i when it is left out
+    is its residual divided by 1 − hᵢ. An iterative probe would stop early in a badly scaled space and credit a repair
+    with its convergence.
     """
-    unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # squares shall stay in range
-    X, Z = X / unit, Z / unit
-    mean = X.mean(axis=0, dtype=np.float64)
-    centred = X - mean
-    if not centred.any():
-        return np.full(len(Z), np.bincount(labels).argmax())
-    wanted = np.eye(int(labels.max()) + 1)[labels]
-    share = wanted.mean(axis=0)
-    wanted -= share
-    variances, V = np.linalg.eigh(centred.T @ centred)
-    variances = np.maximum(variances, 0)
-    P = centred @ V
-    along = P.T @ wanted
-    squares = P * P
-    least, weights = np.inf, np.zeros_like(along)
-    for penalty in _PENALTIES * float(variances.mean()):
-        shrunk = 1 / (variances + penalty)
-        fitted = shrunk[:, None] * along
-        leverage = 1 / len(X) + squares @ shrunk
-        error = float(np.sum(((wanted - P @ fitted) / np.maximum(1 - leverage, 1e-9)[:, None]) ** 2))
-        if error < least:
-            least, weights = error, fitted
-    return np.asarray(np.argmax((Z - mean) @ (V @ weights) + share, axis=1))
+
+    def __init__(self, X: np.ndarray, labels: np.ndarray):
+        self.unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # keeps squares in range
+        X = X / self.unit
+        self.mean = X.mean(axis=0, dtype=np.float64)
+        centered = X - self.mean
+        targets = np.eye(int(labels.max()) + 1)[labels]
+        self.shares = targets.mean(axis=0)
+        targets -= self.shares
+        self.coefficients = np.zeros((X.shape[1], targets.shape[1]))
+        self.left_out = np.zeros_like(targets) + self.shares
+        if not centered.any():
+            return
+        variances, V = np.linalg.eigh(centered.T @ centered)
+        variances = np.maximum(variances, 0)
+        P = centered @ V
+        along = P.T @ targets
+        squares = P * P
+        least = np.inf
+        for penalty in _PENALTIES * float(variances.mean()):
+            shrunk = 1 / (variances + penalty)
+            weights = shrunk[:, None] * along
+            leverage = 1 / len(X) + squares @ shrunk
+            residuals = (targets - P @ weights) / np.maximum(1 - leverage, 1e-9)[:, None]
+            if (error := float(np.sum(residuals**2))) < least:
+                least, self.coefficients = error, V @ weights
+                self.left_out = targets + self.shares - residuals
+
+    def predict(self, Z: np.ndarray) -> np.ndarray:
+        """Return the label of each row of Z."""
+        return np.asarray(np.argmax((Z / self.unit - self.mean) @ self.coefficients + self.shares, axis=1))
+
+    def leave_one_out(self) -> np.ndarray:
+        """Return the label of each row of X as predicted by a probe that did not learn from that row."""
+        return np.asarray(np.argmax(self.left_out, axis=1))

@@ -1,9 +1,9 @@
-"""The part of a source that repairs are tried on: rows that the task names, and a random sample of the others."""
+"""The rows that repairs are tried on: those the task names and a random sample; and how rows are found by name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from isoscope.arrays import host
 from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.memory import sample_rows
+from isoscope.sketching import Sketch
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
 from isoscope.stores.store import Store
@@ -18,58 +19,69 @@ from isoscope.stores.store import Store
 
 @dataclass(frozen=True)
 class Rows:
-    """Vectors in memory, in the source's order."""
+    """Rows in memory, in the order of the source, and the sums of all rows of the source."""
 
     vectors: np.ndarray
     numbers: np.ndarray
-    """Of each row in the source."""
+    """Each row's number in the source."""
     total: int
     """Rows of the source."""
+    sketch: Sketch
+    """Of all rows of the source."""
+    sampled: np.ndarray
+    """Whether each row belongs to the uniform random sample, and is not there only because the task names it."""
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def places(self, numbers: np.ndarray) -> np.ndarray:
-        """Where rows of these numbers are among these; all of them are."""
+        """Return the positions of the rows with these numbers, all of which are in memory."""
         return np.searchsorted(self.numbers, numbers)
+
+    def at(self, positions: np.ndarray) -> Rows:
+        """Return the rows at some positions."""
+        return replace(
+            self,
+            vectors=self.vectors[positions],
+            numbers=self.numbers[positions],
+            sampled=self.sampled[positions],
+        )
 
 
 def gather(store: Store, needed: np.ndarray, size: int, seed: int, progress: Progress, stage: str = "reading") -> Rows:
-    """The rows of these numbers, and so many others, chosen at random, that there are `size` in all."""
+    """Return the rows with these numbers and a uniform random sample of `size` rows, in one pass over the store."""
     needed = np.unique(needed)
-    size = sample_rows(size, store.dim, 2 * store.dtype.itemsize)  # as they are, and as a repair makes them
-    sampler = Sampler(max(size, len(needed)), seed)  # some of the sample may be needed anyway
-    kept, numbers, total = [], [], 0
+    size = sample_rows(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
+    sampler = Sampler(size, seed)
+    kept, numbers, total, stop = [], [], Sketch(), 0
     for batch in store.batches():
         vectors = host(batch.vectors)
         stop = batch.start + len(vectors)
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             first = batch.start + int(np.argmax(bad))
-            raise InputError(f"{store.name} has NaN or infinity, the first in row {first}: drop or mend such rows")
+            raise InputError(f"{store.name} has NaN or infinity, first in row {first}: fix or drop these rows")
         low, high = np.searchsorted(needed, (batch.start, stop))
         if low < high:
             kept.append(vectors[needed[low:high] - batch.start].copy())
             numbers.append(needed[low:high])
-        if size > len(needed):
-            sampler.offer(batch)
-        total = stop
+        sampler.offer(batch)
+        total = total + Sketch.of(vectors, first=batch.start)
         progress(stage, stop, batch.share)
-    if size > len(needed):
-        sample = sampler.sample()
-        others = np.flatnonzero(~np.isin(sample.rows, needed))
-        others = np.sort(others[np.argsort(sample.keys[others])[: size - len(needed)]])
-        kept.append(sample.vectors[others])
-        numbers.append(sample.rows[others])
+    sample = sampler.sample()
+    others = ~np.isin(sample.rows, needed)
+    kept.append(sample.vectors[others])
+    numbers.append(sample.rows[others])
     joined, order = np.concatenate(kept), np.concatenate(numbers)
     if joined.dtype not in (np.float32, np.float64):
         joined = joined.astype(np.float32)
     back = np.argsort(order)
-    return Rows(np.ascontiguousarray(joined[back]), order[back], total)
+    sampled = np.isin(order[back], sample.rows)
+    return Rows(np.ascontiguousarray(joined[back]), order[back], stop, total, sampled)
 
 
 def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The row number of each name, and which names are unknown: by ids, else by text, else by row number."""
+    """Return the row number of each name, and which names are unknown: by id, else by text, else by row number."""
     best: tuple[np.ndarray, np.ndarray] | None = None
     for role in ("ids", "text"):
         values = store.column(role) if role in store.columns else None
@@ -95,14 +107,13 @@ def _row_number(name: str, n: int) -> int:
 
 
 def refuse_unknown(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Say how many names a source does not have, and the first."""
+    """Raise InputError if a source lacks some of the names, with their number and the first one."""
     if not unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))
     by = "its ids" if "ids" in store.columns else "its text" if "text" in store.columns else "its row numbers"
     first = missing[0] if len(missing[0]) <= 60 else missing[0][:57] + "…"
     raise InputError(
-        f"{store.name} does not have among {by} {plural(len(missing), 'row')} that {what} name, the first is "
-        f"{first!r}: say which column identifies rows (ids=, on the command line --columns ids=NAME), or leave those "
-        'out (missing="drop", --missing drop)'
+        f"{what} name {plural(len(missing), 'row')} that {store.name} does not have among {by}, first {first!r}: name "
+        'the column of ids (ids=, --columns ids=NAME), or drop these judgments (missing="drop", --missing drop)'
     )

@@ -1,4 +1,4 @@
-"""What is asked of the advisor."""
+"""The settings of the advisor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class AdviceSettings:
     sample: int = 20_000
     seed: int = 0
     missing: str = "raise"
+    new_rows: bool = False
+    """Whether repairs are scored on rows that they were not fitted to."""
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
@@ -26,7 +28,7 @@ class AdviceSettings:
         if not 2 <= whole(self.folds, "folds") <= 50:
             raise InputError(f"folds is {self.folds}: need 2 to 50")
         if whole(self.sample, "sample") < LEAST_SAMPLE:
-            raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
+            raise InputError(f"sample is {self.sample}: need at least {LEAST_SAMPLE} rows")
         if not 0 <= whole(self.seed, "seed") < 2**31:
             raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**31 - 1}")
         if self.missing not in ("raise", "drop"):

@@ -1,81 +1,86 @@
-"""What every task is: examples in folds, what a repair may learn from in each, and how it is scored on the others."""
+"""The interface of a task: examples, which of them are independent, and how a fitted repair is scored on them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from isoscope.advising.evidence import Evidence
+from isoscope.advising.inference import Units
+from isoscope.advising.measures import Evidence
 from isoscope.advising.rows import Rows
 from isoscope.errors import InputError
 
-FITTED_TO_ALL = (
-    "Held-out examples touch most rows: repairs were fitted to all rows, theirs included; what is known of the "
-    "held-out examples was never used."
-)
-"""The note of a task whose rows could not be held out."""
+
+@dataclass(frozen=True)
+class Round:
+    """One fit of every candidate: the rows it learns from, and the examples it is scored on."""
+
+    fit_rows: np.ndarray | None
+    """Positions among the rows in memory; None fits on the whole source, as in production."""
+    examples: np.ndarray
 
 
 class Task(ABC):
-    """Examples of what the vectors are for."""
+    """Examples of what the vectors are used for."""
 
     measures: ClassVar[dict[str, str]]
-    """What is measured, by name, in words; the first decides unless another is asked for."""
+    """The name of each measure, and how it reads in a sentence; the first decides if several could."""
     example: ClassVar[str]
-    """What one example is."""
+    """What one example is: a pair, a query or a row."""
 
+    corpus: Rows
+    """The rows in memory, which repairs are fitted to."""
     rows: Rows
+    """The rows that examples refer to; fewer than the corpus if equal rows count once."""
     metric: str
-    folds: list[np.ndarray]
-    """The examples that are held out in turn."""
-    groups: np.ndarray
-    """Of each example; those of one group are drawn, and held out, together."""
+    units: Units
+    """Which examples are independent."""
+    rounds: list[Round]
+    """One round on the whole source, or several that hold rows out (`new_rows`)."""
 
     def __init__(self, rows: Rows, metric: str):
-        self.rows, self.metric = rows, metric
+        self.corpus, self.rows, self.metric = rows, rows, metric
         self.notes: list[str] = []
-        """What a reader should know of how it was done."""
+        """What a reader should know about how the task was scored."""
 
     def __len__(self) -> int:
-        return sum(len(fold) for fold in self.folds)
+        return len(self.units.of)
 
     @abstractmethod
-    def held_rows(self, fold: int) -> np.ndarray:
-        """Rows that a repair may not learn from when this fold is held out."""
+    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+        """Return the evidence on the examples of a round, by each measure, for a repair fitted to the round's rows."""
 
-    @abstractmethod
-    def score(self, fold: int, repair: Any) -> dict[str, Evidence]:
-        """What a repair that was learnt without this fold gets on it, by each measure."""
-
-    def fit_rows(self, fold: int) -> np.ndarray:
-        """Rows that a repair may learn from when this fold is held out."""
-        free = np.ones(len(self.rows), bool)
-        free[self.held_rows(fold)] = False
-        if 2 * free.sum() < len(free):
-            if FITTED_TO_ALL not in self.notes:
-                self.notes.append(FITTED_TO_ALL)
-            free[:] = True
-        return np.flatnonzero(free)
+    def _note_links(self) -> None:
+        if self.units.links is not None:
+            self.notes.append(
+                f"Most {PLURALS[self.example]} are connected through shared rows: two of them count as dependent if "
+                "they share a row themselves."
+            )
 
 
-def dealt(groups: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Examples in folds of about the same size, whole groups in each: the largest first, to the smallest fold."""
-    sizes = np.bincount(groups)
-    order = rng.permutation(len(sizes))
-    order = order[np.argsort(-sizes[order], kind="stable")]
-    load, home = np.zeros(folds, np.int64), np.empty(len(sizes), np.int64)
-    for group in order:
-        home[group] = load.argmin()
-        load[home[group]] += sizes[group]
-    of_example = home[groups]
-    return [np.flatnonzero(of_example == fold) for fold in range(folds)]
+PLURALS = {"pair": "pairs", "query": "queries", "row": "rows"}
+
+
+def row_identity(X: np.ndarray) -> np.ndarray:
+    """Return a number for each row that is the same for equal rows; −0 equals 0."""
+    X = np.ascontiguousarray(X + 0.0)
+    as_bytes = X.view(np.dtype((np.void, X.dtype.itemsize * X.shape[1]))).ravel()
+    return np.asarray(np.unique(as_bytes, return_inverse=True)[1])
 
 
 def check_folds(folds: int, examples: int, example: str) -> None:
-    """Refuse folds that are too few, or too small for a measure to mean anything."""
-    if folds < 2:
-        raise InputError(f"folds is {folds}: need 2 at least, one to learn from and one to be tried on")
+    """Raise InputError if there are too few examples for this number of folds."""
     if examples < 4 * folds:
-        raise InputError(f"{examples} examples ({example}) in {folds} folds: need {4 * folds} at least, or fewer folds")
+        raise InputError(f"{examples} {example} for {folds} folds: need at least {4 * folds}, or use fewer folds")
+
+
+def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
+    """Raise InputError if holding rows out leaves less than half of them to fit on."""
+    if 2 * len(fit_rows) < total:
+        raise InputError(
+            f"holding out the examples of one fold leaves {len(fit_rows):,} of {total:,} rows to fit on: new_rows "
+            "(--new-rows) needs at least half; use more folds, or a source with more rows"
+        )

@@ -1,4 +1,4 @@
-"""From what the owner knows of a source to a task: pairs, queries with relevance, labels, or nothing."""
+"""Build the task from what the user knows about a source: pairs, queries with relevance, labels, or nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.advising.graded_pairs import GradedPairs
-from isoscope.advising.judgements import read_pairs, read_qrels
-from isoscope.advising.labelled import Labelled
+from isoscope.advising.judgments import read_pairs, read_qrels
+from isoscope.advising.labels import Labels
+from isoscope.advising.pairs import GradedPairs
 from isoscope.advising.retrieval import Retrieval
 from isoscope.advising.rows import find_rows, gather, refuse_unknown
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
-from isoscope.advising.unlabelled import Unlabelled
+from isoscope.advising.unlabeled import Unlabeled
 from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
@@ -23,7 +23,7 @@ NOTHING = np.empty(0, np.int64)
 
 
 def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> Task:
-    """Graded pairs of rows of the store."""
+    """Return the task of graded pairs of rows of the store."""
     named = read_pairs(pairs)
     rows, unknown = find_rows(store, [*named.first, *named.second])
     dropped = _drop_or_refuse([*named.first, *named.second], unknown, "the pairs", store, settings)
@@ -31,20 +31,17 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     kept = ~(unknown[:m] | unknown[m:])
     first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
     if len(scores) < 20 or scores.min() == scores.max():
-        raise InputError(f"{plural(len(scores), 'pair')} with known rows are left: need 20 with scores that differ")
+        raise InputError(f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ")
     held = gather(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
-    task = GradedPairs(
-        held, held.places(first), held.places(second), scores, settings.metric, settings.folds, settings.seed
-    )
-    if len(held) < held.total:
-        task.notes.append(f"Repairs were fitted to a random sample of {held.total:,} rows, {len(held):,} of them.")
+    sides = held.places(first), held.places(second)
+    task = GradedPairs(held, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
     if dropped:
-        task.notes.append(f"{plural(m - len(scores), 'pair')} named rows that are not there, and were left out.")
+        task.notes.append(f"{plural(m - len(scores), 'pair')} with unknown rows were dropped.")
     return task
 
 
 def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Task:
-    """Queries that are answered from the store."""
+    """Return the task of queries answered from the store."""
     if queries.dim != store.dim:
         raise InputError(
             f"the queries have {queries.dim} dimensions, {store.name} has {store.dim}: embed both with one model"
@@ -53,7 +50,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
     judged = {query: of for query, of in judged.items() if of}
     if not judged:
-        raise InputError("the qrels have no relevance above 0: there is nothing to be found")
+        raise InputError("the qrels have no relevance above 0: need at least one relevant document")
     names = list(judged)
     asked, unknown = find_rows(queries, names)
     gone = _drop_or_refuse(names, unknown, "the qrels", queries, settings)
@@ -72,40 +69,43 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     vectors = queries.take(order).astype(held.vectors.dtype)
     if not np.isfinite(vectors).all():
         bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
-        raise InputError(f"{queries.name} has NaN or infinity in row {bad}: drop or mend such rows")
-    task = Retrieval(held, vectors, relevant, settings.metric, settings.folds, settings.seed)
+        raise InputError(f"{queries.name} has NaN or infinity, first in row {bad}: fix or drop these rows")
+    task = Retrieval(
+        held, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
+    )
     if gone:
-        task.notes.append(f"The qrels name {gone} queries or documents that are not there; they were left out.")
+        task.notes.append(f"Judgments of {gone:,} unknown queries or documents were dropped.")
     if len(queries) > len(kept):
         task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
     return task
 
 
 def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
-    """The labels of the store."""
+    """Return the task of the labels of the store."""
     if "labels" not in store.columns:
-        raise InputError(f"{store.name} has no labels: name the column that holds them")
+        raise InputError(f"{store.name} has no labels: name their column")
     held = gather(store, NOTHING, settings.sample, settings.seed, progress)
     labels = store.column("labels", held.numbers)
     assert labels is not None
-    return _sampled(Labelled(held, labels, settings.metric, settings.folds, settings.seed))
+    task = Labels(held, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    return _note_sample(task)
 
 
-def unlabelled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
-    """The vectors alone."""
+def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
+    """Return the task that uses the vectors alone."""
     held = gather(store, NOTHING, settings.sample, settings.seed, progress)
-    return _sampled(Unlabelled(held, settings.metric, settings.folds, settings.seed))
+    return _note_sample(Unlabeled(held, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows))
 
 
-def _sampled(task: Task) -> Task:
-    """Have a task say that it is not of all rows."""
-    if len(task.rows) < task.rows.total:
-        task.notes.append(f"A random sample of {len(task.rows):,} of {task.rows.total:,} rows was tried on.")
+def _note_sample(task: Task) -> Task:
+    """Add a note if the task is scored on a sample of the rows."""
+    if len(task.corpus) < task.corpus.total:
+        task.notes.append(f"Scored on a random sample of {len(task.corpus):,} of {task.corpus.total:,} rows.")
     return task
 
 
 def _drop_or_refuse(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
-    """How many names are unknown and left out; an error unless that was allowed, or if it is all of them."""
+    """Return how many names are unknown; raise InputError unless unknown names may be dropped and some are known."""
     if settings.missing == "raise" or unknown.all():
         refuse_unknown(names, unknown, what, store)
     return len({name for name, no in zip(names, unknown, strict=True) if no})

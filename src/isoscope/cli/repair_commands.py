@@ -159,31 +159,37 @@ def fix(
 def advise(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The corpus, as for audit.")],
     pairs: Annotated[Path | None, typer.Option(help="Graded pairs of rows: .tsv, .csv, .jsonl or .parquet.")] = None,
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries to be answered from SOURCE.")] = None,
-    qrels: Annotated[Path | None, typer.Option(help="What answers which query, in TREC's or BEIR's format.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Queries that search SOURCE.")] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(help="Relevant documents of each query, in TREC or BEIR format.")
+    ] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of classes; or a file with one for each row.")
+        str | None, typer.Option(metavar="COLUMN", help="Column of class labels, or a file with one label per row.")
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="What decides alone: probe, knn or v_measure; ndcg@10 or recall@100."),
+        typer.Option(help="Let one measure decide: probe, knn or v_measure; ndcg@10 or recall@100."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep the prescribed repair, fitted.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the prescribed, fitted repair.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the page with the evidence.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write it for machines; - for standard output.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the evidence as an HTML page.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the advice as JSON; - for standard output.")] = None,
     columns: Columns = None,
     metric: ByMetric = Metric.cosine,
-    folds: Annotated[int, typer.Option(help="In how many parts examples are held out.")] = 5,
-    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE that are looked at, at most.")] = 20_000,
+    folds: Annotated[int, typer.Option(help="Folds of the nested selection that estimates the gain.")] = 5,
+    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE to keep in memory.")] = 20_000,
     seed: Seed = 0,
-    missing: Annotated[
-        Missing, typer.Option(help="Refuse judgements of rows that are not there, or leave them out.")
-    ] = Missing.error,
+    missing: Annotated[Missing, typer.Option(help="Refuse judgments of unknown rows, or drop them.")] = Missing.error,
+    new_rows: Annotated[
+        bool,
+        typer.Option(
+            "--new-rows", help="Score repairs on rows they were not fitted to, as for rows that arrive later."
+        ),
+    ] = False,
     max_memory: MaxMemory = None,
 ) -> None:
-    """Try every repair on your own task and prescribe the simplest that surely helps, or none.
+    """Test every repair on your own task, and prescribe the simplest that helps significantly, or none.
 
     Give --pairs, or --queries and --qrels, or --labels; without any, the evidence is weak.
     """
@@ -191,6 +197,7 @@ def advise(
 
     refuse_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
     options = {"metric": metric.value, "folds": folds, "sample": sample, "seed": seed, "missing": missing.value}
+    options["new_rows"] = new_rows
     give_advice(
         source,
         Request(

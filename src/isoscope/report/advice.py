@@ -1,4 +1,4 @@
-"""The advisor's answer: what to do with a space, how sure that is, and the ways to show it."""
+"""The advisor: try repairs on the user's task, prescribe one or none, and keep the evidence."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sklearn.base import clone
-
 import isoscope
 from isoscope.advising.candidates import candidates as all_candidates
-from isoscope.advising.deciding import Decision, decide
+from isoscope.advising.inference import STABLE, Choice, Promise, choose, compare, nested
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
-from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabelled_task
-from isoscope.advising.trying import Tried, try_all
+from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.trials import Trials, try_candidates
 from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.files import replacing
@@ -25,7 +23,7 @@ from isoscope.stores import Store, open_store
 from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import shown
 
-SCHEMA = "isoscope.advice/1"
+SCHEMA = "isoscope.advice/2"
 """The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
 
 
@@ -46,45 +44,49 @@ def advise(
     sample: int = 20_000,
     seed: int = 0,
     missing: str = "raise",
+    new_rows: bool = False,
     progress: bool | Progress = False,
 ) -> Advice:
-    """Try every repair on the owner's own task, and prescribe the simplest that surely helps, or none.
+    """Return which repair improves your task significantly, if any, and by how much on examples not used to select it.
 
-    Each candidate, leaving the vectors alone included, is fitted to training folds and scored on held-out ones. Give
-    one of `pairs`, `queries` with `qrels`, or `labels`; without any the evidence is weak, and the advice says so.
+    Each candidate, including leaving the vectors alone, is fitted to the whole source, as in production, and scored on
+    the task; fitting uses no judgments. Give one of `pairs`, `queries` with `qrels`, or `labels`; without any the
+    evidence is weak, and the advice says so.
 
     Parameters
     ----------
     source : path, array, DataFrame, Dataset or store
-        Whatever `open_store` opens: the corpus.
+        The corpus; anything that `open_store` opens.
     pairs : path, or (first, second, scores)
-        Graded similarity of rows, which are named by their ids, their text or their numbers. Scored by Spearman's
-        correlation.
+        Graded similarity of rows, identified by id, text or row number. Scored by Spearman's correlation.
     queries : like `source`
-        Queries to be answered from the source.
+        Queries that search the source.
     qrels : path, or {query: {document: relevance}}
         Which documents answer which query, in TREC's or BEIR's format. Scored by nDCG@10 and recall@100.
     labels : column name, or one entry for each row
-        Classes. Scored by a linear probe, 10 nearest neighbours and the V-measure of K-means.
+        Classes. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
     measure : str, optional
-        Which of the task's measures decides, alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". Unless given,
-        each has a say: a repair must surely gain by one and surely lose by none.
+        The measure that decides alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". By default a repair must
+        gain significantly by one measure and lose significantly by none.
     candidates : iterable of repairs, optional
-        What to try besides leaving the vectors alone; a grid of all repairs and their obvious chains unless given.
+        What to try besides leaving the vectors alone (default: all repairs with a few settings, and chains).
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`.
     metric : {"cosine", "euclidean"}
         How vectors are compared.
     folds : int
-        In how many parts the examples are held out.
+        Parts of the examples; the gain is estimated on each part after selecting a repair on the others.
     sample : int
-        Rows of the source that are looked at; those that the task names always are.
+        Rows to keep in memory; rows that the task names are kept in addition.
     seed : int
-        For folds, sample, clusters and the bootstrap.
+        Random seed for the sample, folds and k-means.
     missing : {"raise", "drop"}
-        Refuse judgements of rows that are not there, or leave them out and say so.
+        Refuse judgments of unknown rows, or drop them and report how many.
+    new_rows : bool
+        Score repairs on rows they were not fitted to: choose this if the repair will be applied to rows that arrive
+        later. By default it is applied to the source it was fitted to.
     progress : bool or function
-        Show a bar on the terminal; or a function that is told the stage, the rows seen and the share done.
+        Show a progress bar; or a function called with the stage, the rows read and the share done.
 
     Examples
     --------
@@ -92,22 +94,24 @@ def advise(
     >>> rng = np.random.default_rng(0)
     >>> topic = rng.integers(0, 5, 400)
     >>> X = np.eye(16)[topic] + 0.3 * rng.standard_normal((400, 16))
-    >>> X[:, 9] += 40 * rng.standard_normal(400)               # one coordinate drowns the others
+    >>> X[:, 9] += 40 * rng.standard_normal(400)               # one coordinate hides the others
     >>> advice = isoscope.advise(X, labels=topic, measure="v_measure")
     >>> advice.choice.name, advice.choice["v_measure"].verdict
-    ('AllButTheTop(1)', 'gain')
+    ('Standardize', 'gain')
     >>> advice.repair.transform(X).shape
     (400, 16)
     """
-    settings = AdviceSettings(metric=metric, folds=folds, sample=sample, seed=seed, missing=missing)
+    settings = AdviceSettings(
+        metric=metric, folds=folds, sample=sample, seed=seed, missing=missing, new_rows=bool(new_rows)
+    )
     if (queries is None) != (qrels is None):
-        raise InputError("queries and qrels go together: need what is asked and what answers it")
+        raise InputError("only one of queries and qrels is given: need both")
     asked = [name for name, given in (("pairs", pairs), ("queries", queries), ("labels", labels)) if given is not None]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} were given: need one task at a time")
     store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
     if store.dim < 2:
-        raise InputError(f"{store.name} has vectors of 1 dimension: need 2 at least")
+        raise InputError(f"{store.name} has vectors of 1 dimension: need at least 2")
     if progress is True:
         from isoscope.report.terminal import Bar
 
@@ -135,16 +139,18 @@ def _advised(
     elif labels is not None:
         task = labels_task(store, settings, progress)
     else:
-        task = unlabelled_task(store, settings, progress)
+        task = unlabeled_task(store, settings, progress)
         if "labels" in store.columns:
             name = store.columns["labels"]
-            task.notes.append(f"The source has labels in its column “{name}”, which were not used: --labels {name}.")
+            task.notes.append(f"The source has a column of labels, “{name}”; to use it, pass --labels {name}.")
     if measure is not None and measure not in list(task.measures):
         raise InputError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
-    fewest = min(len(task.fit_rows(fold)) for fold in range(len(task.folds)))
+    fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
     every = all_candidates(store.dim, fewest, settings.seed, candidates)
-    tried = try_all(task, every, settings.seed, progress)
-    advice = Advice.of(store, task, tried, decide(tried, settings.confidence, measure), settings)
+    trials = try_candidates(task, store, every, settings.seed, progress)
+    choice = choose(trials.scores, settings.confidence, measure)
+    promise = nested(trials.scores, choice, settings.confidence, measure, settings.folds, settings.seed)
+    advice = Advice.of(store, task, trials, choice, promise, settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
     advice.given = {role: shown(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)}
     advice.alone = measure is not None
@@ -153,7 +159,7 @@ def _advised(
 
 @dataclass(frozen=True)
 class Score:
-    """What a candidate got by one measure, and its gain over leaving the vectors alone."""
+    """A candidate's score by one measure, and its gain over leaving the vectors alone."""
 
     value: float
     gain: float
@@ -161,29 +167,34 @@ class Score:
     high: float
     """The interval of the gain; those of all candidates hold at once."""
     verdict: str
-    """gain, loss or noise."""
+    """"gain" or "loss" if the difference is significant, else "noise"."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate and how it did."""
+    """A candidate and its scores."""
 
     name: str
     numbers: int
-    """How many numbers it learns from the corpus: the fewer, the simpler."""
+    """How many numbers it learns from the corpus; fewer is simpler."""
     scores: dict[str, Score]
-    near_best: bool
-    """Whether it is fit to be chosen and no other such is surely better, by the measure that decides."""
     shape: dict[str, float]
-    """IsoScore, mean cosine and the like of its space, on rows it was not learnt from."""
+    """IsoScore, mean cosine and silhouette of its space, on rows it was not fitted to."""
+    repair: Any = field(default=None, repr=False)
+    """The candidate, fitted to the whole source."""
 
     def __getitem__(self, measure: str) -> Score:
         return self.scores[measure]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the repair as JSON-compatible values."""
+        scores = {measure: asdict(score) for measure, score in self.scores.items()}
+        return {"name": self.name, "numbers": self.numbers, "scores": scores, "shape": self.shape}
+
 
 @dataclass
 class Advice:
-    """What the advisor found: `choice` is what to do, `repair` does it, `trials` are the evidence."""
+    """The advice: `choice` is the prescribed candidate, `repair` the fitted repair, `trials` the evidence."""
 
     source: str
     n: int
@@ -194,49 +205,56 @@ class Advice:
     measure: str
     """The one that decided."""
     measures: dict[str, str]
-    """All of the task's, in words."""
+    """All measures of the task, by name, as they read in a sentence."""
     settings: AdviceSettings
     trials: list[Trial]
     """The simplest first; the first leaves the vectors alone."""
     chosen: int
     best: int
-    blind_gain: float
-    """What choosing the best on the other folds gained on each fold."""
-    repair: Any
-    """The choice, fitted to the whole source; it leaves vectors alone if that is the advice."""
+    """The candidate with the largest significant gain; 0 if none gains."""
+    promised_gain: float
+    """The gain on examples not used to select: what following the advice yields. 0 if the vectors are left alone."""
+    selections: dict[str, int]
+    """How often each candidate was selected when a part of the examples was held out."""
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     given: dict[str, str] = field(default_factory=dict)
-    """Where what is known came from: pairs, queries, qrels or labels, if they had names."""
+    """The names of the files or columns of pairs, queries, qrels or labels, if they have names."""
     alone: bool = False
-    """Whether the measure was asked for, and decided alone."""
+    """Whether the measure was requested and decided alone."""
     version: str = ""
 
     @classmethod
-    def of(cls, store: Store, task: Task, tried: Tried, decision: Decision, settings: AdviceSettings) -> Advice:
-        """Put together what was tried and decided, and fit the choice to the whole source."""
+    def of(
+        cls, store: Store, task: Task, tried: Trials, choice: Choice, promise: Promise, settings: AdviceSettings
+    ) -> Advice:
+        """Return the advice that trials, choice and nested selection amount to."""
+        gains = {
+            name: choice.gains.get(name) or compare(tried.scores, settings.confidence, [name])[name]
+            for name in task.measures
+        }
         trials = []
         for i, candidate in enumerate(tried.candidates):
             scores = {
                 name: Score(float(g.scores[i]), float(g.gains[i]), float(g.low[i]), float(g.high[i]), g.verdict(i))
-                for name, g in decision.gains.items()
+                for name, g in gains.items()
             }
-            near = bool(decision.near_best[i])
-            trials.append(Trial(candidate.name, candidate.numbers, scores, near, tried.shapes[i]))
+            trials.append(Trial(candidate.name, candidate.numbers, scores, tried.shapes[i], tried.repairs[i]))
+        names = [candidate.name for candidate in tried.candidates]
         return cls(
             source=store.name,
-            n=task.rows.total,
+            n=task.corpus.total,
             d=store.dim,
             example=task.example,
             examples=len(task),
-            measure=decision.measure,
+            measure=choice.measure,
             measures=dict(task.measures),
             settings=settings,
             trials=trials,
-            chosen=decision.choice,
-            best=decision.best,
-            blind_gain=decision.blind_gain,
-            repair=clone(tried.candidates[decision.choice].repair).fit(store),
+            chosen=choice.chosen,
+            best=choice.best,
+            promised_gain=promise.gain if choice.chosen else 0.0,
+            selections={names[i]: count for i, count in sorted(promise.choices.items())},
             notes=task.notes,
             left_out=tried.left_out,
             version=isoscope.__version__,
@@ -244,17 +262,32 @@ class Advice:
 
     @property
     def choice(self) -> Trial:
-        """What to do."""
+        """The prescribed candidate."""
         return self.trials[self.chosen]
 
     @property
+    def repair(self) -> Any:
+        """The fitted choice, as it was scored; it leaves vectors alone if that is the advice."""
+        return self.choice.repair
+
+    @property
     def leaves_alone(self) -> bool:
-        """Whether the advice is to do nothing."""
+        """Whether the advice is to leave the vectors as they are."""
         return self.chosen == 0
 
     @property
+    def stability(self) -> float:
+        """The share of selections on parts of the examples that agree with the advice."""
+        return self.selections.get(self.choice.name, 0) / max(sum(self.selections.values()), 1)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether at least 80% of the selections on parts of the examples agree with the advice."""
+        return self.stability >= STABLE
+
+    @property
     def paragraph(self) -> str:
-        """The advice in plain words."""
+        """The advice in a few sentences."""
         from isoscope.report.wording import paragraph
 
         return paragraph(self)
@@ -285,11 +318,11 @@ class Advice:
     # how it is kept
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the prescribed repair, as `Repair.save` does; if it is to do nothing, one that does nothing."""
+        """Save the prescribed repair to a folder; one that does nothing if the advice is to leave the vectors alone."""
         self.repair.save(folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the repair, as JSON holds it; docs/advisor.md describes it."""
+        """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
         held: dict[str, Any] = plain(
             {
                 "schema": SCHEMA,
@@ -306,9 +339,11 @@ class Advice:
                 "settings": asdict(self.settings),
                 "choice": self.choice.name,
                 "best": self.trials[self.best].name,
-                "blind_gain": self.blind_gain,
+                "promised_gain": self.promised_gain,
+                "selections": self.selections,
+                "stability": self.stability,
                 "paragraph": self.paragraph,
-                "trials": [asdict(trial) for trial in self.trials],
+                "trials": [trial.to_dict() for trial in self.trials],
                 "notes": self.notes,
                 "left_out": self.left_out,
             }
@@ -316,12 +351,12 @@ class Advice:
         return held
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON; an interruption leaves the old file."""
+        """Write the advice as JSON, atomically."""
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the evidence as a page: one file that needs nothing else; an interruption leaves the old one."""
+        """Write the advice and its evidence as one self-contained HTML page, atomically."""
         from isoscope.report.advice_page import advice_page
 
         with replacing(path) as temporary:

@@ -1,9 +1,9 @@
-"""The advisor's evidence as one HTML page that needs nothing else, and as a small table for notebooks."""
+"""The advice and its evidence as one self-contained HTML page, and as a small table for notebooks."""
 
 from __future__ import annotations
 
-from isoscope.advising.task import FITTED_TO_ALL
-from isoscope.advising.trying import DRAWS
+from isoscope.advising.inference import TOLERANCE
+from isoscope.advising.task import PLURALS
 from isoscope.report.advice import Advice, Trial
 from isoscope.report.advice_table import MARKS, SHAPES
 from isoscope.report.drawing.commands import commands
@@ -14,21 +14,21 @@ from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import written
 from isoscope.report.wording import LABEL_FREE, headline, label_free, signed, span
 
-_EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labelled rows"}
-_HELD_OUT = {
-    "pair": "The pairs of each fold in turn",
-    "query": "The queries of each fold in turn; all documents are searched",
-    "row": "The rows of each fold in turn",
+_EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}
+_FITTED = {
+    "pair": "without the rows of the pairs they are scored on",
+    "query": "without a random part of the documents, in turn",
+    "row": "without the rows they are scored on",
 }
-_FITTED_TO = {
-    "pair": "rows that no held-out pair names",
-    "query": "documents that answer no held-out query",
-    "row": "the rows of the other folds",
+_UNITS = {
+    "pair": "Pairs that share a row, or have equal rows, count as one.",
+    "query": "Queries that share a relevant document count as one.",
+    "row": "Equal rows count as one.",
 }
 
 
 def advice_page(advice: Advice) -> str:
-    """An advice and its evidence as a self-contained document.
+    """Return an advice and its evidence as a self-contained HTML document.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def _heading(advice: Advice) -> Markup:
 
 
 def _task(advice: Advice) -> str:
-    """What decided, in words: 1,379 graded pairs, Spearman's correlation."""
+    """Return the examples and the measure that decided: 1,379 graded pairs, Spearman's correlation."""
     if label_free(advice):
         return f"no task given, {advice.measures[advice.measure]} on {advice.examples:,} rows"
     return f"{_examples(advice)}, {advice.measures[advice.measure]}"
@@ -76,7 +76,7 @@ def _examples(advice: Advice) -> str:
 
 
 def _reasons(advice: Advice) -> str:
-    """The paragraph without what is said elsewhere on the page."""
+    """Return the paragraph without the headline and the caution, which the page shows elsewhere."""
     return advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE).strip()
 
 
@@ -90,15 +90,15 @@ def _gains(advice: Advice) -> Markup:
         title = tag("h3", f"By {words}{decides}")
         figures.append(tag("figure", title, drawn.chart, tag("figcaption", drawn.caption)))
     lead = (
-        "One line for each candidate, the simplest first: its score, and what it gains over the vectors as they are. "
-        "An interval that stays clear of 0 is a sure gain or a sure loss."
+        "One line per candidate, simplest first: its score and its gain over the vectors as they are. A gain or loss "
+        "is significant if its interval does not contain 0."
     )
     return section("gains", "What each repair gains", tag("p", lead, class_="hint"), key(advice), *figures)
 
 
 _HEARD = (
-    "One that surely loses by any measure is out of the question, and the first measure by which one surely gains "
-    "decides; intervals are wider for that, so that those of all measures hold at once. "
+    "A repair that loses significantly by any measure is excluded, and the first measure by which another gains "
+    "significantly decides. "
 )
 
 
@@ -107,7 +107,7 @@ def _evenness(advice: Advice) -> Markup | None:
     if drawn is None:
         return None
     figure = tag("figure", drawn.chart, tag("figcaption", drawn.caption), class_="against")
-    return section("evenness", "Does evenness help here?", figure)
+    return section("evenness", "Does isotropy help here?", figure)
 
 
 def _numbers(advice: Advice) -> Markup:
@@ -127,7 +127,7 @@ def _table(advice: Advice) -> Markup:
         tag("th", "candidate", scope="col", rowspan=2),
         *(tag("th", advice.measures[measure], scope="colgroup", colspan=2) for measure in measures),
         *(tag("th", SHAPES[name], scope="col", rowspan=2) for name in shapes),
-        tag("th", "numbers learnt", scope="col", rowspan=2),
+        tag("th", "numbers learned", scope="col", rowspan=2),
     )
     under = tag("tr", *(tag("th", name, scope="col") for _ in measures for name in ("score", gain)))
     rows = [
@@ -163,41 +163,42 @@ def _shapes(advice: Advice) -> list[str]:
 
 def _notes(advice: Advice) -> Markup:
     settings, others = advice.settings, len(advice.trials) - 1
-    intervals = (
-        f"{_confidence(advice)}, from {DRAWS:,} draws of a bootstrap over the held-out examples, the same draws for "
-        "all candidates. "
-    )
+    examples = PLURALS[advice.example]
+    intervals = f"{_confidence(advice)}, of the paired difference to the vectors as they are. {_UNITS[advice.example]} "
     if others > 1:
-        intervals += (
-            f"They are widened for having tried {others} repairs (max-t, of Westfall and Young): all intervals of a "
-            "measure hold at once."
-        )
-    else:
-        intervals += "With one repair tried there is nothing to correct for." if others else "There is none to show."
-    fitted_to = "all rows" if FITTED_TO_ALL in advice.notes else _FITTED_TO[advice.example]
+        intervals += f"The intervals of all {others} repairs and all deciding measures hold at once (max-t)."
+    fitted = (
+        _FITTED[advice.example]
+        if settings.new_rows
+        else "to the whole source, as the saved repair; no judgments are used"
+    )
+    selected = ", ".join(f"{name} {count}" for name, count in advice.selections.items())
     shapes = ", ".join(SHAPES[name] for name in _shapes(advice))
     rows: list[tuple[object, object]] = [
-        ("Task", f"{_examples(advice)}, in {settings.folds} folds; vectors are compared by {settings.metric}"),
-        ("Held out", f"{_HELD_OUT[advice.example]}. Repairs are fitted to {fitted_to}."),
+        ("Task", f"{_examples(advice)}; vectors are compared by {settings.metric}"),
+        ("Fitting", f"Repairs are fitted {fitted}."),
         ("Intervals", intervals),
         (
             "Rule",
-            "Use the simplest repair that surely gains and is not surely worse than another; if there is none, leave "
-            f"the vectors as they are. {_HEARD if len(advice.measures) > 1 and not advice.alone else ''}The fewer "
-            "numbers a repair learns from the corpus, the simpler it is.",
+            "Use the simplest repair that gains significantly and gives away at most "
+            f"{100 * TOLERANCE:.0f}% of the best significant gain; if none gains, leave the vectors as they are. "
+            f"{_HEARD if len(advice.measures) > 1 and not advice.alone else ''}A repair is simpler if it learns fewer "
+            "numbers from the corpus.",
         ),
         (
-            "Blind gain",
-            f"{signed(advice.blind_gain)}: on each fold, what the candidate that is best on the other folds gains, on "
-            "average. No example judges a choice that it had a part in.",
+            "Expected gain",
+            f"{signed(advice.promised_gain)}: the {examples} are split into {settings.folds} folds, several times; the "
+            "rule selects a repair on all folds but one, and its choice is scored on that fold. No example is used "
+            "both to select and to score.",
         ),
+        ("Selected on parts", f"{selected}; {100 * advice.stability:.0f}% agree with the advice"),
     ]
     if shapes:
         rows.append(
             (
                 "Shape",
-                f"{shapes}: of each candidate's space, on rows that it was not fitted to if there are enough. An "
-                "IsoScore of 0 is a line, of 1 a cloud that is the same in all directions.",
+                f"{shapes} of each candidate's space, measured on rows it was not fitted to. An IsoScore of 0 is a "
+                "line, of 1 equal variance in all directions.",
             )
         )
     rows += [
@@ -205,13 +206,13 @@ def _notes(advice: Advice) -> Markup:
         ("Seed", settings.seed),
     ]
     rows += [("Note", note) for note in advice.notes]
-    rows += [(joined("Left out: ", tag("bdi", name)), reason) for name, reason in advice.left_out.items()]
+    rows += [(joined("Not tried: ", tag("bdi", name)), reason) for name, reason in advice.left_out.items()]
     return section("notes", "How this was measured", facts(*rows))
 
 
 def _sampled(advice: Advice) -> str:
     words = f"a random sample of {advice.settings.sample:,} of {advice.n:,}"
-    return words if advice.example == "row" else f"{words}; those that the task names are always among them"
+    return words if advice.example == "row" else f"{words}, and those that the task names"
 
 
 def _confidence(advice: Advice) -> str:
@@ -222,16 +223,16 @@ def _confidence(advice: Advice) -> str:
 
 
 def fragment(advice: Advice) -> str:
-    """The advice and the candidates as a table for a notebook: no script, no ids, its own colours."""
+    """Return the advice as a table for a notebook, without scripts or ids and with inline colors."""
     cell = "padding:.25em .9em .25em 0;text-align:left;vertical-align:top;background:none;white-space:nowrap;"
     edge = "border:0;border-top:1px solid rgba(128,128,128,.35);font-variant-numeric:tabular-nums;"
-    colours = {"gain": "#0b6b5d", "noise": "#6b6b6b", "loss": "#b3261e"}
+    colors = {"gain": "#0b6b5d", "noise": "#6b6b6b", "loss": "#b3261e"}
     others = [measure for measure in advice.measures if measure != advice.measure]
     shapes = _shapes(advice)
 
     def gained(trial: Trial, measure: str, *words: object) -> Markup:
         verdict = trial[measure].verdict
-        chip = f"background:{colours[verdict]};color:#fff;border-radius:.3em;padding:.05em .4em"
+        chip = f"background:{colors[verdict]};color:#fff;border-radius:.3em;padding:.05em .4em"
         sign = tag("span", MARKS[verdict], role="img", aria_label=VERDICT_WORDS[verdict], style=chip)
         return joined(sign, *words)
 
@@ -259,7 +260,7 @@ def fragment(advice: Advice) -> str:
         tag("tbody", *rows),
         style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
     )
-    notes = advice.notes + [f"Left out: {name}, {reason}" for name, reason in advice.left_out.items()]
+    notes = advice.notes + [f"Not tried: {name}: {reason}" for name, reason in advice.left_out.items()]
     lead = joined(tag("strong", tag("bdi", advice.source)), f", {advice.n:,} × {advice.d:,}. {_task(advice)}.")
     return tag(
         "div",

@@ -1,4 +1,4 @@
-"""The advisor's table on a terminal: every candidate, what it got, and how sure the difference is."""
+"""The advice on a terminal: the verdict, then a table of all candidates with scores and intervals."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ SHAPES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "s
 
 
 def as_text(advice: Advice) -> str:
-    """The advice as plain text."""
+    """Return the advice as plain text."""
     out = io.StringIO()
     Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown(advice))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def shown(advice: Advice) -> Group:
-    """The advice for rich's console: the table, then the words."""
+    """Return the advice for rich's console: the verdict, then the table."""
     parts: list[RenderableType] = [
         Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
         Text(),
-        _table(advice),
-        Text(f"{MARKS['gain']} surely gains, {MARKS['loss']} surely loses, {MARKS['noise']} cannot be told", "dim"),
-        Text(),
         Text(advice.paragraph),
+        Text(),
+        _table(advice),
+        Text(
+            f"{MARKS['gain']} significant gain, {MARKS['loss']} significant loss, {MARKS['noise']} neither",
+            "dim",
+        ),
     ]
     parts += [Text(note, "dim") for note in advice.notes]
-    parts += [Text(f"not tried: {name}, {reason}", "dim") for name, reason in advice.left_out.items()]
+    parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in advice.left_out.items()]
     return Group(*parts)
 
 
@@ -51,7 +54,7 @@ def _table(advice: Advice) -> Table:
     for name in others:
         table.add_column(_stacked(advice.measures[name]), justify="right", no_wrap=True)
     shapes = [name for name in SHAPES if name in advice.trials[0].shape]
-    if "silhouette" in shapes:  # of a task with three measures: there is room for two shapes
+    if "silhouette" in shapes:  # three measures leave room for two shapes
         shapes.remove("mean_cosine")
     for name in shapes:
         table.add_column(_stacked(SHAPES[name]), justify="right", style="dim", no_wrap=True)
@@ -73,7 +76,7 @@ def _shape(value: float | None) -> str:
 
 
 def _stacked(words: str) -> str:
-    """A heading of several words, one on each line."""
+    """Return a heading with one word on each line."""
     return words.replace(" ", "\n")
 
 

@@ -13,7 +13,7 @@ from isoscope.report.wording import label_free
 from isoscope.stores.databases.address import address
 
 _GIVEN = {"pair": ("pairs",), "query": ("queries", "qrels"), "row": ("labels",)}
-_SETTINGS = ("metric", "folds", "sample", "seed", "missing")
+_SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")
 
 
 def commands(advice: Advice) -> Markup:
@@ -70,7 +70,7 @@ def _shell(advice: Advice, given: tuple[str, ...]) -> list[str]:
     for name in given:
         words += [f"--{name}", advice.given.get(name, name.upper())]
     for name, value in _asked(advice).items():
-        words += [f"--{name}", str(value)]
+        words += ["--new-rows"] if name == "new_rows" else [f"--{name}", str(value)]
     return words
 
 

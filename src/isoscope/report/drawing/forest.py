@@ -17,7 +17,11 @@ from isoscope.report.drawing.charts import Drawn
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.wording import signed
 
-VERDICT_WORDS = {"gain": "surely gains", "noise": "cannot be told", "loss": "surely loses"}
+VERDICT_WORDS = {
+    "gain": "significant gain",
+    "noise": "no significant difference",
+    "loss": "significant loss",
+}
 
 _SHAPES = {
     "gain": "M0 -6L6 5H-6Z",
@@ -166,11 +170,11 @@ def _counted(advice: Advice, measure: str) -> str:
     """How many candidates have which verdict, in words."""
     verdicts = [trial[measure].verdict for trial in advice.trials[1:]]
     if not verdicts:
-        return "Nothing was tried besides leaving the vectors as they are."
+        return "No repair was tried."
     kinds = [
-        ("gain", "surely gains", "surely gain"),
-        ("loss", "surely loses", "surely lose"),
-        ("noise", "cannot be told from doing nothing", "cannot be told from doing nothing"),
+        ("gain", "gains significantly", "gain significantly"),
+        ("loss", "loses significantly", "lose significantly"),
+        ("noise", "makes no significant difference", "make no significant difference"),
     ]
     told = [(verdicts.count(kind), one, many) for kind, one, many in kinds if kind in verdicts]
     if len(verdicts) == 1:

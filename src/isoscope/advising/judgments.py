@@ -104,7 +104,7 @@ def read_qrels(source: Any) -> Qrels:
         elif number > 1 or _is_number(relevance):  # a first line may name the columns
             raise InputError(f"{path}, line {number}: the relevance is {relevance!r}, need a number")
     if not found:
-        raise InputError(f"{path} has no judgements: need a query, a document and a relevance on each line")
+        raise InputError(f"{path} has no judgments: need a query, a document and a relevance on each line")
     return found
 
 

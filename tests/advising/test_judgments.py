@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.advising.judgements import read_pairs, read_qrels
+from isoscope.advising.judgments import read_pairs, read_qrels
 
 GRADES = np.arange(24) % 5 / 2
 PAIRS = [(f"a{i}", f"b {i}", grade) for i, grade in enumerate(GRADES)]
@@ -48,8 +48,8 @@ def test_a_dict_of_any_keys():
 
 
 @pytest.mark.parametrize("empty", ["", "\n\n", "query-id\tcorpus-id\tscore\n"])
-def test_a_file_without_judgements_is_refused(tmp_path, empty):
-    with pytest.raises(InputError, match="no judgements"):
+def test_a_file_without_judgments_is_refused(tmp_path, empty):
+    with pytest.raises(InputError, match="no judgments"):
         read_qrels(written(tmp_path, empty))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.advising import alike
-from isoscope.advising.alike import likeness, most_alike, ready
+from isoscope.advising import search
+from isoscope.advising.search import prepare, similarity, top_k
 from tests.conftest import rotation
 
 METRICS = ["cosine", "euclidean"]
@@ -22,61 +22,61 @@ def all_pairs(A, B, metric):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("itself", [False, True])
 def test_it_is_what_all_pairs_say(rng, metric, itself, monkeypatch):
-    monkeypatch.setattr(alike, "_TILE", 40 * 8 * 7)  # 7 queries at a time
+    monkeypatch.setattr(search, "_TILE", 40 * 8 * 7)  # 7 queries at a time
     B = rng.standard_normal((40, 6))
     A = B if itself else rng.standard_normal((15, 6))
     near = all_pairs(A, B, metric)
     if itself:
         np.fill_diagonal(near, -np.inf)
-    found = most_alike(ready(A, metric), ready(B, metric), 5, metric, itself=itself)
+    found = top_k(prepare(A, metric), prepare(B, metric), 5, metric, exclude_self=itself)
     np.testing.assert_array_equal(found, np.argsort(-near, axis=1)[:, :5])
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_rotation_changes_nothing(rng, metric):
     A, B, turn = rng.standard_normal((15, 6)), rng.standard_normal((40, 6)), rotation(6, rng)
-    found = [most_alike(ready(X, metric), ready(Y, metric), 5, metric) for X, Y in ((A, B), (A @ turn, B @ turn))]
+    found = [top_k(prepare(X, metric), prepare(Y, metric), 5, metric) for X, Y in ((A, B), (A @ turn, B @ turn))]
     np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_duplicates_are_as_near_as_it_gets(rng, metric):
     B = np.repeat(rng.standard_normal((10, 6)), 3, axis=0)
-    found = most_alike(ready(B, metric), ready(B, metric), 2, metric, itself=True)
+    found = top_k(prepare(B, metric), prepare(B, metric), 2, metric, exclude_self=True)
     twins = [sorted({3 * (i // 3), 3 * (i // 3) + 1, 3 * (i // 3) + 2} - {i}) for i in range(30)]
     assert [sorted(row) for row in found.tolist()] == twins
 
 
 def test_more_than_there_are_is_all(rng):
     X = rng.standard_normal((4, 3))
-    assert most_alike(X, X, 9, "euclidean").shape == (4, 4)
-    assert most_alike(X, X, 9, "euclidean", itself=True).shape == (4, 3)
+    assert top_k(X, X, 9, "euclidean").shape == (4, 4)
+    assert top_k(X, X, 9, "euclidean", exclude_self=True).shape == (4, 3)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_likeness_is_the_diagonal_of_all_pairs(rng, metric):
     A, B = rng.standard_normal((2, 20, 5))
     np.testing.assert_allclose(
-        likeness(ready(A, metric), ready(B, metric), metric), np.diag(all_pairs(A, B, metric)), atol=1e-12
+        similarity(prepare(A, metric), prepare(B, metric), metric), np.diag(all_pairs(A, B, metric)), atol=1e-12
     )
 
 
 def test_a_zero_vector_is_like_nothing():
-    A = ready(np.asarray([[0.0, 0.0], [3.0, 4.0]]), "cosine")
+    A = prepare(np.asarray([[0.0, 0.0], [3.0, 4.0]]), "cosine")
     assert A.tolist() == [[0, 0], [0.6, 0.8]]
-    assert likeness(A[:1], A[1:], "cosine") == 0
+    assert similarity(A[:1], A[1:], "cosine") == 0
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_precision_is_kept_but_half_is_widened(dtype):
-    assert ready(np.ones((2, 3), dtype), "cosine").dtype == (np.float64 if dtype == np.float64 else np.float32)
+    assert prepare(np.ones((2, 3), dtype), "cosine").dtype == (np.float64 if dtype == np.float64 else np.float32)
 
 
 def test_where_the_cloud_is_does_not_matter_for_distances(rng):
     X = rng.standard_normal((200, 8)).astype(np.float32) + np.float32(3000)
     near = all_pairs(X, X, "euclidean")
     np.fill_diagonal(near, -np.inf)
-    found = most_alike(X, X, 5, "euclidean", itself=True)
+    found = top_k(X, X, 5, "euclidean", exclude_self=True)
     agree = np.mean([len(set(a) & set(b)) for a, b in zip(found, np.argsort(-near, axis=1)[:, :5], strict=True)]) / 5
     assert agree > 0.99
 
@@ -85,6 +85,6 @@ def test_where_the_cloud_is_does_not_matter_for_distances(rng):
 def test_scale_does_not_matter_for_distances(rng):
     X = rng.standard_normal((40, 6)).astype(np.float32)
     np.testing.assert_array_equal(
-        most_alike(X, X, 5, "euclidean", itself=True),
-        most_alike(X * np.float32(2.0**100), X * np.float32(2.0**100), 5, "euclidean", itself=True),
+        top_k(X, X, 5, "euclidean", exclude_self=True),
+        top_k(X * np.float32(2.0**100), X * np.float32(2.0**100), 5, "euclidean", exclude_self=True),
     )

@@ -1,0 +1,246 @@
+"""Which repair, if any, the evidence supports, and what following that advice gains on examples not used to choose.
+
+A candidate's gain is its paired difference to leaving the vectors alone. Examples that share a row form one unit, and
+variances are sums over units. The intervals of all candidates and measures hold at once: their width comes from the
+largest of all studentized differences, given their estimated correlations (Hothorn, Bretz and Westfall 2008), so
+trying many repairs is accounted for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import norm, t
+
+TOLERANCE = 0.1
+"""A simpler repair is preferred if it gives away at most this share of the best one's gain."""
+SPLITS = 20
+"""Nested selections: K-fold partitions are repeated until there are at least this many."""
+STABLE = 0.8
+"""Advice that fewer of the nested selections repeat is reported as unstable."""
+
+_ROUNDING = 1e-10  # scores that differ by no more are equal
+_DRAWS = 10_000  # of the largest studentized difference
+_LEAST_UNITS = 20  # connected components that are fewer leave too little to estimate a variance from
+
+
+class Units:
+    """Which examples depend on one another because they share a row.
+
+    Examples that share a row, directly or through others, are one unit. If one unit holds more than a fold of the
+    examples, or there are fewer than 20 units, two examples count as dependent only if they share a row themselves.
+    """
+
+    def __init__(self, shares: csr_array, folds: int):
+        """`shares` is (examples, rows): nonzero where an example uses a row."""
+        m, n = shares.shape
+        at = shares.nonzero()
+        edges = csr_array((np.ones(len(at[0])), (at[0], m + at[1])), shape=(m + n, m + n))
+        component = connected_components(edges, directed=False)[1][:m]
+        self.of = np.unique(component, return_inverse=True)[1]
+        self.links: csr_array | None = None
+        sizes = np.bincount(self.of)
+        if len(sizes) < m and (sizes.max() > m / folds or len(sizes) < _LEAST_UNITS):
+            ones = csr_array((np.ones(len(at[0])), at), shape=(m, n))
+            self.links = csr_array(ones @ ones.T)
+            self.links.data[:] = 1.0
+            self.of = np.arange(m)
+
+    def __len__(self) -> int:
+        return int(self.of.max()) + 1
+
+    def effective(self, examples: np.ndarray) -> float:
+        """Return the number of independent units that these examples are worth: fewer if a few hold most of them."""
+        if self.links is not None:
+            return len(examples) ** 2 / float(self.links[examples][:, examples].sum())
+        sizes = np.unique(self.of[examples], return_counts=True)[1]
+        return float(sizes.sum()) ** 2 / float((sizes.astype(float) ** 2).sum())
+
+    def covariance(self, residuals: np.ndarray, examples: np.ndarray) -> np.ndarray:
+        """Return the covariance of the columns' means, given their residuals on some examples."""
+        m = len(residuals)
+        _, units = np.unique(self.of[examples], return_inverse=True)
+        count = int(units.max()) + 1
+        member = csr_array((np.ones(m), (units, np.arange(m))), shape=(count, m))
+        sums = member @ residuals
+        found = np.asarray(sums.T @ sums) * (count / max(count - 1, 1)) / m**2
+        if self.links is not None:
+            linked = (residuals * (self.links[examples][:, examples] @ residuals)).sum(axis=0) / m**2 * (m / (m - 1))
+            own = np.diag(found)
+            wider = np.sqrt(np.maximum(linked, own) / np.where(own > 0, own, 1.0))  # never below independent examples
+            found = found * wider[:, None] * wider
+        return found
+
+    def folds(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the examples in folds of about the same size; a unit is never divided."""
+        sizes = np.bincount(self.of)
+        order = rng.permutation(len(sizes))
+        order = order[np.argsort(-sizes[order], kind="stable")]
+        load, home = np.zeros(count, np.int64), np.empty(len(sizes), np.int64)
+        for unit in order:  # the largest first, each to the fold with the fewest examples
+            home[unit] = load.argmin()
+            load[home[unit]] += sizes[unit]
+        return [np.flatnonzero(home[self.of] == fold) for fold in range(count)]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of all candidates on all examples; the first candidate leaves the vectors alone."""
+
+    values: dict[str, np.ndarray]
+    """By measure: (examples, candidates)."""
+    repeats: dict[str, np.ndarray]
+    """By measure that repeats a random procedure: (repetitions, candidates)."""
+    units: Units
+
+    def __len__(self) -> int:
+        return len(self.units.of)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Each candidate's gain over leaving the vectors alone by one measure, with simultaneous intervals."""
+
+    scores: np.ndarray
+    gains: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def verdict(self, i: int) -> str:
+        """Return "gain" or "loss" if the difference is significant, else "noise"."""
+        return "gain" if self.low[i] > _ROUNDING else "loss" if self.high[i] < -_ROUNDING else "noise"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that a set of examples selects."""
+
+    measure: str
+    """The one that decided."""
+    chosen: int
+    """0 leaves the vectors alone."""
+    best: int
+    """The candidate with the largest significant gain; 0 if none gains."""
+    gains: dict[str, Gains]
+    """By each measure that had a say."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What following the advice yields on examples that took no part in choosing."""
+
+    gain: float
+    choices: dict[int, int]
+    """How often each candidate was chosen by the nested selections."""
+
+    def share(self, chosen: int) -> float:
+        """Return the share of the nested selections that chose this candidate."""
+        return self.choices.get(chosen, 0) / sum(self.choices.values())
+
+
+def choose(scores: Scores, confidence: float, measure: str | None = None, examples: np.ndarray | None = None) -> Choice:
+    """Return the simplest candidate whose gain is significant and within a tenth of the best significant gain.
+
+    A requested measure decides alone. Otherwise a candidate that loses significantly by any measure is excluded, and
+    the first measure by which a remaining one gains significantly decides.
+    """
+    gains = compare(scores, confidence, [measure] if measure is not None else list(scores.values), examples)
+    count = len(next(iter(gains.values())).gains)
+    eligible = [i for i in range(count) if not any(of.verdict(i) == "loss" for of in gains.values())]
+    for name, of in gains.items():
+        significant = [i for i in eligible if of.verdict(i) == "gain"]
+        if significant:
+            best = max(significant, key=lambda i: of.gains[i])
+            # candidates are in order of simplicity
+            chosen = next(i for i in significant if of.gains[i] >= (1 - TOLERANCE) * of.gains[best])
+            return Choice(name, chosen, best, gains)
+    return Choice(next(iter(gains)), 0, 0, gains)
+
+
+def compare(
+    scores: Scores, confidence: float, measures: Sequence[str], examples: np.ndarray | None = None
+) -> dict[str, Gains]:
+    """Return every candidate's gain by each measure; the intervals of all of them hold at once."""
+    chosen = np.arange(len(scores)) if examples is None else examples
+    values = [scores.values[measure][chosen] for measure in measures]
+    differences = np.hstack([of - of[:, :1] for of in values])
+    gains = differences.mean(axis=0)
+    covariance = scores.units.covariance(differences - gains, chosen)
+    freedom = np.full(len(gains), max(scores.units.effective(chosen) - 1, 1.0))
+    covariance, freedom = _add_repeats(covariance, freedom, scores, measures)
+    error = np.sqrt(np.diag(covariance))
+    error[error <= _ROUNDING] = 0.0
+    margin = critical_values(covariance, freedom, confidence) * error
+    width = values[0].shape[1]
+    found = {}
+    for i, measure in enumerate(measures):
+        part = slice(i * width, (i + 1) * width)
+        own = gains[part]
+        found[measure] = Gains(values[i].mean(axis=0), own, own - margin[part], own + margin[part])
+    return found
+
+
+def _add_repeats(
+    covariance: np.ndarray, freedom: np.ndarray, scores: Scores, measures: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add the variance of random procedures to that of the examples (degrees of freedom after Satterthwaite)."""
+    extra, least = np.zeros(len(freedom)), np.full(len(freedom), np.inf)
+    width = len(freedom) // len(measures)
+    for i, measure in enumerate(measures):
+        repeats = scores.repeats.get(measure)
+        if repeats is not None and len(repeats) > 1:
+            part = slice(i * width, (i + 1) * width)
+            extra[part] = (repeats - repeats[:, :1]).var(axis=0, ddof=1) / len(repeats)
+            least[part] = len(repeats) - 1
+    own = np.diag(covariance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        joint = (own + extra) ** 2 / (own**2 / freedom + extra**2 / least)
+    return covariance + np.diag(extra), np.where(extra > 0, joint, freedom)
+
+
+def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: float) -> np.ndarray:
+    """Return how many standard errors wide each interval must be for all of them to hold at once.
+
+    The quantile of the largest of correlated normal variables is turned into that of Student's t with the degrees of
+    freedom of each difference.
+    """
+    error = np.sqrt(np.diag(covariance))
+    alive = error > _ROUNDING
+    if not alive.any():
+        return np.zeros(len(error))
+    correlation = covariance[np.ix_(alive, alive)] / np.outer(error[alive], error[alive])
+    values, vectors = np.linalg.eigh(correlation)
+    draws = _normal_draws(len(values)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    quantile = float(np.quantile(np.abs(draws).max(axis=1), confidence))
+    return np.asarray(-t.ppf(norm.sf(quantile), np.maximum(freedom, 1.0)))
+
+
+@lru_cache(maxsize=4)
+def _normal_draws(width: int) -> np.ndarray:
+    """Return the same draws always: intervals depend on the data alone."""
+    return np.random.default_rng(0).standard_normal((_DRAWS, width))
+
+
+def nested(scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int) -> Promise:
+    """Return what the whole selection rule gains on folds it has not seen, averaged over repeated partitions.
+
+    The gain is by the measure that decided on all examples. Leaving the vectors alone gains 0.
+    """
+    values = scores.values[choice.measure]
+    rng = np.random.default_rng(seed)
+    total, counts = 0.0, Counter[int]()
+    partitions = -(-SPLITS // folds)
+    for _ in range(partitions):
+        parts = [part for part in scores.units.folds(folds, rng) if len(part)]
+        for part in parts:
+            others = np.setdiff1d(np.arange(len(scores)), part)
+            chosen = choose(scores, confidence, measure, others).chosen
+            counts[chosen] += 1
+            total += float((values[part, chosen] - values[part, 0]).sum())
+    return Promise(total / (partitions * len(scores)), dict(counts))

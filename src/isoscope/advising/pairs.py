@@ -1,0 +1,65 @@
+"""The task of graded pairs: does the space rank pairs as people do?"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from isoscope.advising.inference import Units
+from isoscope.advising.measures import Evidence, spearman
+from isoscope.advising.rows import Rows
+from isoscope.advising.search import prepare, similarity
+from isoscope.advising.task import Round, Task, check_fit_rows, check_folds, row_identity
+
+
+class GradedPairs(Task):
+    """Spearman's correlation of the pairs' similarities with their grades.
+
+    Pairs that share a row, or rows that are equal, depend on one another and form one unit. With `new_rows` repairs are
+    fitted without the rows of the pairs they are scored on.
+    """
+
+    measures: ClassVar = {"spearman": "Spearman's correlation"}
+    example: ClassVar = "pair"
+
+    def __init__(
+        self,
+        rows: Rows,
+        first: np.ndarray,
+        second: np.ndarray,
+        grades: np.ndarray,
+        metric: str,
+        folds: int,
+        seed: int,
+        *,
+        new_rows: bool = False,
+    ):
+        super().__init__(rows, metric)
+        check_folds(folds, len(grades), "pairs")
+        self.first, self.second, self.grades = first, second, grades
+        used, sides = np.unique([first, second], return_inverse=True)
+        identity = row_identity(rows.vectors[used])[sides.reshape(2, -1)]
+        pair = np.tile(np.arange(len(grades)), 2)
+        shares = csr_array((np.ones(len(pair)), (pair, identity.ravel())), shape=(len(grades), len(used)))
+        self.units = Units(shares, folds)
+        self._note_links()
+        self.rounds = [Round(None, np.arange(len(grades)))]
+        if new_rows:
+            self.rounds = [self._without(part) for part in self.units.folds(folds, np.random.default_rng(seed))]
+
+    def _without(self, pairs: np.ndarray) -> Round:
+        """Return a round that fits on the rows which none of these pairs use, and scores the pairs."""
+        held_out = np.union1d(self.first[pairs], self.second[pairs])
+        fit_rows = np.setdiff1d(np.arange(len(self.rows)), held_out)
+        check_fit_rows(fit_rows, len(self.rows))
+        return Round(fit_rows, pairs)
+
+    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+        """Return Spearman's correlation over the pairs of a round."""
+        pairs = round.examples
+        used, sides = np.unique([self.first[pairs], self.second[pairs]], return_inverse=True)
+        repaired = prepare(repair.transform(self.rows.vectors[used]), self.metric)
+        first, second = (repaired[side] for side in sides.reshape(2, -1))
+        return {"spearman": spearman(similarity(first, second, self.metric), self.grades[pairs])}

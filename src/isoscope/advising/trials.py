@@ -1,0 +1,145 @@
+"""Fit every candidate and score it on the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from isoscope.advising.candidates import AS_IS, Candidate
+from isoscope.advising.inference import Scores
+from isoscope.advising.labels import Labels
+from isoscope.advising.task import Task
+from isoscope.engines.engine import Progress
+from isoscope.errors import InputError
+from isoscope.metrics.clusters import silhouette
+from isoscope.metrics.cosine import mean_cosine
+from isoscope.metrics.spectrum import isoscore
+from isoscope.sketching import Sketch, sketch
+from isoscope.stores import Store
+from isoscope.transforms.affine import AffineRepair
+from isoscope.transforms.chain import Chain
+
+_SHAPE_ROWS = 4_000  # at most, and as many to fit on
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Every candidate, fitted and scored."""
+
+    candidates: list[Candidate]
+    repairs: list[Any]
+    """Fitted to the whole source: what is saved is what was scored."""
+    scores: Scores
+    shapes: list[dict[str, float]]
+    """IsoScore, mean cosine and silhouette of each candidate's space, on rows it was not fitted to."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Candidates that could not be fitted, and why."""
+
+
+def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:
+    """Fit every candidate and score it on every round of the task; one that cannot be fitted is left out."""
+    shape_rows = _shape_rows(task, seed)
+    repairs: dict[str, Any] = {}
+    values: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
+    repeats: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
+    shapes: list[dict[str, float]] = []
+    left_out: dict[str, str] = {}
+    for i, candidate in enumerate(candidates):
+        try:
+            repair = fit_to_source(candidate, task, store)
+            evidence = _score(task, candidate, repair)
+            shape = _shape(task, candidate, *shape_rows)
+        except InputError as error:
+            if candidate.name == AS_IS:
+                raise
+            left_out[candidate.name] = str(error)
+        else:
+            repairs[candidate.name] = repair
+            shapes.append(shape)
+            for measure, (of, again) in evidence.items():
+                values[measure].append(of)
+                if again is not None:
+                    repeats[measure].append(again)
+        progress("trying repairs", 0, (i + 1) / len(candidates))
+    return Trials(
+        [candidate for candidate in candidates if candidate.name in repairs],
+        list(repairs.values()),
+        Scores(
+            {measure: np.column_stack(of) for measure, of in values.items()},
+            {measure: np.column_stack(of) for measure, of in repeats.items() if of},
+            task.units,
+        ),
+        shapes,
+        left_out,
+    )
+
+
+def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Any:
+    """Return the candidate fitted to the whole source.
+
+    Affine repairs learn from the sums of all rows. Chains of them read a source that is larger than the sample again.
+    Clustered repairs learn from the uniform sample: rows that the judgments name are not overrepresented.
+    """
+    rows, repair = task.corpus, clone(candidate.repair)
+    if isinstance(repair, AffineRepair):
+        return repair.fit(rows.sketch)
+    affine = isinstance(repair, Chain) and all(isinstance(step, AffineRepair) for step in repair.steps)
+    if affine and len(rows) < rows.total:
+        return repair.fit(store)
+    return repair.fit(rows.vectors[rows.sampled])
+
+
+def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Any:
+    repair = clone(candidate.repair)
+    return repair.fit(total if isinstance(repair, AffineRepair) else vectors)
+
+
+def _score(task: Task, candidate: Candidate, repair: Any) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Return the values of all examples and the repeated scores, by measure, averaged over the rounds."""
+    counts = np.zeros(len(task))
+    sums = {measure: np.zeros(len(task)) for measure in task.measures}
+    repeats: dict[str, list[np.ndarray]] = {}
+    for round in task.rounds:
+        if round.fit_rows is not None:
+            vectors = task.rows.vectors[round.fit_rows]
+            repair = _fit_to_rows(candidate, vectors, sketch(vectors))
+        counts[round.examples] += 1
+        for measure, evidence in task.score(repair, round).items():
+            sums[measure][round.examples] += evidence.values
+            if evidence.repeats is not None:
+                repeats.setdefault(measure, []).append(len(round.examples) * evidence.repeats)
+    scored = sum(len(round.examples) for round in task.rounds)
+    return {
+        measure: (of / counts, np.sum(repeats[measure], axis=0) / scored if measure in repeats else None)
+        for measure, of in sums.items()
+    }
+
+
+def _shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sketch]:
+    """Return rows to fit on and other rows to measure, at most a few thousand of each."""
+    some = np.random.default_rng(seed).permutation(len(task.rows))[: 2 * _SHAPE_ROWS]
+    fit_rows, held_out = np.array_split(some, 2)
+    return fit_rows, held_out, sketch(task.rows.vectors[fit_rows])
+
+
+def _shape(
+    task: Task, candidate: Candidate, fit_rows: np.ndarray, held_out: np.ndarray, total: Sketch
+) -> dict[str, float]:
+    """Return IsoScore, mean cosine and the labels' silhouette of the repaired space, on rows it was not fitted to."""
+    repair = _fit_to_rows(candidate, task.rows.vectors[fit_rows], total)
+    Y = repair.transform(task.rows.vectors[held_out]).astype(np.float64)
+    found = {}
+    if len(Y) >= 4 and Y.shape[1] > 1 and np.ptp(Y, axis=0).any():
+        found["isoscore"] = float(isoscore(Y, unbiased=True))  # type: ignore[arg-type]
+    nonzero = np.abs(Y).any(axis=1)
+    if nonzero.sum() > 1:
+        found["mean_cosine"] = float(mean_cosine(Y[nonzero]))
+    if isinstance(task, Labels):
+        labels = task.labels[held_out][nonzero]
+        if 1 < len(np.unique(labels)) < len(labels):
+            found["silhouette"] = float(silhouette(Y[nonzero], labels, metric=task.metric))
+    return found

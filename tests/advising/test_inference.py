@@ -1,0 +1,257 @@
+"""Intervals that hold at once, the simplest significant repair near the best, and what it gains on unseen examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.stats import norm, t
+
+from isoscope.advising.inference import (
+    SPLITS,
+    TOLERANCE,
+    Promise,
+    Scores,
+    Units,
+    choose,
+    compare,
+    critical_values,
+    nested,
+)
+
+
+def units_of(groups, folds=5):
+    """Examples of one group share a row."""
+    groups = np.asarray(groups)
+    m = len(groups)
+    return Units(csr_array((np.ones(m), (np.arange(m), groups)), shape=(m, int(groups.max()) + 1)), folds)
+
+
+def scores_of(values, units=None, **more):
+    values = {"m": np.asarray(values, float)} if not isinstance(values, dict) else values
+    m = len(next(iter(values.values())))
+    return Scores(values, more, units or units_of(np.arange(m)))
+
+
+def with_gains(gains, noise, rng, m=400):
+    """Candidates whose values differ from the first by these gains, with independent noise."""
+    shared = rng.standard_normal((m, 1))
+    apart = rng.standard_normal((m, len(gains)))
+    apart -= apart.mean(axis=0)
+    return scores_of(shared + np.asarray(gains) + np.asarray(noise) * apart)
+
+
+# units
+
+
+def test_examples_that_share_rows_are_one_unit_and_are_never_divided(rng):
+    groups = np.repeat(np.arange(40), 3)
+    units = units_of(groups)
+    assert len(units) == 40
+    for part in units.folds(5, rng):
+        assert all((np.isin(np.flatnonzero(groups == g), part)).mean() in (0, 1) for g in range(40))
+    assert sorted(np.concatenate(units.folds(5, rng))) == list(range(120))
+
+
+def test_the_covariance_is_that_of_the_units_means(rng):
+    groups, values = np.repeat(np.arange(50), 4), rng.standard_normal((200, 3))
+    units = units_of(groups)
+    found = units.covariance(values - values.mean(axis=0), np.arange(200))
+    expected = np.cov(values.reshape(50, 4, 3).mean(axis=1), rowvar=False) / 50
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_copies_of_examples_are_no_new_evidence(rng):
+    values = rng.standard_normal((60, 3))
+    once = compare(scores_of(values), 0.95, ["m"])["m"]
+    again = compare(scores_of(np.repeat(values, 6, axis=0), units_of(np.repeat(np.arange(60), 6))), 0.95, ["m"])["m"]
+    np.testing.assert_allclose(again.low, once.low, atol=1e-12)
+    np.testing.assert_allclose(again.high, once.high, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("groups", "linked"),
+    [
+        (np.r_[np.zeros(30, int), np.arange(1, 71)], True),  # one unit holds more than a fold
+        (np.repeat(np.arange(10), 10), True),  # fewer than 20 units
+        (np.repeat(np.arange(25), 4), False),
+        (np.arange(100), False),
+    ],
+)
+def test_when_only_direct_sharing_counts(groups, linked):
+    assert (units_of(groups).links is not None) is linked
+
+
+def test_direct_sharing_widens_intervals_and_never_narrows_them(rng):
+    groups = np.repeat(np.arange(10), 10)
+    shared = np.repeat(rng.standard_normal((10, 1)), 10, axis=0)
+    units = units_of(groups)
+    for values in (shared + 0.1 * rng.standard_normal((100, 1)), rng.standard_normal((100, 1))):
+        residuals = values - values.mean(axis=0)
+        independent = float(np.var(values, ddof=1)) / 100
+        assert units.covariance(residuals, np.arange(100))[0, 0] >= independent * (1 - 1e-12)
+    residuals = shared - shared.mean(axis=0)
+    assert units.covariance(residuals, np.arange(100))[0, 0] > 5 * float(np.var(shared, ddof=1)) / 100
+    assert units.effective(np.arange(100)) == pytest.approx(10)
+
+
+# intervals
+
+
+def test_one_difference_has_students_interval(rng):
+    values = rng.standard_normal((30, 2))
+    found = compare(scores_of(values), 0.95, ["m"])["m"]
+    difference = values[:, 1] - values[:, 0]
+    margin = t.ppf(0.975, 29) * difference.std(ddof=1) / np.sqrt(30)
+    assert found.gains[1] == pytest.approx(difference.mean())
+    assert found.high[1] - found.gains[1] == pytest.approx(margin, rel=0.03)
+
+
+def test_many_independent_differences_have_the_quantile_of_their_maximum():
+    found = critical_values(np.eye(10), np.full(10, 1e9), 0.95)
+    np.testing.assert_allclose(found, norm.ppf((1 + 0.95 ** (1 / 10)) / 2), rtol=0.02)
+    same = critical_values(np.ones((10, 10)), np.full(10, 1e9), 0.95)
+    np.testing.assert_allclose(same, norm.ppf(0.975), rtol=0.02)
+
+
+def test_scale_and_order_do_not_matter(rng):
+    values = rng.standard_normal((80, 4))
+    order = np.asarray([0, 3, 1, 2])
+    once, again = (compare(scores_of(v), 0.95, ["m"])["m"] for v in (values, 7 * values[:, order]))
+    np.testing.assert_allclose(again.low, 7 * once.low[order], rtol=0.02, atol=1e-9)
+
+
+def test_differences_that_never_vary_are_significant_and_rounding_is_not():
+    values = np.tile([0.5, 0.5 + 1e-12, 0.6, 0.4], (50, 1))
+    found = compare(scores_of(values), 0.95, ["m"])["m"]
+    assert [found.verdict(i) for i in range(4)] == ["noise", "noise", "gain", "loss"]
+    assert (found.gains[0], found.low[0], found.high[0]) == (0, 0, 0)
+
+
+def test_a_random_procedure_widens_the_interval(rng):
+    values = rng.standard_normal((200, 2))
+    repeats = np.column_stack([np.zeros(8), rng.standard_normal(8)])
+    calm, lucky = (compare(scores_of(values, **more), 0.95, ["m"])["m"] for more in ({}, {"m": repeats}))
+    assert np.ptp([lucky.low[1], lucky.high[1]]) > 2 * np.ptp([calm.low[1], calm.high[1]])
+
+
+# the rule
+
+
+@pytest.mark.parametrize(
+    ("gains", "noise", "chosen", "best"),
+    [
+        ([0], 0.1, 0, 0),
+        ([0, 0, 0], 0.1, 0, 0),
+        ([0, 0.002, -0.002], 0.1, 0, 0),  # not significant
+        ([0, 0.1, 0.1], 0.1, 1, 1),  # the simplest of equals
+        ([0, 0.092, 0.1], 0.1, 1, 2),  # within a tenth of the best
+        ([0, 0.088, 0.1], 0.1, 2, 2),  # not within a tenth
+        ([0, -0.1, -0.2], 0.1, 0, 0),
+        ([0, 0.1, -0.1], [0.001, 5.0, 0.001], 0, 0),  # large but not significant
+        ([0, 0.4, 0.1], [0.001, 5.0, 0.001], 2, 2),
+    ],
+)
+def test_the_rule(gains, noise, chosen, best, rng):
+    found = choose(with_gains(gains, noise, rng), 0.95, "m")
+    assert (found.chosen, found.best) == (chosen, best)
+
+
+def test_the_tolerance_is_a_tenth():
+    assert TOLERANCE == 0.1
+    assert SPLITS == 20
+
+
+def by_two(gains, others, rng):
+    one, other = (with_gains(each, 0.01, rng) for each in (gains, others))
+    return Scores({"m": one.values["m"], "o": other.values["m"]}, {}, one.units)
+
+
+def test_a_significant_loss_by_another_measure_excludes_unless_one_decides_alone(rng):
+    scores = by_two([0, 0.1, 0.2, 0.3], [0, 0.0, 0.0, -0.1], rng)
+    found = choose(scores, 0.95)
+    assert (found.measure, found.chosen) == ("m", 2)
+    assert choose(scores, 0.95, "m").chosen == 3
+    assert choose(by_two([0, 0.1], [0, -0.1], rng), 0.95).chosen == 0
+
+
+def test_the_first_measure_that_gains_decides(rng):
+    scores = by_two([0, 0.0, 0.0], [0, 0.1, 0.3], rng)
+    found = choose(scores, 0.95)
+    assert (found.measure, found.chosen) == ("o", 2)
+    assert choose(scores, 0.95, "m").chosen == 0
+
+
+# nested selection
+
+
+def promise_of(scores, folds=5, seed=0):
+    return nested(scores, choose(scores, 0.95, "m"), 0.95, "m", folds, seed)
+
+
+def test_a_clear_gain_is_promised_and_every_part_agrees(rng):
+    found = promise_of(with_gains([0, 0.1, 0.3], 0.1, rng))
+    assert found.gain == pytest.approx(0.3, abs=0.01)
+    assert found.choices == {2: 20}
+    assert found.share(2) == 1
+
+
+@pytest.mark.parametrize("folds", [3, 5, 10])
+def test_partitions_are_repeated_until_there_are_enough_selections(folds, rng):
+    assert sum(promise_of(with_gains([0, 0.1], 0.1, rng), folds).choices.values()) >= SPLITS
+
+
+def test_the_promise_is_not_the_winners_luck():
+    """Of many equal candidates with the same gain, the one that looks best is promised no more than they all give."""
+    rng = np.random.default_rng(3)
+    promised, looked = [], []
+    for _ in range(80):
+        values = np.column_stack([np.zeros(100), 0.3 + rng.standard_normal((100, 20))])
+        scores = scores_of(values)
+        choice = choose(scores, 0.95, "m")
+        promised.append(nested(scores, choice, 0.95, "m", 5, 0).gain)
+        looked.append(choice.gains["m"].gains[choice.chosen])
+    assert np.mean([gain for gain in looked if gain]) > 0.4
+    assert np.mean(promised) <= 0.3 + 3 * np.std(promised) / np.sqrt(80)
+
+
+def test_the_same_seed_gives_the_same_promise(rng):
+    scores = with_gains([0, 0.02, 0.03], 0.2, rng)
+    assert promise_of(scores) == promise_of(scores)
+    assert isinstance(promise_of(scores, seed=1), Promise)
+
+
+# calibration: where nothing gains, at most 2.5% of runs may say so, at a family-wise 95%
+
+
+def null_means(rng, m=100):
+    return scores_of(rng.standard_normal((m, 1)) + 0.3 * rng.standard_normal((m, 8)))
+
+
+def null_hits(rng, m=200):
+    base = rng.random((m, 1)) < 0.7
+    return scores_of(np.where(rng.random((m, 8)) < 0.06, ~base, base).astype(float))
+
+
+def null_few(rng):
+    return null_means(rng, 20)
+
+
+def null_groups(rng):
+    groups = np.repeat(np.arange(40), 5)
+    return scores_of(
+        (rng.standard_normal((40, 8)) + 0.1 * rng.standard_normal((5, 40, 8))).swapaxes(0, 1).reshape(-1, 8),
+        units_of(groups),
+    )
+
+
+@pytest.mark.parametrize("null", [null_means, null_hits, null_few, null_groups])
+def test_nothing_is_prescribed_on_noise(null):
+    runs = 200
+    hits = sum(choose(null(np.random.default_rng([11, run])), 0.95).chosen > 0 for run in range(runs))
+    assert hits <= runs * 0.025 + 3 * np.sqrt(runs * 0.025 * 0.975)
+
+
+def test_what_gains_is_found():
+    found = [choose(with_gains([0, 0.0, 0.3], 1.0, np.random.default_rng(run)), 0.95).chosen for run in range(20)]
+    assert np.mean(np.asarray(found) == 2) >= 0.9

@@ -1,0 +1,89 @@
+"""Measures as one value per example: their mean is the score, their slopes are those of the weighted score."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata, spearmanr
+from sklearn.metrics import adjusted_mutual_info_score
+
+from isoscope.advising.measures import spearman, v_measure
+
+
+def weighted_spearman(a, b, weights):
+    """Spearman's correlation of examples that are repeated by their (whole) weights."""
+    return spearmanr(np.repeat(a, weights), np.repeat(b, weights)).statistic
+
+
+def examples(rng, m, ties):
+    a = rng.standard_normal(m)
+    b = a + rng.standard_normal(m)
+    return (np.round(a), np.round(2 * b)) if ties else (a, b)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("m", [5, 60])
+def test_spearman_is_scipys(rng, ties, m):
+    a, b = examples(rng, m, ties)
+    assert spearman(a, b).values.mean() == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_spearman_values_are_the_slopes_of_the_weighted_correlation(rng, ties):
+    a, b = examples(rng, 40, ties)
+    values = spearman(a, b).values
+    base = 2000
+    for i in (0, 7, 39):
+        up, down = (np.full(40, base) + sign * np.eye(40, dtype=int)[i] * 20 for sign in (1, -1))
+        slope = (weighted_spearman(a, b, up) - weighted_spearman(a, b, down)) / (40 / base)
+        assert (values[i] - values.mean()) / 40 == pytest.approx(slope, rel=2e-3, abs=1e-5)
+
+
+def test_spearman_depends_on_ranks_alone(rng):
+    a, b = rng.standard_normal((2, 40))
+    np.testing.assert_allclose(spearman(a, b).values, spearman(np.exp(a), rankdata(b)).values, atol=1e-12)
+    np.testing.assert_allclose(spearman(a, b).values, -spearman(-a, b).values, atol=1e-12)
+
+
+def test_a_constant_side_is_not_correlated():
+    assert spearman(np.ones(6), np.arange(6.0)).values.tolist() == [0] * 6
+
+
+def test_the_spread_of_the_values_is_that_of_the_correlation_in_new_samples():
+    rng = np.random.default_rng(5)
+    found, expected = [], []
+    for _ in range(400):
+        a, b = examples(rng, 80, ties=False)
+        values = spearman(a, b).values
+        expected.append(values.std(ddof=1) / np.sqrt(80))
+        found.append(values.mean())
+    assert np.std(found) == pytest.approx(np.mean(expected), rel=0.12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7])
+def test_v_measure_is_scikit_learns_adjusted_mutual_information(rng, k):
+    labels = rng.integers(0, 4, 50)
+    clusterings = np.stack([np.where(rng.random(50) < 0.5, labels, rng.integers(0, 9, 50)) % k for _ in range(3)])
+    each = [adjusted_mutual_info_score(labels, codes) for codes in clusterings]
+    found = v_measure(clusterings, labels)
+    assert found.values.mean() == pytest.approx(np.mean(each), abs=1e-12)
+    np.testing.assert_allclose(found.repeats, each, atol=1e-12)
+
+
+def test_v_measure_of_random_labels_is_zero_for_any_cluster_sizes(rng):
+    labels = rng.integers(0, 10, 60)
+    for sizes in (np.arange(60) % 10, np.minimum(np.arange(60), 9)):
+        found = [v_measure(rng.permutation(sizes)[None], labels).values.mean() for _ in range(200)]
+        assert np.mean(found) == pytest.approx(0, abs=0.01)
+
+
+def test_the_mean_of_v_measure_values_over_a_subset_is_its_score_to_first_order(rng):
+    labels = rng.integers(0, 3, 3000)
+    codes = np.where(rng.random(3000) < 0.6, labels, rng.integers(0, 3, 3000))
+    values = v_measure(codes[None], labels).values
+    some = rng.permutation(3000)[:1500]
+    assert values[some].mean() == pytest.approx(adjusted_mutual_info_score(labels[some], codes[some]), abs=0.01)
+
+
+def test_one_class_and_one_cluster_agree():
+    assert v_measure(np.zeros((2, 5), int), np.zeros(5, int)).values.tolist() == [1] * 5

@@ -1,0 +1,142 @@
+"""Candidates are fitted and scored alike; one that cannot be fitted is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope import AllButTheTop, Center, Chain, ClusterCenter, InputError, Standardize, Whiten, open_store
+from isoscope.advising.candidates import candidates, named
+from isoscope.advising.labels import Labels
+from isoscope.advising.trials import fit_to_source, try_candidates
+from isoscope.metrics.cosine import mean_cosine
+from isoscope.stores.sampling import row_keys
+from isoscope.transforms.repair import Repair
+from tests.advising.conftest import rows_of, silent, topics
+
+
+@pytest.fixture
+def task(rng):
+    X, of = topics(rng, 120, noise=0.8)
+    return Labels(rows_of(X), of, "cosine", 4, 0)
+
+
+def tried(task, given, seed=0):
+    return try_candidates(task, open_store(task.rows.vectors), candidates(8, 120, seed, given), seed, silent)
+
+
+def test_scores_are_those_of_a_repair_fitted_to_the_source(task):
+    found = tried(task, [Center(), Whiten()])
+    X = task.rows.vectors
+    for i, repair in enumerate([Chain().fit(X), Center().fit(X), Whiten().fit(X)]):
+        evidence = task.score(repair, task.rounds[0])
+        for measure in task.measures:
+            np.testing.assert_allclose(found.scores.values[measure][:, i], evidence[measure].values, atol=1e-9)
+    assert found.scores.repeats["v_measure"].shape == (8, 3)
+
+
+def test_new_rows_are_scored_by_the_fit_without_them(rng):
+    X, of = topics(rng, 120, noise=0.8)
+    task = Labels(rows_of(X), of, "cosine", 4, 0, new_rows=True)
+    found = tried(task, [Whiten()])
+    for round in task.rounds:
+        repair = Whiten().fit(X[round.fit_rows])
+        np.testing.assert_array_equal(
+            found.scores.values["knn"][round.examples, 1], task.score(repair, round)["knn"].values
+        )
+
+
+def test_a_candidate_is_scored_as_if_it_were_alone(task):
+    alone, among = tried(task, [Whiten()]), tried(task, [Center(), Whiten()])
+    for measure in task.measures:
+        np.testing.assert_array_equal(alone.scores.values[measure][:, 1], among.scores.values[measure][:, 2])
+
+
+def test_a_source_larger_than_the_sample_is_still_fitted_whole(rng, tmp_path):
+    """Affine repairs and their chains learn from all rows; clustered ones from the sample alone."""
+    X = rng.standard_normal((600, 6)) * [9, 4, 1, 1, 1, 1]
+    np.save(tmp_path / "corpus.npy", X)
+    given = [Standardize(), AllButTheTop(2), Whiten(), Chain([Standardize(), AllButTheTop(2)])]
+    first, second = np.arange(40), np.arange(40, 80)  # rows that the pairs name are not a random sample
+    advice = isoscope.advise(
+        tmp_path / "corpus.npy",
+        pairs=(first, second, rng.random(40)),
+        candidates=[*given, ClusterCenter(3, random_state=0)],
+        sample=100,
+    )
+    for repair in given:
+        found = advice[named(repair)].repair.transform(X)
+        np.testing.assert_allclose(found, repair.fit(X).transform(X), atol=1e-9)
+    sampled = np.sort(row_keys(0, 600, 0).argsort()[:100])
+    expected = ClusterCenter(3, random_state=0).fit(X[sampled]).transform(X)
+    np.testing.assert_allclose(advice["ClusterCenter(3)"].repair.transform(X), expected, atol=1e-9)
+
+
+def test_candidates_that_cannot_be_fitted_are_left_out_with_the_reason(task):
+    found = tried(task, [Center(), AllButTheTop(9)])
+    assert [candidate.name for candidate in found.candidates] == ["as it is", "Center"]
+    assert "n_components is 9" in found.left_out["AllButTheTop(9)"]
+    assert found.scores.values["probe"].shape == (120, 2)
+
+
+class Failing(Repair):
+    """Can be fitted twice, and then no more."""
+
+    _learnt = "fitted_"
+    fits = 0
+
+    def fit(self, X, y=None):
+        Failing.fits += 1
+        if Failing.fits > 2:
+            raise InputError("tired")
+        self.n_features_in_, self.fitted_ = X.shape[1], True
+        return self
+
+    def _apply(self, xp, X):
+        return X
+
+
+def test_a_candidate_that_fails_in_a_later_round_is_left_out(rng, monkeypatch):
+    monkeypatch.setattr(Failing, "fits", 0)
+    X, of = topics(rng, 120, noise=0.8)
+    task = Labels(rows_of(X), of, "cosine", 4, 0, new_rows=True)
+    found = tried(task, [Failing(), Whiten()])
+    assert [candidate.name for candidate in found.candidates] == ["as it is", "Whiten"]
+    assert found.left_out == {"Failing": "tired"}
+
+
+def test_the_shape_is_that_of_rows_the_repair_was_not_fitted_to(rng):
+    """Whitened rows look perfectly isotropic to the repair that was fitted to them, and only to it."""
+    X = rng.standard_normal((60, 20))
+    task = Labels(rows_of(X), np.arange(60) % 2, "cosine", 4, 0)
+    found = tried(task, [Whiten(shrinkage=None)]).shapes[1]
+    own = Whiten(shrinkage=None).fit(X).transform(X)
+    assert found["isoscore"] < 0.9 < float(isoscope.isoscore(own, unbiased=True))
+    assert abs(found["mean_cosine"]) < 0.2
+    assert float(mean_cosine(own)) == pytest.approx(-1 / 59, abs=0.01)
+
+
+def test_the_same_seed_gives_the_same_bits(task):
+    a, b = (tried(task, [Center()], 0) for _ in range(2))
+    for measure in task.measures:
+        np.testing.assert_array_equal(a.scores.values[measure], b.scores.values[measure])
+
+
+def test_progress_goes_from_nothing_to_all(task):
+    shares = []
+    try_candidates(
+        task,
+        open_store(task.rows.vectors),
+        candidates(8, 90, 0, [Center()]),
+        0,
+        lambda stage, rows, share: shares.append(share),
+    )
+    assert shares == [0.5, 1]
+
+
+def test_fitting_to_the_source_gives_the_repair_of_an_ordinary_fit(task):
+    X = task.rows.vectors
+    for candidate in candidates(8, 90, 0, [Standardize(), AllButTheTop(2), Whiten()])[1:]:
+        found = fit_to_source(candidate, task, open_store(X))
+        np.testing.assert_allclose(found.transform(X), candidate.repair.fit(X).transform(X), atol=1e-9)
