@@ -9,6 +9,7 @@ import isoscope
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.markup import Markup, tag
 from isoscope.studies.drawing import figure
+from isoscope.studies.judging import RULE
 from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
 from isoscope.studies.study import Study
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
@@ -122,6 +123,7 @@ def _notes(outcome: Outcome, told: Mapping[str, Any]) -> Markup:
         ("Took", f"{took(told)}, {told['hardware']}"),
         ("With", ", ".join(f"{name} {value}" for name, value in told["versions"].items())),
         ("± is", "the standard deviation over the seeds; the 95% interval of the mean is in the cell's title"),
+        ("Verdicts", RULE),
         *(("Differs", note) for note in outcome.notes),
     ]
     return section("notes", "How this was run, and what differs from the paper", facts(*rows))

@@ -8,6 +8,7 @@ from typing import Any
 
 from isoscope.files import replacing
 from isoscope.studies.drawing import svg_file
+from isoscope.studies.judging import RULE
 from isoscope.studies.outcome import Outcome, Table, Value, Verdict
 from isoscope.studies.study import Study
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
@@ -42,7 +43,7 @@ def summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
         "## How this was run",
-        "\n".join(f"- {each}" for each in [*_facts(told), *outcome.notes]),
+        "\n".join(f"- {each}" for each in [*_facts(told), RULE, *outcome.notes]),
     ]
     return "\n\n".join(parts) + "\n"
 
