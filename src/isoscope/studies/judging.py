@@ -41,12 +41,21 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
     >>> judge([barely]).value, judge([barely, Case.exact("cola", -0.88, below)]).value
     ('undecided', 'partly')
     """
-    if not cases:
+    return judge_counts(*counts(cases), most=most)
+
+
+def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -> Holds:
+    """Return whether a claim holds, from how many cases agree with it, contradict it, or are undecided.
+
+    >>> judge_counts(147, 57, 0, most=0.9).value
+    'partly'
+    """
+    total = agree + against + unclear
+    if not total:
         return Holds.untested
-    agree, against, unclear = counts(cases)
-    if agree >= most * len(cases):
+    if agree >= most * total:
         return Holds.yes
-    if 2 * unclear > len(cases):
+    if 2 * unclear > total:
         return Holds.undecided
     return Holds.partly if agree >= against else Holds.no
 

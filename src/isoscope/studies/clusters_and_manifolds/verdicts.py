@@ -31,7 +31,7 @@ def verdicts(published: Published, found: Found) -> tuple[list[Verdict], list[Ve
     """Return a verdict on each claim of the paper, and on each observation of ours."""
     near = (-NEAR_ZERO, NEAR_ZERO)
     decoders = Found([each for each in found.layers if each["kind"] == "decoder"], [])
-    parted = Found([each for each in found.layers if each["clusters"] > 1], [])
+    clustered = Found([each for each in found.layers if each["clusters"] > 1], [])
     tested: dict[str, Tested] = {
         "inter-high": _in_layers(found, _at("inter, raw"), (HIGH, math.inf), f"S_inter of a layer, above {HIGH}"),
         "intra-high": _in_layers(found, _at("intra, raw"), (HIGH, math.inf), f"S_intra of a layer, above {HIGH}"),
@@ -45,7 +45,7 @@ def verdicts(published: Published, found: Found) -> tuple[list[Verdict], list[Ve
             found, _at("intra, clusters"), near, f"S_intra inside the clusters of a layer, within {NEAR_ZERO} of zero"
         ),
         "clusters-mislead": _in_layers(
-            parted,
+            clustered,
             lambda each: abs(each["inter, centred"]) - abs(each["inter, one mean"]),
             BELOW_ZERO,
             "a layer that has clusters: |S_inter| without the clusters' means minus that without one mean, below 0",

@@ -210,7 +210,7 @@ class _Rules:
     @property
     def _idle(self) -> str:
         idle = [self._place(case) for case in self.cases if not case.learnt and case.runs[NONE]]
-        return f"left out, because the model without a regulariser learned nothing: {'; '.join(idle)}" if idle else ""
+        return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
     def _place(self, case: Case) -> str:
         """The task, and the model where there are several."""

@@ -163,7 +163,7 @@ def _correlation_table(runs: list[Trained]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="Of the models that learned, with I-STAR and without a regulariser (λ = 0). r is Pearson's, ρ Spearman's. "
+        note="Of the models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's, ρ Spearman's. "
         "The silhouette is that of the classes in the last layer's text states; the rest are means over the layers.",
         row_name="task, model",
     )
@@ -261,7 +261,7 @@ def _compared(published: Published, key: str, shown: str, runs: list[Trained], o
                 by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(beside))
     why = (
         "The case is the mean difference over seeds, tasks and models between the models with λ < 0 and those with "
-        f"{'no regulariser' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
+        f"{'no regularizer' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
         f"{_collapses(each for each in runs if _is_negative(each))}"
     ).strip()
     if not gains:
