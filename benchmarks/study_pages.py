@@ -1,27 +1,29 @@
-"""What runs of the studies came to, as pages of the documentation: one for each study, and a table of all claims.
+"""Write the documentation of the studies from their runs: a page, its numbers and its figures for each study.
 
 make studies RUNS=folder
 
-RUNS holds a folder for each study that was run, by the study's name, as `isoscope study run NAME -o RUNS/NAME` writes
-it. Nothing is typed by hand: pages, figures and the table are made of what the runs left. Of a study that RUNS does not
-hold, what the documentation has stays.
+RUNS holds a folder for each study that was run, named after the study, as `isoscope study run NAME -o RUNS/NAME` writes
+it. Each becomes docs/studies/NAME.md with its figures, and docs/studies/NAME.results.json: the numbers of the run, from
+which a later rule can derive the verdicts again. The table of all claims in docs/studies.md is made of these files, so
+studies that RUNS does not hold stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from isoscope.studies.catalog import STUDIES
-from pages import between, put
+from pages import put
+
+LONGEST = 64  # entries of a list: longer ones are points of a figure
 
 
 def keep_page(run: Path, docs: Path) -> None:
-    """A study's page and its figures, in docs/studies."""
+    """Write a study's page and its figures into docs/studies."""
     name, figures = run.name, docs / "studies" / run.name
     text = (run / "summary.md").read_text(encoding="utf-8").replace("](figures/", f"]({name}/")
     shutil.rmtree(figures, ignore_errors=True)
@@ -29,27 +31,48 @@ def keep_page(run: Path, docs: Path) -> None:
     (docs / "studies" / f"{name}.md").write_text(text, encoding="utf-8")
 
 
+def keep_results(run: Path, docs: Path) -> None:
+    """Write a study's numbers into docs/studies: verdicts with their cases, tables, and the arms without long lists."""
+    told = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    told["arms"] = {key: numbers(each) for key, each in told["arms"].items()}
+    text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    (docs / "studies" / f"{run.name}.results.json").write_text(text, encoding="utf-8")
+
+
+def numbers(value: Any) -> Any:
+    """Return an arm's result with six digits of each number, and without lists that only a figure shows.
+
+    >>> numbers({"score": 0.123456789, "cloud": [[0.0, 1.0]] * 500, "layers": [{"two_nn": 3.0}]})
+    {'score': 0.123457, 'layers': [{'two_nn': 3.0}]}
+    """
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if not (isinstance(each, list) and len(each) > LONGEST)}
+        return {name: numbers(each) for name, each in kept.items()}
+    if isinstance(value, list):
+        return [numbers(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def rows(told: dict[str, Any]) -> list[str]:
-    """The claims of a study as rows of the table."""
+    """Return the claims of a study as rows of the table, with our own observations below them."""
     name, paper = told["study"], told["paper"]
     lead = f"**[{paper['title']}](studies/{name}.md)**"
     found = [f"| {lead} ({paper['authors']}, {paper['year']}) on {', '.join(told['facts']['models'])} | | | |"]
-    for each in told["claims"]:
-        cells = (each["words"], each["published"], each["ours"], f"**{each['holds']}**")
+    observed = [each | {"published": "our observation"} for each in told["observations"]]
+    for each in told["claims"] + observed:
+        held = f"**{each['holds']}**{'' if each.get('recomputed', True) else ' (not recomputed)'}"
+        cells = (each["words"], each["published"], each["ours"], held)
         found.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return found
 
 
-def told_before(page: Path) -> dict[str, list[str]]:
-    """The rows of each study that the page has, by the study's name: its own row, then its claims."""
-    found: dict[str, list[str]] = {}
-    own: list[str] = []
-    for row in between(page, "claims").splitlines():
-        lead = re.match(r"\| \*\*\[.*?\]\(studies/([\w-]+)\.md\)\*\*", row)
-        if lead:
-            own = found.setdefault(lead[1], [])
-        own.append(row)  # what stands before the first study, the table's head, is of no one
-    return found
+def table(docs: Path) -> str:
+    """Return the table of all claims, from the numbers that docs/studies holds."""
+    lines = ["| claim | published | ours | holds? |", "|---|---|---|---|"]
+    for name in STUDIES:
+        path = docs / "studies" / f"{name}.results.json"
+        lines += rows(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -58,20 +81,15 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     options = parser.parse_args()
     (options.docs / "studies").mkdir(exist_ok=True)
-    page = options.docs / "studies.md"
-    before = told_before(page)
-    lines = ["| claim | published | ours | holds? |", "|---|---|---|---|"]
     for name in STUDIES:
         run = options.runs / name
         if not (run / "results.json").is_file():
-            lines += before.get(name, [])
-            print(f"{name}: not run, {'left as it was' if name in before else 'not in the table'}")
+            print(f"{name}: not run, left as it was")
             continue
         keep_page(run, options.docs)
-        told = json.loads((run / "results.json").read_text(encoding="utf-8"))
-        lines += rows(told)
-        print(f"{name}: {len(told['claims'])} claims")
-    put(page, "\n".join(lines), "claims")
+        keep_results(run, options.docs)
+        print(f"{name}: written")
+    put(options.docs / "studies.md", table(options.docs), "claims")
 
 
 if __name__ == "__main__":

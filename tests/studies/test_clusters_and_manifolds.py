@@ -111,7 +111,7 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
 
 @pytest.mark.parametrize(
     ("raw", "one", "many", "expected"),
-    [(0.5, 0.4, 0.1, Holds.yes), (0.5, 0.1, 0.01, Holds.partly), (0.5, 0.1, 0.2, Holds.no)],
+    [(0.5, 0.4, 0.1, Holds.yes), (0.5, 0.1, 0.01, Holds.yes), (0.5, 0.1, 0.2, Holds.no)],
 )
 def test_clusters_mislead_where_one_mean_does_not_do(raw, one, many, expected):
     found = made_layers(clusters=3)
@@ -119,6 +119,27 @@ def test_clusters_mislead_where_one_mean_does_not_do(raw, one, many, expected):
         each |= {"inter, raw": raw, "inter, one mean": one, "inter, centred": many}
     verdicts = {each.claim.key: each for each in outcome_of(found).verdicts}
     assert verdicts["clusters-mislead"].holds is expected
+    offset = {each.claim.key: each for each in outcome_of(found).observations}["offset"]
+    assert offset.holds is (Holds.yes if one < raw / 2 else Holds.no)
+
+
+def test_what_the_paper_does_not_say_is_no_claim_of_it():
+    """It states no value for S_intra inside clusters, and does not mention a token's place in the window."""
+    outcome = outcome_of(made_layers())
+    assert [each.claim.key for each in outcome.observations] == ["intra-centred", "offset", "place"]
+    claims = study(NAME).published.claims
+    assert not {each.key for each in claims} & {"intra-centred", "offset", "place"}
+    assert not any("window" in each.words for each in claims)
+    assert not any("in words" in each.published for each in outcome.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [((0.30, 0.31, 0.32), Holds.yes), ((0.1, 0.3), Holds.undecided), ((0.1, 0.11), Holds.no)]
+)
+def test_several_seeds_of_a_layer_give_it_an_interval(values, expected):
+    layer = made_layers()["ptb/m/seed-0/layer-0"]
+    found = {f"ptb/m/seed-{i}/layer-0": layer | {"seed": i, "inter, raw": value} for i, value in enumerate(values)}
+    assert {each.claim.key: each.holds for each in outcome_of(found).verdicts}["inter-high"] is expected
 
 
 def outcome_of(results):
@@ -141,9 +162,9 @@ def test_words_of_verdicts_and_notes_follow_the_numbers():
     results = made_layers()
     outcome = outcome_of(results)
     verdicts = {each.claim.key: each for each in outcome.verdicts}
-    assert verdicts["inter-high"].ours == "2 of 2 layers; S_inter is 0.30 on average, 0.30 to 0.30"
+    assert verdicts["inter-high"].ours == "2 of 2 layers; 0.30 on average, 0.30 to 0.30"
     assert verdicts["frequency-and-kind"].holds is Holds.no
-    assert "the kind of token explains is 0.05" in verdicts["frequency-and-kind"].ours
+    assert verdicts["frequency-and-kind"].ours.startswith("0 of 2 layers; 0.05 on average")
     note = next(each for each in outcome.tables if each.key == "lid").note
     assert "the paper has 297.5 to 297.5 times as many" in note
     assert any("those in the rules are ours" in each for each in outcome.notes)

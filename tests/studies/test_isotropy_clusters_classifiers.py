@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import isoscope
 from isoscope.errors import InputError
 from isoscope.studies.catalog import study
 from isoscope.studies.isotropy_clusters_classifiers.correlating import pearson, spearman
 from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
 from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, label_of, optimise
-from isoscope.studies.outcome import Holds
+from isoscope.studies.isotropy_clusters_classifiers.verdicts import COUNTEREXAMPLE
+from isoscope.studies.outcome import Case, Holds, Value
 from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
 from isoscope.studies.running import run_study
 from isoscope.studies.sources import Data, Model
@@ -379,19 +382,46 @@ def _verdicts(runs):
 
 
 def test_verdicts_follow_from_the_numbers():
-    assert set(_verdicts(_runs()).values()) == {Holds.yes}
+    assert {key for key, held in _verdicts(_runs()).items() if held is not Holds.yes} == {"triplet-bound"}
     assert set(_verdicts({}).values()) == {Holds.untested}
     turned = _verdicts(_runs(silhouette=[1 / i for i in range(1, 11)]))
     assert [turned[key] for key in ("silhouette-rises", "pearson", "spearman")] == [Holds.no] * 3
     assert turned["isoscore-falls"] is Holds.yes
     assert _verdicts(_runs(O_I=list(range(10))))["objectives-conflict"] is Holds.no
     assert _verdicts(_runs(O_C=[float("nan")] * 10))["classifier-clusters"] is Holds.untested
-    assert _verdicts(_runs(O_T=[-1.0] * 10))["triplet-bound"] is Holds.no
     wavy = [0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6, 0.5, 0.95]
     assert _verdicts(_runs(silhouette=wavy))["silhouette-rises"] is Holds.partly
     runs = _runs()
     runs["rte", "m"] = [runs["rte", "m"][0], runs["rte", "m"][0] | {"silhouette": [5 + i for i in range(10)]}]
     assert _verdicts(runs)["seeds"] is Holds.no
+
+
+def test_the_triplet_sum_is_no_upper_bound_on_the_silhouette_objective():
+    """Appendix B says that it is; both labels hold the points 10 and −10."""
+    X, labels = COUNTEREXAMPLE
+    assert [row[0] for row in X] == [10, -10, 10, -10]
+    distances = np.abs(np.subtract.outer([10, -10, 10, -10], [10, -10, 10, -10]))
+    same = np.equal.outer(labels, labels)
+    by_hand = (np.where(same, 2 - 4, 2 - 1) * distances).sum()  # |D_ω| − |D| inside a label, |D_ω| − 1 between
+    assert float(isoscope.triplet_objective(X, labels, squared=False)) == by_hand == -80
+    assert float(isoscope.silhouette_objective(X, labels)) == (np.where(same, -1, 1) * distances**2).sum() == 0
+    assert float(isoscope.triplet_objective(X, labels)) < 0
+    setting = Setting((), Data(), {}, quick=False)
+    found = {each.claim.key: each for each in outcome(study(NAME).published, setting, _runs(), ()).verdicts}
+    assert found["triplet-bound"].holds is Holds.no  # though O_T is above O_S everywhere in these runs
+    assert "O_T = −80 is below O_S = 0" in found["triplet-bound"].why
+
+
+def test_a_threshold_that_is_barely_met_is_no_plain_yes():
+    """Three seeds of −0.8004 ± 0.0007 have an interval that contains −0.8."""
+    case = Case.over_seeds("polarity", Value.of([-0.8011, -0.8004, -0.7997]), (-math.inf, -0.8))
+    assert case.estimate < -0.8
+    assert case.holds is Holds.undecided
+    rows = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    noisy = [[0.9, 0.4, 0.9, 0.3, 0.6, 0.5, 0.2, 0.3, 0.1, 0.2], [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]]
+    runs = {("rte", "m"): [_runs()["rte", "m"][0] | {"silhouette": rows, "isoscore": each} for each in noisy]}
+    assert float(np.mean([pearson(rows, each) for each in noisy])) < -0.8
+    assert _verdicts(runs)["pearson"] is Holds.undecided
 
 
 def test_scores_without_a_correlation_are_no_evidence():
@@ -409,7 +439,7 @@ def test_a_reason_speaks_of_the_runs_that_it_names():
     setting = Setting((), Data(), {}, quick=False)
     verdicts = {each.claim.key: each for each in outcome(study(NAME).published, setting, runs, ()).verdicts}
     assert verdicts["objectives-conflict"].holds is Holds.partly
-    assert verdicts["objectives-conflict"].why.startswith("O_I and O_S go together in rte.")
+    assert "O_I and O_S do not go in opposite directions in rte." in verdicts["objectives-conflict"].why
 
 
 def test_notes_name_the_paper_s_tasks_that_lack(model):

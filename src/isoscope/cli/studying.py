@@ -24,7 +24,13 @@ from isoscope.studies.running import run_study as run_it
 from isoscope.studies.study import shown
 from isoscope.studies.words import counted, number, took
 
-_STYLES = {Holds.yes: "green", Holds.partly: "yellow", Holds.no: "red", Holds.untested: "dim"}
+_STYLES = {
+    Holds.yes: "green",
+    Holds.partly: "yellow",
+    Holds.no: "red",
+    Holds.undecided: "blue",
+    Holds.untested: "dim",
+}
 _LIST_WIDTH = 18  # of a list of values in the table of parameters
 _HEADING_WIDTH = 10  # of a word in a heading, as far as the cells below it need no more
 

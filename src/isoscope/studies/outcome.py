@@ -131,7 +131,45 @@ class Holds(StrEnum):
     yes = "yes"
     partly = "partly"
     no = "no"
+    undecided = "undecided"
     untested = "not tested"
+
+
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One estimate that a claim speaks of, its interval, and where it must lie for the claim to hold.
+
+    >>> Case("polarity, r", -0.8004, (-0.8021, -0.7987), (-math.inf, -0.8)).holds.value
+    'undecided'
+    """
+
+    words: str
+    estimate: float
+    interval: Bounds
+    """The 95% interval; the estimate twice if it is exact, NaN twice if chance plays a part and its size is unknown."""
+    claimed: Bounds
+    """The open range of values that agree with the claim."""
+
+    @classmethod
+    def exact(cls, words: str, estimate: float, claimed: Bounds) -> Case:
+        """Return the case of a number in which chance plays no part."""
+        return cls(words, float(estimate), (float(estimate), float(estimate)), claimed)
+
+    @classmethod
+    def over_seeds(cls, words: str, value: Value, claimed: Bounds) -> Case:
+        """Return the case of a mean over seeds, with Student's interval; a single seed has none."""
+        return cls(words, value.mean, value.interval, claimed)
+
+    @property
+    def holds(self) -> Holds:
+        """Yes or no if the whole interval lies on that side; undecided if it contains both outcomes or is unknown."""
+        low, high = self.interval
+        if self.claimed[0] < low and high < self.claimed[1]:
+            return Holds.yes
+        return Holds.no if high <= self.claimed[0] or low >= self.claimed[1] else Holds.undecided
 
 
 @dataclass(frozen=True)
@@ -143,6 +181,10 @@ class Verdict:
     ours: str
     holds: Holds
     why: str = ""
+    cases: Sequence[Case] = ()
+    """The numbers from which `isoscope.studies.judging.judge` derives `holds`."""
+    most: float = 1.0
+    """The share of the cases that must agree for a plain yes."""
 
 
 @dataclass(frozen=True)
@@ -152,5 +194,8 @@ class Outcome:
     tables: Sequence[Table]
     figures: Sequence[Figure]
     verdicts: Sequence[Verdict]
+    """On the paper's claims."""
     notes: Sequence[str] = ()
     """What differs from the paper's set-up, and what else a reader must know."""
+    observations: Sequence[Verdict] = ()
+    """On statements of ours that no paper makes; they are not counted among the claims."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import isoscope
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.markup import Markup, tag
 from isoscope.studies.drawing import figure
+from isoscope.studies.judging import RULE
 from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, figure_name, number, theirs, took
+from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
 
-_BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.untested: ""}
+_BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecided: "", Holds.untested: ""}
 
 
 def study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
@@ -33,7 +34,8 @@ def study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
         ),
         tag(
             "main",
-            _claims(outcome),
+            _claims("claims", "What the paper claims, and whether it holds here", outcome.verdicts),
+            _claims("observations", OBSERVATIONS, outcome.observations) if outcome.observations else None,
             section("numbers", "Published and ours", *(_numbers(each) for each in outcome.tables)),
             section("figures", "Figures", *(figure(each) for each in outcome.figures)) if outcome.figures else None,
             _notes(outcome, told),
@@ -42,15 +44,15 @@ def study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
     )
 
 
-def _claims(outcome: Outcome) -> Markup:
+def _claims(name: str, title: str, verdicts: Sequence[Verdict]) -> Markup:
     head = ("claim", "published", "ours", "holds?")
     table = tag(
         "table",
         tag("thead", tag("tr", *(tag("th", each, scope="col") for each in head))),
-        tag("tbody", *map(_claim, outcome.verdicts)),
+        tag("tbody", *map(_claim, verdicts)),
         class_="trials claims",
     )
-    return section("claims", "What the paper claims, and whether it holds here", _scroll(table, "claims"))
+    return section(name, title, _scroll(table, name))
 
 
 def _claim(verdict: Verdict) -> Markup:
@@ -121,6 +123,7 @@ def _notes(outcome: Outcome, told: Mapping[str, Any]) -> Markup:
         ("Took", f"{took(told)}, {told['hardware']}"),
         ("With", ", ".join(f"{name} {value}" for name, value in told["versions"].items())),
         ("± is", "the standard deviation over the seeds; the 95% interval of the mean is in the cell's title"),
+        ("Verdicts", RULE),
         *(("Differs", note) for note in outcome.notes),
     ]
     return section("notes", "How this was run, and what differs from the paper", facts(*rows))

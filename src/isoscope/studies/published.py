@@ -50,10 +50,13 @@ class Published:
 
     paper: Paper
     claims: tuple[Claim, ...]
+    """What the paper says."""
     tables: dict[str, dict[tuple[str, str], Number]]
     """Numbers by row and column, for each table by its key."""
     titles: dict[str, str]
     """What each table is, by its key."""
+    observations: tuple[Claim, ...] = ()
+    """Statements of ours that the study tests beside the paper's claims; `where` says what led to them."""
 
     def number(self, table: str, row: str, column: str) -> Number | None:
         """A published number; None if the paper has none there, a `KeyError` if there is no such table."""
@@ -68,8 +71,8 @@ class Published:
         return list(dict.fromkeys(column for _, column in self.tables[table]))
 
     def claim(self, key: str) -> Claim:
-        """A claim by its key."""
-        return next(each for each in self.claims if each.key == key)
+        """Return a claim or an observation by its key."""
+        return next(each for each in (*self.claims, *self.observations) if each.key == key)
 
 
 @cache
@@ -86,6 +89,7 @@ def published(study: str) -> Published:
         tuple(Claim(**each) for each in told["claims"]),
         tables,
         {key: table["title"] for key, table in told["tables"].items()},
+        tuple(Claim(**each) for each in told.get("observations", ())),
     )
 
 

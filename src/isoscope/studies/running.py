@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -21,7 +22,7 @@ from isoscope.files import locked_folder, replacing
 from isoscope.finetuning.outcomes import plain
 from isoscope.stores.columns import plural
 from isoscope.studies.catalog import study as study_by_name
-from isoscope.studies.outcome import Outcome
+from isoscope.studies.outcome import Case, Outcome, Verdict
 from isoscope.studies.page import study_page
 from isoscope.studies.settings import joined, kept_settings, settle, told_of
 from isoscope.studies.study import Arm, Results, Setting, Study, Workbench
@@ -64,11 +65,8 @@ class StudyRun:
             "study": self.study.name,
             "paper": asdict(self.study.published.paper),
             "facts": self.facts,
-            "claims": [
-                {**asdict(each.claim), "published": each.published, "ours": each.ours, "holds": each.holds.value}
-                | {"why": each.why}
-                for each in self.outcome.verdicts
-            ],
+            "claims": [claim_dict(each) for each in self.outcome.verdicts],
+            "observations": [claim_dict(each) for each in self.outcome.observations],
             "tables": [_table(each) for each in self.outcome.tables],
             "notes": list(self.outcome.notes),
             "arms": dict(self.results),
@@ -290,6 +288,27 @@ def _need_extra(study: Study, setting: Setting) -> None:
     lacking = [name for name in needed[extra] if find_spec(name) is None]
     if lacking:
         raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
+
+
+def claim_dict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for a file, with the cases from which `isoscope.studies.judging.judge` derives it."""
+    return {
+        **asdict(verdict.claim),
+        "published": verdict.published,
+        "ours": verdict.ours,
+        "holds": verdict.holds.value,
+        "why": verdict.why,
+        "most": verdict.most,
+        "cases": [asdict(each) for each in verdict.cases],
+    }
+
+
+def read_case(told: Mapping[str, Any]) -> Case:
+    """Return a case of `claim_dict` from its file, where null stands for what is not finite."""
+    low, high = (math.nan if end is None else float(end) for end in told["interval"])
+    least, greatest = told["claimed"]
+    claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))
+    return Case(told["words"], float(told["estimate"]), (low, high), claimed)
 
 
 def _table(table: Any) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from isoscope.files import replacing
 from isoscope.studies.drawing import svg_file
-from isoscope.studies.outcome import Outcome, Table, Value
+from isoscope.studies.judging import RULE
+from isoscope.studies.outcome import Outcome, Table, Value, Verdict
 from isoscope.studies.study import Study
-from isoscope.studies.words import counted, figure_name, number, theirs, took
+from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
 
 
 def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
@@ -35,26 +36,27 @@ def summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
         f"# {paper.title}",
         f"{paper.authors}, {paper.venue} {paper.year}. `isoscope study run {study.name}`",
         f"**{counted(outcome.verdicts)}** {study.about}",
-        _table(
-            ("claim", "published", "ours", "holds?"),
-            [
-                (
-                    f"{each.claim.words} ({each.claim.where})",
-                    each.published,
-                    each.ours,
-                    _held(each.holds.value, each.why),
-                )
-                for each in outcome.verdicts
-            ],
-        ),
+        claims_table(outcome.verdicts),
+        *([f"## {OBSERVATIONS}", claims_table(outcome.observations)] if outcome.observations else []),
         "## Published and ours",
         *(part for each in outcome.tables for part in _numbers(each)),
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
         "## How this was run",
-        "\n".join(f"- {each}" for each in [*_facts(told), *outcome.notes]),
+        "\n".join(f"- {each}" for each in [*_facts(told), RULE, *outcome.notes]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def claims_table(verdicts: Sequence[Verdict]) -> str:
+    """Return claims with the published evidence, ours, the verdict and its reason as a Markdown table."""
+    return _table(
+        ("claim", "published", "ours", "holds?"),
+        [
+            (f"{each.claim.words} ({each.claim.where})", each.published, each.ours, _held(each.holds.value, each.why))
+            for each in verdicts
+        ],
+    )
 
 
 def _held(holds: str, why: str) -> str:

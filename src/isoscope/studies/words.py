@@ -12,6 +12,9 @@ from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Holds, Value, Verdict
 from isoscope.studies.published import Number
 
+OBSERVATIONS = "Our own observations, which the paper does not claim"
+"""The heading of what a study tests beside the paper's claims."""
+
 _HUGE = 1e9
 _LONGEST = 200  # bytes of a file's name, which may have 255, with room for endings
 
@@ -48,6 +51,7 @@ def counted(verdicts: Sequence[Verdict]) -> str:
         Holds.yes: "{} of {} claims hold here",
         Holds.partly: "{} in part",
         Holds.no: "{} not",
+        Holds.undecided: "{} undecided",
         Holds.untested: "{} not tested",
     }
     parts = [words[kind].format(count, len(verdicts)) for kind, count in held.items() if count or kind is Holds.yes]

@@ -34,7 +34,8 @@ _SIMILARITIES = {
 def shown_outcome(published: Published, setting: Setting, results: Results) -> Outcome:
     """All that is shown of the arms that are done."""
     found = Found.of(results)
-    return Outcome(_tables(published, found), _figures(found), verdicts(published, found), _notes(setting, found))
+    claims, observations = verdicts(published, found)
+    return Outcome(_tables(published, found), _figures(found), claims, _notes(setting, found), observations)
 
 
 # tables
@@ -297,9 +298,10 @@ def _notes(setting: Setting, found: Found) -> list[str]:
         "rows go to the nearest mean. The numbers of clusters are 2 to 15, one if no silhouette reaches 0.1.",
         f"LID takes the {setting['k']} nearest neighbours of {setting['lid_sample']:,} rows at most, among all rows. "
         "It depends on how many these are: with few rows the nearest neighbours reach far beyond what is local.",
-        "ELMo is not run: it is no model of transformers. The paper's text has no numbers for its figures, and no "
-        "limits for high, near zero, few or follows: those in the rules are ours, as is reading a rolled-up sheet off "
-        "three directions and a token's place.",
+        "ELMo is not run: transformers does not have it. The paper's text has no numbers for its figures and no "
+        "limits for high, near zero, few or follows: those in the rules are ours. So is the test of the Swiss roll, "
+        "whether three directions hold most of the variance.",
+        "A layer that was measured with one seed counts without an interval.",
     ]
     for model, seeds in found.static().items():
         peer = _static_peer(model, int(seeds[0]["width"]))

@@ -1,13 +1,15 @@
-"""Whether the claims of Cai et al. hold in the layers that were measured, each by a rule that is said."""
+"""Verdicts on the claims of Cai et al., from the layers that were measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes
-from isoscope.studies.outcome import Holds, Verdict
+from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes, by
+from isoscope.studies.judging import BELOW_ZERO, counts, judged
+from isoscope.studies.outcome import Bounds, Case, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.words import number
 
@@ -16,6 +18,8 @@ HIGH, NEAR_ZERO, FEW = 0.2, 0.1, 1 / 50
 MOST = 0.5
 """Of the variance, what three directions hold if the cloud is a sheet in them; of S_inter, what one mean takes out if
 it is an offset."""
+NEARLY_ALL = 0.9
+"""The share of the cases that must agree for a plain yes: a model has many layers."""
 FOLLOWS = 0.1
 """Of the variance along them: what a token's place, frequency or kind explains if they follow it."""
 
@@ -23,145 +27,144 @@ _LID = "LID, cosine"
 _STATIC = ("GloVe", "GloVe-2M", "GNEWS")
 
 
-def verdicts(published: Published, found: Found) -> list[Verdict]:
-    """A verdict on each claim."""
-    told: dict[str, tuple[str, str, Holds, str]] = {
-        "inter-high": _in_layers(
-            found, lambda each: each["inter, raw"] > HIGH, ("inter, raw",), f"S_inter above {HIGH}"
-        ),
-        "intra-high": _in_layers(
-            found, lambda each: each["intra, raw"] > HIGH, ("intra, raw",), f"S_intra above {HIGH}"
-        ),
+def verdicts(published: Published, found: Found) -> tuple[list[Verdict], list[Verdict]]:
+    """Return a verdict on each claim of the paper, and on each observation of ours."""
+    near = (-NEAR_ZERO, NEAR_ZERO)
+    decoders = Found([each for each in found.layers if each["kind"] == "decoder"], [])
+    clustered = Found([each for each in found.layers if each["clusters"] > 1], [])
+    tested: dict[str, Tested] = {
+        "inter-high": _in_layers(found, _at("inter, raw"), (HIGH, math.inf), f"S_inter of a layer, above {HIGH}"),
+        "intra-high": _in_layers(found, _at("intra, raw"), (HIGH, math.inf), f"S_intra of a layer, above {HIGH}"),
         "clusters": _in_layers(
-            found, lambda each: each["clusters"] > 1, ("silhouette",), "two clusters or more, a silhouette of 0.1"
+            found, _at("clusters"), (1.5, math.inf), "the clusters of a layer, two or more by a silhouette of 0.1"
         ),
         "inter-centred": _in_layers(
-            found,
-            lambda each: abs(each["inter, clusters"]) < NEAR_ZERO,
-            ("inter, clusters",),
-            f"S_inter within {NEAR_ZERO} of zero",
+            found, _at("inter, clusters"), near, f"S_inter inside the clusters of a layer, within {NEAR_ZERO} of zero"
         ),
         "intra-centred": _in_layers(
-            found,
-            lambda each: abs(each["intra, clusters"]) < NEAR_ZERO,
-            ("intra, clusters",),
-            f"S_intra within {NEAR_ZERO} of zero",
+            found, _at("intra, clusters"), near, f"S_intra inside the clusters of a layer, within {NEAR_ZERO} of zero"
         ),
-        "clusters-mislead": _misled(found),
-        "swiss-roll": _rolled(found),
+        "clusters-mislead": _in_layers(
+            clustered,
+            lambda each: abs(each["inter, centred"]) - abs(each["inter, one mean"]),
+            BELOW_ZERO,
+            "a layer that has clusters: |S_inter| without the clusters' means minus that without one mean, below 0",
+            untested="no layer has clusters" if found.layers else _NO_LAYER,
+        ),
+        "offset": _in_layers(
+            found,
+            lambda each: 1 - abs(each["inter, one mean"]) / abs(each["inter, raw"]) if each["inter, raw"] else math.nan,
+            (MOST, math.inf),
+            f"the share of a layer's |S_inter| that one mean takes out, above {MOST:.0%}",
+        ),
+        "swiss-roll": _in_layers(
+            decoders,
+            lambda each: sum(each["explained"]),
+            (MOST, math.inf),
+            f"the share of a decoder layer's variance along three directions, above {MOST:.0%}",
+            untested="no decoder was run",
+        ),
+        "place": _in_layers(
+            decoders,
+            _at("along, place"),
+            (FOLLOWS, math.inf),
+            f"what a token's place in the window explains of the variance along three directions, above {FOLLOWS:.0%}. "
+            "GPT and GPT2 add a learned vector for each place to the input; models with rotary positions do not",
+            untested="no decoder was run",
+        ),
         "frequency-and-kind": _in_layers(
             found,
-            lambda each: min(each[at] for at in _FREQUENCY_AND_KIND) > FOLLOWS,
-            _FREQUENCY_AND_KIND,
-            f"frequency and kind each explain {FOLLOWS:.0%} of what lies along three directions",
-            "drawn, BERT, GPT and GPT2",
+            lambda each: min(each["along, frequency"], each["along, kind"]),
+            (FOLLOWS, math.inf),
+            "the smaller of what frequency and kind explain of the variance along three directions of a layer, above "
+            f"{FOLLOWS:.0%}",
         ),
-        "lid-small": _small(published, found),
-        "lid-below-static": _below_static(published, found),
+        "lid-small": _small(found),
+        "lid-below-static": _below_static(found),
     }
-    return [Verdict(claim, *told[claim.key]) for claim in published.claims]
+    said = _said(published)
+    both = []
+    for claims in (published.claims, published.observations):
+        verdicts = []
+        for claim in claims:
+            cases, why, ours, untested = tested[claim.key]
+            told = said.get(claim.key, "stated" if claim in published.claims else "–")
+            verdicts.append(judged(claim, told, cases, why, ours=ours, untested=untested, most=NEARLY_ALL))
+        both.append(verdicts)
+    return both[0], both[1]
 
 
-_FREQUENCY_AND_KIND = ("along, frequency", "along, kind")
-_CALLED = {
-    "inter, raw": "S_inter",
-    "intra, raw": "S_intra",
-    "silhouette": "the silhouette",
-    "inter, clusters": "S_inter in clusters",
-    "intra, clusters": "S_intra in clusters",
-    "along, frequency": "what frequency explains",
-    "along, kind": "what the kind of token explains",
-}
-"""What is measured of a layer, in words."""
-_UNTESTED = ("", "no layer was measured", Holds.untested, "")
+Tested = tuple[list[Case], str, str | None, str]
+"""The cases of a claim, a reason, our evidence in words, and what to show without a case."""
+_NO_LAYER = "no layer was measured"
 
 
-def _by_share(share: float) -> Holds:
-    """Of the cases: nearly all, most, or fewer."""
-    return Holds.yes if share >= 0.9 else Holds.partly if share >= 0.5 else Holds.no
+def _said(published: Published) -> dict[str, str]:
+    """Return the published evidence in words."""
+    values = {row: _published(published, row, _LID) for row in published.rows("lid")}
+    shares = [value / _published(published, row, "width") for row, value in values.items() if row not in _STATIC]
+    static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
+    return {
+        "swiss-roll": "drawn, GPT and GPT2",
+        "frequency-and-kind": "drawn, BERT, GPT and GPT2",
+        "lid-small": f"{number(min(shares), 3)} to {number(max(shares), 3)} of the width",
+        "lid-below-static": f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}",
+    }
+
+
+def _at(name: str) -> Callable[[dict[str, Any]], float]:
+    return lambda each: float(each[name])
 
 
 def _in_layers(
     found: Found,
-    good: Callable[[dict[str, Any]], bool],
-    shown: Sequence[str],
-    rule: str,
-    said: str = "so in words, all models",
-) -> tuple[str, str, Holds, str]:
-    """Whether something is so in the layers; the paper says so in words and shows a figure."""
+    value_of: Callable[[dict[str, Any]], float],
+    claimed: Bounds,
+    what: str,
+    *,
+    untested: str = _NO_LAYER,
+) -> Tested:
+    """Return a case for each layer of each model and corpus: the mean over its seeds; exact if it has one seed."""
     if not found.layers:
-        return _UNTESTED
-    so = [good(each) for each in found.layers]
-    ours = "; ".join([f"{sum(so)} of {len(so)} layers", *(_averaged(found.layers, at) for at in shown)])
-    by_model = {model: fmean(good(each) for each in layers) for model, layers in found.models().items()}
-    against = [model for model, share in by_model.items() if share < 0.5]
-    why = f"Counted as so: {rule}; it holds if so in 90% of the layers, in part if in half of them."
-    if against and len(against) < len(by_model):
-        why += f" Not so in most layers of {', '.join(against)}."
-    return said, ours, _by_share(fmean(so)), why
+        return [], "", None, untested
+    cases = []
+    for key, own in by(found.layers, lambda each: (each["model"], each["corpus"], each["layer"])).items():
+        value = Value.of(value_of(each) for each in own)
+        words = "{}, {}, layer {}".format(*key)
+        if math.isfinite(value.mean):
+            one = Case.exact(words, value.mean, claimed)
+            cases.append(Case.over_seeds(words, value, claimed) if len(own) > 1 else one)
+    values = [each.estimate for each in cases]
+    spread = f"{number(fmean(values), 2)} on average, {number(min(values), 2)} to {number(max(values), 2)}"
+    ours = f"{counts(cases)[0]} of {len(cases)} layers; {spread}"
+    why = f"A case is {what}. A plain yes needs {NEARLY_ALL:.0%} of the layers."
+    against = [model for model, own in _by_model(cases).items() if 2 * counts(own)[0] < len(own)]
+    if against and len(against) < len(_by_model(cases)):
+        why += f" Most layers of {', '.join(against)} do not agree."
+    return cases, why, ours, untested
 
 
-def _averaged(layers: Sequence[dict[str, Any]], at: str) -> str:
-    values = [float(each[at]) for each in layers]
-    return (
-        f"{_CALLED[at]} is {number(fmean(values), 2)} on average, {number(min(values), 2)} to {number(max(values), 2)}"
-    )
+def _by_model(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    """Return the cases of each model."""
+    found: dict[str, list[Case]] = {}
+    for each in cases:
+        found.setdefault(each.words.partition(",")[0], []).append(each)
+    return found
 
 
-def _misled(found: Found) -> tuple[str, str, Holds, str]:
-    parted = [each for each in found.layers if each["clusters"] > 1]
-    if not parted:
-        return ("so in words", "no layer has clusters", Holds.untested, "") if found.layers else _UNTESTED
-    nearer = [abs(each["inter, centred"]) < abs(each["inter, one mean"]) for each in parted]
-    one, many = (fmean(abs(each[at]) for each in parted) for at in ("inter, one mean", "inter, centred"))
-    raw = fmean(abs(each["inter, raw"]) for each in parted)
-    ours = (
-        f"nearer to zero in {sum(nearer)} of {len(nearer)} layers that have clusters; S_inter is {number(raw, 2)} as "
-        f"it is, {number(one, 3)} without the mean, {number(many, 3)} without the clusters' (sizes, on average)"
-    )
-    removed = (raw - one) / raw if raw else 0.0
-    holds = _by_share(fmean(nearer))
-    why = (
-        "It holds if nearer in 90% of these layers, in part if in half of them, and in part at most where a single "
-        "mean takes out more than half of it."
-    )
-    if removed > MOST:
-        holds = Holds.partly if holds is Holds.yes else holds
-        why += f" A single mean already takes out {removed:.0%}: most is an offset, which needs no clusters."
-    return "so in words", ours, holds, why
-
-
-def _rolled(found: Found) -> tuple[str, str, Holds, str]:
-    decoders = [each for each in found.layers if each["kind"] == "decoder"]
-    if not decoders:
-        return "drawn, GPT and GPT2", "no decoder was run", Holds.untested, ""
-    so = [sum(each["explained"]) > MOST and each["along, place"] > FOLLOWS for each in decoders]
-    hold = fmean(sum(each["explained"]) for each in decoders)
-    place = fmean(each["along, place"] for each in decoders)
-    ours = (
-        f"{sum(so)} of {len(so)} layers of decoders; three directions hold {hold:.0%} of the variance, of which place "
-        f"in the window explains {place:.0%}"
-    )
-    why = (
-        f"Counted as so: {MOST:.0%} and {FOLLOWS:.0%} at least; it holds if so in 90% of the layers, in part if in "
-        "half of them. GPT and GPT2 add a learnt vector for each place to the input; models with rotary places do not."
-    )
-    return "drawn, GPT and GPT2", ours, _by_share(fmean(so)), why
-
-
-def _small(published: Published, found: Found) -> tuple[str, str, Holds, str]:
-    contextual = [row for row in published.rows("lid") if row not in _STATIC]
-    shares = {row: _published(published, row, _LID) / _published(published, row, "width") for row in contextual}
-    theirs = f"{number(min(shares.values()), 3)} to {number(max(shares.values()), 3)} of the width"
-    if not found.layers:
-        return theirs, _UNTESTED[1], Holds.untested, ""
-    ours = {
-        f"{model}, {corpus}": fmean(each["lid, cosine"] / each["width"] for each in layers)
+def _small(found: Found) -> Tested:
+    cases = [
+        Case.exact(f"{model}, {corpus}", fmean(each["lid, cosine"] / each["width"] for each in layers), (0.0, FEW))
         for (corpus, model), layers in found.clouds().items()
-    }
-    words = f"{number(min(ours.values()), 3)} to {number(max(ours.values()), 3)} of the width"
-    why = "On the authors' scale, means over layers; it holds if so for 90% of the models and corpora."
-    return theirs, words, _by_share(fmean(share < FEW for share in ours.values())), why
+    ]
+    if not cases:
+        return [], "", None, _NO_LAYER
+    values = [each.estimate for each in cases]
+    ours = f"{number(min(values), 3)} to {number(max(values), 3)} of the width"
+    why = (
+        f"A case is a model and a corpus: the mean LID over layers, on the authors' scale, below {FEW:g} of the width."
+    )
+    return cases, why, ours, _NO_LAYER
 
 
 def _published(published: Published, row: str, column: str) -> float:
@@ -170,25 +173,21 @@ def _published(published: Published, row: str, column: str) -> float:
     return found.value
 
 
-def _below_static(published: Published, found: Found) -> tuple[str, str, Holds, str]:
-    """Each cloud against each set of word vectors, at the largest number of rows that both were measured with."""
-    theirs = {row: _published(published, row, _LID) for row in published.rows("lid")}
-    static_theirs = [theirs[row] for row in _STATIC]
-    others = [value for row, value in theirs.items() if row not in _STATIC]
-    words = f"{min(others):g} to {max(others):g} against {min(static_theirs):g} to {max(static_theirs):g}"
+def _below_static(found: Found) -> Tested:
+    """Return each model and corpus against each set of word vectors, at the largest number of rows that both have."""
     if not found.layers or not found.words:
-        return words, "needs a model and word vectors", Holds.untested, "Name a folder or file of word vectors too."
-    below, shown = [], []
+        return [], "Name a folder or file of word vectors too.", None, "needs a model and word vectors"
+    cases, shown = [], []
     for (corpus, model), layers in found.clouds().items():
         own = at_sizes(layers)
         for name, seeds in found.static().items():
             static = at_sizes(seeds)
             n = max(set(own) & set(static), default=0)
             if n:
-                below.append(own[n] < static[n])
+                cases.append(Case.exact(f"{model}, {corpus}, {name}", own[n] - static[n], BELOW_ZERO))
                 shown.append(f"{model}, {corpus} {own[n]:.1f} and {name} {static[n]:.1f} at {n:,} rows")
-    if not below:
-        return words, "no number of rows is shared", Holds.untested, ""
-    ours = f"below in {sum(below)} of {len(below)} comparisons at equal numbers of rows; such as {shown[0]}"
-    why = "Mean over layers, cosine, authors' scale, both on as many rows; it holds if so in 90% of the comparisons."
-    return words, ours, _by_share(fmean(below)), why
+    if not cases:
+        return [], "", None, "no number of rows is shared"
+    ours = f"below in {counts(cases)[0]} of {len(cases)} comparisons at equal numbers of rows; such as {shown[0]}"
+    why = "A case is a model, a corpus and a set of word vectors: mean LID over layers at equal numbers of rows."
+    return cases, why, ours, ""

@@ -11,7 +11,7 @@ from typing import Any
 from isoscope.studies.finetuned import cheaper_notes
 from isoscope.studies.isotropic_word_representation.states import FITS, REPAIR, VARIANTS, key_of
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS
-from isoscope.studies.isotropic_word_representation.verdicts import RULE, verdicts
+from isoscope.studies.isotropic_word_representation.verdicts import LIMITS, verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.published import Number, Published
 from isoscope.studies.study import Results, Setting
@@ -44,8 +44,11 @@ class Found:
             if name == key or name.startswith(f"{key}/seed-"):
                 inner: Any = each
                 for part in names:
-                    inner = inner[part]
-                seen[name.removeprefix(key)] = float(inner)
+                    inner = inner.get(part)  # arms of earlier releases have fewer numbers
+                    if inner is None:
+                        break
+                else:
+                    seen[name.removeprefix(key)] = float(inner)
         return seen
 
     def similarity(self, model: str, name: str, variant: str, fit: str, measure: str) -> Value | None:
@@ -60,6 +63,7 @@ def outcome(published: Published, setting: Setting, results: Results) -> Outcome
     tables = [
         *_overview(found),
         *(each for model in models for each in (_variants(found, published, model), _by_set(found, published, model))),
+        _unit_length(found),
         _classified(found, published),
         _tuned(found, published),
         _cls(found),
@@ -141,6 +145,33 @@ def _by_set(found: Found, published: Published, model: str) -> Table | None:
     return _published_table(
         published, "sets", f"sets-{model}", f"As it is and repaired, set by set: {model}", rows, *more
     )
+
+
+def _unit_length(found: Found) -> Table:
+    """Return the partition isotropy at the states' own scale and at unit length, with IsoScore beside it."""
+    measures = {
+        "isotropy": "isotropy",
+        "isotropy at unit length": "isotropy_at_unit_length",
+        "IsoScore": "isoscore",
+    }
+    rows: list[Row] = []
+    for model in found.models:
+        for name in found.sets:
+            ours = {
+                f"{word} {shown}": found.similarity(model, name, variant, "same", measure)
+                for word, variant in (("none", "none"), ("repaired", REPAIR))
+                for shown, measure in measures.items()
+            }
+            if ours["none isotropy at unit length"] is not None:
+                rows += _row(f"{model}, {name}", ours, {}, model)
+    note = (
+        "Partition isotropy depends on the scale of the states. At unit length the states are divided by their "
+        "root-mean-square length, so models can be compared; IsoScore does not depend on scale. Repairs are fitted on "
+        "the sentences that they score. Arms of runs before this was measured are not listed."
+    )
+    title = "Isotropy that does not depend on scale"
+    columns = [f"{word} {shown}" for word in ("none", "repaired") for shown in measures]
+    return Table("unit-length", title, columns, rows, note=note, digits=3, row_name="model and set")
 
 
 def _classified(found: Found, published: Published) -> Table:
@@ -271,7 +302,7 @@ def _line(name: str, x: Sequence[float], heights: Sequence[Value]) -> Series:
 
 def _notes(found: Found, setting: Setting) -> list[str]:
     notes = [
-        RULE,
+        LIMITS,
         f"The slides measure {_BERT}; here: {', '.join(found.models)}.",
         "Correlations are of all pairs of a set together; the slides do not say whether a year's parts are scored one "
         f"by one{_of_subsets(found)}.",
@@ -287,8 +318,8 @@ def _notes(found: Found, setting: Setting) -> list[str]:
         ),
         "The isotropy takes each eigenvector with both signs, which is defined; the authors' code takes the one that "
         f"the solver gives, and the arms' isotropy_of_one_sign is that{_of_one_sign(found)}.",
-        "This isotropy depends on the scale of the states, which models choose differently: the larger they are, the "
-        "lower it is, repaired or not. Within a model it compares variants; limits such as 0.4 are of BERT's scale.",
+        "Partition isotropy depends on the scale of the states, which differs between models: the larger the states, "
+        "the lower it is, repaired or not. It compares variants within a model; limits such as 0.4 fit BERT's scale.",
         "Token states are stored in float16; a repair that is fitted on a train split learns its clusters from 50,000 "
         "tokens at most.",
         f"Mean + PCA takes out {setting['components']} directions; the slides do not say how many they took.",

@@ -18,6 +18,7 @@ from isoscope.files import remove_folder
 from isoscope.finetuning.tasks import even_part
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import log_ratios
+from isoscope.sketching import Sketch
 from isoscope.stores import Store, open_store
 from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train, train_of
 from isoscope.studies.reading.tasks import read_task
@@ -257,9 +258,20 @@ def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
 
 
 def isotropy(states: np.ndarray) -> dict[str, float]:
-    """The partition isotropy and its logarithm to 10, with both signs of each direction, and with one as published."""
+    """Return the partition isotropy of token states, and measures beside it that do not depend on their scale.
+
+    `isotropy` and `log_isotropy` (to base 10) take both signs of each direction, `isotropy_of_one_sign` takes one, as
+    the authors' code does. `isotropy_at_unit_length` is of the states divided by their root-mean-square length.
+    """
     both, one = log_ratios(states)
-    return {"isotropy": math.exp(both), "log_isotropy": both / math.log(10), "isotropy_of_one_sign": math.exp(one)}
+    length = math.sqrt(float(np.square(states, dtype=np.float64).sum()) / len(states))
+    return {
+        "isotropy": math.exp(both),
+        "log_isotropy": both / math.log(10),
+        "isotropy_of_one_sign": math.exp(one),
+        "isotropy_at_unit_length": math.exp(log_ratios(states / length)[0]),
+        "isoscore": Sketch.of(states).isoscore() if np.ptp(states, axis=0).any() else math.nan,
+    }
 
 
 def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any]:
@@ -283,7 +295,7 @@ def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any
     states = states if repair is None else repair.transform(states)
     accuracy = float(probe.score(scored.means(states), task.dev.labels))
     arm.clean(bench)
-    return {"accuracy": 100 * accuracy, **isotropy(states), "rows": len(train.labels)}
+    return {"accuracy": 100 * accuracy, **isotropy(states), "rows": len(train.labels), "dev_rows": len(task.dev)}
 
 
 def layers(arm: StateArm, sets: Sets, name: str, bench: Workbench) -> dict[str, Any]:

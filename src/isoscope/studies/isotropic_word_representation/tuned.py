@@ -91,5 +91,5 @@ def measured(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[s
 
 
 def _isotropy(states: np.ndarray) -> dict[str, float]:
-    """Of vectors that may all be one: zero spread is told as not measurable."""
+    """Return the isotropy of vectors; NaN if all of them are zero, where it is not defined."""
     return isotropy(states) if np.abs(states).max() > 0 else dict.fromkeys(("isotropy", "log_isotropy"), float("nan"))

@@ -32,7 +32,7 @@ class IsotropyClustersClassifiers(Study):
 
     name = "isotropy-clusters-classifiers"
     about = (
-        "The embeddings themselves, not the model, are optimised by Adam together with a linear head, on a whole data "
+        "The embeddings themselves, not the model, are optimized by Adam together with a linear head, on a whole data "
         "set at once. After every update IsoScore and the silhouette of the target labels are taken, and along the way "
         "the objectives of the paper's theory."
     )

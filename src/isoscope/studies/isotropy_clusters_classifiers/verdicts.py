@@ -1,4 +1,4 @@
-"""Which claims of isotropy-clusters-classifiers the runs bear out, each by a rule on their numbers."""
+"""Verdicts of isotropy-clusters-classifiers: the numbers of the runs that each claim speaks of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from isoscope.metrics.objectives import silhouette_objective, triplet_objective
 from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     Runs,
     of_scores,
@@ -16,36 +17,46 @@ from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     spearman,
     theirs_of,
 )
-from isoscope.studies.outcome import Holds, Verdict
+from isoscope.studies.judging import judged
+from isoscope.studies.outcome import Case, Holds, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.reading.classified import GLUE
 from isoscope.studies.words import number
 
+_STEADY = 0.9
+"""The rank correlation beyond which two series go together."""
+_STRONG = -0.8
+"""The published r of every task is below this."""
+_EPS = 1e-9
+
 
 def verdicts(published: Published, runs: Runs) -> list[Verdict]:
-    """A verdict on each claim."""
-    judged = {
-        "silhouette-rises": _goes(runs, "silhouette", up=True),
-        "isoscore-falls": _goes(runs, "isoscore", up=False),
-        "pearson": _pearson(published, runs),
-        "spearman": _spearman(published, runs),
-        "seeds": _seeds(published, runs),
-        "objectives-conflict": _together(runs, "O_I", "O_S", -1),
-        "cosine-conflicts": _together(runs, "cos", "O_S", -1),
-        "classifier-clusters": _together(runs, "O_C", "O_S", 1),
-        "collapse": _goes(runs, "within", up=False),
-        "triplet-bound": _bound(runs),
+    """Return a verdict on each claim."""
+    tested = {
+        "silhouette-rises": lambda: _goes(runs, "silhouette", up=True),
+        "isoscore-falls": lambda: _goes(runs, "isoscore", up=False),
+        "pearson": lambda: _pearson(published, runs),
+        "spearman": lambda: _spearman(published, runs),
+        "seeds": lambda: _seeds(published, runs),
+        "objectives-conflict": lambda: _together(runs, "O_I", "O_S", -1),
+        "cosine-conflicts": lambda: _together(runs, "cos", "O_S", -1),
+        "classifier-clusters": lambda: _together(runs, "O_C", "O_S", 1),
+        "collapse": lambda: _goes(runs, "within", up=False),
+        "triplet-bound": lambda: _bound(runs),
     }
     said = _said(published)
-    return [
-        Verdict(claim, said.get(claim.key, "proved or argued, not measured"), *judged[claim.key])
-        if runs
-        else Verdict(claim, said.get(claim.key, ""), "", Holds.untested)
-        for claim in published.claims
-    ]
+    found = []
+    for claim in published.claims:
+        cases, why, ours = tested[claim.key]() if runs else ([], "", None)
+        told = said.get(claim.key, "proved or argued, not measured")
+        found.append(
+            judged(claim, told, cases, why, ours=ours, digits=4 if claim.key in ("pearson", "spearman") else 3)
+        )
+    return found
 
 
-Judged = tuple[str, Holds, str]
+Tested = tuple[list[Case], str, str | None]
+"""The cases of a claim, a reason, and our evidence in words where the cases do not say it."""
 
 
 def _said(published: Published) -> dict[str, str]:
@@ -82,75 +93,62 @@ def _name(run: tuple[str, str], runs: Runs) -> str:
     return f"{run[0]} ({run[1]})" if several(runs, run[0]) else run[0]
 
 
-def _goes(runs: Runs, name: str, *, up: bool) -> Judged:
-    """Whether a series goes one way: steadily (ρ with time beyond 0.9), or at least from its first to its last one."""
-    sign = 1 if up else -1
-    steady, ends, changes = [], [], []
+def _goes(runs: Runs, name: str, *, up: bool) -> Tested:
+    """Return how a series changes from its first to its last value, and whether it does so steadily."""
+    claimed, steady = ((0.0, math.inf), (_STEADY, math.inf)) if up else ((-math.inf, 0.0), (-math.inf, -_STEADY))
+    cases, changes = [], []
     for run, seeds in runs.items():
         first, last = (float(np.mean([each[name][place] for each in seeds])) for place in (0, -1))
         changes.append(f"{_name(run, runs)} {number(first, 3)} → {number(last, 3)}")
-        if any(sign * (each[name][-1] - each[name][0]) <= 0 for each in seeds):
-            ends.append(_name(run, runs))
-        elif any(not sign * spearman(range(len(each[name])), each[name]) > 0.9 for each in seeds):
-            steady.append(_name(run, runs))
-    word = "rises" if up else "falls"
-    ours = ", ".join(changes)
-    if not ends and not steady:
-        return ours, Holds.yes, ""
-    why = [f"not so in {', '.join(ends)}"] if ends else []
-    why += [f"{word}, but not steadily, in {', '.join(steady)}"] if steady else []
-    return ours, Holds.no if len(ends) == len(runs) else Holds.partly, "; ".join(why) + "."
+        change = Value.of(each[name][-1] - each[name][0] for each in seeds)
+        with_time = Value.of(spearman(range(len(each[name])), each[name]) for each in seeds)
+        cases += [
+            Case.over_seeds(f"{_name(run, runs)}, last minus first", change, claimed),
+            Case.over_seeds(f"{_name(run, runs)}, ρ with time", with_time, steady),
+        ]
+    why = f"The cases are the change of each task, and its rank correlation with time, which must exceed {_STEADY:g}."
+    return [each for each in cases if math.isfinite(each.estimate)], why, ", ".join(changes)
 
 
-def _correlated(kind: Callable[..., float], runs: Runs) -> dict[tuple[str, str], float]:
-    """The mean correlation of the two scores over the seeds, of the runs that have one."""
-    found = {run: of_scores(kind, seeds).mean for run, seeds in runs.items()}
-    return {run: value for run, value in found.items() if math.isfinite(value)}
+def _correlated(kind: Callable[..., float], runs: Runs) -> dict[tuple[str, str], Value]:
+    """Return the correlation of the two scores over the seeds, of the runs that have one."""
+    found = {run: of_scores(kind, seeds) for run, seeds in runs.items()}
+    return {run: value for run, value in found.items() if math.isfinite(value.mean)}
 
 
-_UNCORRELATED: Judged = ("", Holds.untested, "Three scores that are not all the same are needed at least.")
+_UNCORRELATED = "A correlation needs at least three scores that are not all the same."
 
 
-def _pearson(published: Published, runs: Runs) -> Judged:
+def _pearson(published: Published, runs: Runs) -> Tested:
     found = _correlated(pearson, runs)
-    if not found:
-        return _UNCORRELATED
-    ours = ", ".join(f"{_name(run, runs)} {number(value, 3)}" for run, value in found.items())
     apart = {}
     for (task, model), value in found.items():
         theirs, whose = theirs_of(published, task, model)
         if "Pearson r" in theirs and not whose:
-            apart[task, model] = value - theirs["Pearson r"].value
+            apart[task, model] = value.mean - theirs["Pearson r"].value
     farthest = max(apart, key=lambda run: abs(apart[run]), default=None)
     near = ""
     if farthest is not None:
         most = number(abs(apart[farthest]), 3)
         near = f"At most {most} from the published r of the same model ({_name(farthest, runs)})."
-    weak = [_name(run, runs) for run, value in found.items() if not value < -0.8]
-    if not weak:
-        return ours, Holds.yes, near
-    holds = Holds.partly if all(value < 0 for value in found.values()) else Holds.no
-    return ours, holds, f"Not below −0.8 in {', '.join(weak)}. {near}".strip()
+    cases = [Case.over_seeds(_name(run, runs), value, (-math.inf, _STRONG)) for run, value in found.items()]
+    return cases, near if found else _UNCORRELATED, None
 
 
-def _spearman(published: Published, runs: Runs) -> Judged:
+def _spearman(published: Published, runs: Runs) -> Tested:
     found = _correlated(spearman, runs)
-    if not found:
-        return _UNCORRELATED
     bounds = published.tables["bounds"]
     limit = {glue: bounds[f"highest Spearman, {words}", "value"].value for glue, words in _LENGTHS.items()}
-    ours = ", ".join(f"{_name(run, runs)} {number(value, 4)}" for run, value in found.items())
-    above = [_name(run, runs) for run, value in found.items() if not value < limit[run[0] in GLUE]]
-    if not above:
-        return ours, Holds.yes, ""
-    holds = Holds.partly if all(value < -0.9 for value in found.values()) else Holds.no
-    return ours, holds, f"Not below the paper's bound in {', '.join(above)}."
+    cases = [
+        Case.over_seeds(_name(run, runs), value, (-math.inf, limit[run[0] in GLUE])) for run, value in found.items()
+    ]
+    return cases, "" if found else _UNCORRELATED, None
 
 
 _LENGTHS = {False: "1000 updates", True: "GLUE"}
 
 
-def _seeds(published: Published, runs: Runs) -> Judged:
+def _seeds(published: Published, runs: Runs) -> Tested:
     spreads = [
         np.std([each[name] for each in seeds], axis=0, ddof=1)
         for seeds in runs.values()
@@ -158,48 +156,56 @@ def _seeds(published: Published, runs: Runs) -> Judged:
         for name in ("silhouette", "isoscore")
     ]
     if not spreads:
-        return "one seed", Holds.untested, "Two seeds are needed at least."
+        return [], "At least two seeds are needed.", None
     most, mean = max(float(each.max()) for each in spreads), float(np.mean(np.concatenate(spreads)))
     bounds = published.tables["bounds"]
-    met = [
-        most < bounds["largest standard deviation over seeds at any update", "value"].value,
-        mean < bounds["mean standard deviation over seeds", "value"].value,
+    largest = bounds["largest standard deviation over seeds at any update", "value"].value
+    average = bounds["mean standard deviation over seeds", "value"].value
+    cases = [
+        Case.exact("largest standard deviation", most, (-math.inf, largest)),
+        Case.exact("mean standard deviation", mean, (-math.inf, average)),
     ]
-    holds = Holds.yes if all(met) else Holds.partly if any(met) else Holds.no
     count = min(len(seeds) for seeds in runs.values() if len(seeds) > 1)
-    return f"at most {most:.2g}, on average {mean:.2g}", holds, "" if count >= 5 else f"Over {count} seeds."
+    return cases, "" if count >= 5 else f"Over {count} seeds.", f"at most {most:.2g}, on average {mean:.2g}"
 
 
-def _together(runs: Runs, a: str, b: str, sign: int) -> Judged:
-    """Whether two series go one way (sign 1) or opposite ways (sign −1): ρ beyond 0.9 in every run, or in some."""
-    found = {}
+def _together(runs: Runs, a: str, b: str, sign: int) -> Tested:
+    """Return Spearman's ρ of two series: they go together (sign 1) or in opposite directions (sign −1)."""
+    claimed = (_STEADY, math.inf) if sign > 0 else (-math.inf, -_STEADY)
+    cases = []
     for run, seeds in runs.items():
-        value = float(np.mean([spearman(series(each, a), series(each, b)) for each in seeds]))
-        if math.isfinite(value):
-            found[run] = value
-    if not found:
-        return "", Holds.untested, f"{a} or {b} is not to be had in these runs."
-    ours = "ρ " + ", ".join(f"{_name(run, runs)} {number(value, 3)}" for run, value in found.items())
-    against = {_name(run, runs): value for run, value in found.items() if not sign * value > 0.9}
-    if not against:
-        return ours, Holds.yes, ""
-    holds = Holds.no if len(against) == len(found) else Holds.partly
-    direction = "together" if all(value > 0.9 for value in against.values()) else "otherwise"
-    why = f"{a} and {b} go {direction} in {', '.join(against)}."
-    if a == "O_I":
-        why += " The sum grows with the labels' distance from each other; equation 2 drops the denominator."
-    return ours, holds, why
+        value = Value.of(spearman(series(each, a), series(each, b)) for each in seeds)
+        if math.isfinite(value.mean):
+            cases.append(Case.over_seeds(_name(run, runs), value, claimed))
+    if not cases:
+        return [], f"These runs have no {a} or no {b}.", None
+    why = f"A case is Spearman's ρ of {a} and {b} in a task, which must be beyond {number(sign * _STEADY, 1)}."
+    against = [each.words for each in cases if each.holds is Holds.no]
+    if against:
+        why += f" {a} and {b} do not go {'together' if sign > 0 else 'in opposite directions'} in {', '.join(against)}."
+        if a == "O_I":
+            why += " The sum grows with the distance between labels; equation 2 drops the denominator."
+    return cases, why, None
 
 
-def _bound(runs: Runs) -> Judged:
+COUNTEREXAMPLE = ([[10.0, 0.0], [-10.0, 0.0], [10.0, 0.0], [-10.0, 0.0]], ["a", "a", "b", "b"])
+"""Rows and labels for which the triplet sum is below the silhouette objective: both labels hold the same points."""
+
+
+def _bound(runs: Runs) -> Tested:
+    """Return O_T − O_S of a counterexample: a bound that fails once is no bound, whatever the runs show."""
     shares = {}
     for run, seeds in runs.items():
         above = [t >= s for each in seeds for t, s in zip(each["O_T"], each["O_S"], strict=True)]
         shares[run] = sum(above) / len(above)
     ours = "O_T ≥ O_S at " + ", ".join(f"{share:.0%} ({_name(run, runs)})" for run, share in shares.items())
-    broken = [_name(run, runs) for run, share in shares.items() if share < 1]
-    if not broken:
-        return ours + " of the moments", Holds.yes, "Squared distances in both."
-    holds = Holds.no if len(broken) == len(runs) else Holds.partly
-    why = "Pairs inside a label have weights below 0, in O_T farther below than in O_S. Squared distances in both."
-    return ours + " of the moments", holds, why
+    triplets = float(triplet_objective(*COUNTEREXAMPLE, squared=False))
+    silhouettes = float(silhouette_objective(*COUNTEREXAMPLE))
+    case = Case.exact("X = ±10 in both of two labels, O_T − O_S", triplets - silhouettes, (-_EPS, math.inf))
+    why = (
+        f"The claim is a theorem, so one counterexample refutes it: with X = ±10 in both of two labels, O_T = "
+        f"{number(triplets, 0)} is below O_S = {number(silhouettes, 0)}. Pairs inside a label have negative weights, "
+        "larger in O_T than in O_S. The runs take squared distances in both; the counterexample takes the distances "
+        "that equation 5 prints."
+    )
+    return [case], why, f"{case.words} = {number(case.estimate, 0)}; in the runs {ours} of the moments"

@@ -1,4 +1,4 @@
-"""What the arms of shrink-the-longest say to the paper's claims: differences seed by seed, and a rule for them."""
+"""Verdicts of shrink-the-longest: differences between arms, seed by seed, against the range that a claim allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isoscope.studies.outcome import Holds, Value, Verdict
+from isoscope.studies.judging import ABOVE_ZERO, BELOW_ZERO, judged
+from isoscope.studies.outcome import Bounds, Value, Verdict
+from isoscope.studies.outcome import Case as Finding
 from isoscope.studies.published import Claim, Published
 from isoscope.studies.words import number
 
@@ -26,8 +28,7 @@ _LEARNT = 0.05
 """Matthews' correlation below which a model has learnt nothing, and a score says nothing of a regulariser."""
 _TOGETHER = 0.5
 """A rank correlation above which two series go together."""
-Allowed = tuple[float, float]
-_LOWER, _HIGHER = (-math.inf, 0.0), (0.0, math.inf)
+_GROWTH = "the mean of the last 30% of training minus the start"
 _ORIGINALS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
 
 
@@ -131,46 +132,6 @@ class Case:
         return float(late[self.of_space(name)] if name.startswith("anisotropy") else late[name])
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A difference that a claim speaks of, and where it must lie for the claim to hold."""
-
-    words: str
-    value: Value
-    allowed: Allowed
-
-    @property
-    def supports(self) -> bool:
-        """Whether the whole interval lies where the claim says; a single seed has none."""
-        low, high = self.value.interval
-        return self.allowed[0] < low and high < self.allowed[1]
-
-    @property
-    def speaks_against(self) -> bool:
-        """Whether the whole interval lies elsewhere."""
-        low, high = self.value.interval
-        return high <= self.allowed[0] or low >= self.allowed[1]
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the mean lies where the claim says."""
-        return self.allowed[0] < self.value.mean < self.allowed[1]
-
-
-def judged(findings: Sequence[Finding]) -> Holds:
-    """Whether a claim holds: in all, in none, or in some of the cases.
-
-    It holds if every interval lies where the claim says; it does not if none does and a mean lies elsewhere in most.
-    """
-    if not findings:
-        return Holds.untested
-    if all(each.supports for each in findings):
-        return Holds.yes
-    if any(each.supports for each in findings):
-        return Holds.partly
-    return Holds.partly if sum(each.agrees for each in findings) > len(findings) / 2 else Holds.no
-
-
 def verdicts(published: Published, cases: Sequence[Case]) -> list[Verdict]:
     """A verdict on each claim of the paper."""
     rule = _Rules(published, cases)
@@ -183,17 +144,17 @@ class _Rules:
     cases: Sequence[Case]
 
     def verdict(self, claim: Claim) -> Verdict:
-        spaces: dict[str, tuple[str, str, Any, Allowed]] = {
-            "lowers": (SELECTED, NONE, _FIRST, _LOWER),
-            "all-lowers": (ALL, NONE, _FIRST, _LOWER),
-            "no-collapse": (SELECTED, NONE, _THREE, _LOWER),
-            "selection-isotropy": (SELECTED, ALL, _FIRST, _LOWER),
+        spaces: dict[str, tuple[str, str, Any, Bounds]] = {
+            "lowers": (SELECTED, NONE, _FIRST, BELOW_ZERO),
+            "all-lowers": (ALL, NONE, _FIRST, BELOW_ZERO),
+            "no-collapse": (SELECTED, NONE, _THREE, BELOW_ZERO),
+            "selection-isotropy": (SELECTED, ALL, _FIRST, BELOW_ZERO),
         }
-        scores: dict[str, tuple[str, str, Allowed]] = {
+        scores: dict[str, tuple[str, str, Bounds]] = {
             "metric-kept": (SELECTED, NONE, (-_MARGIN, math.inf)),
-            "metric-rises": (SELECTED, NONE, _HIGHER),
+            "metric-rises": (SELECTED, NONE, ABOVE_ZERO),
             "all-on-par": (ALL, NONE, (-_MARGIN, _MARGIN)),
-            "selection-metric": (SELECTED, ALL, _HIGHER),
+            "selection-metric": (SELECTED, ALL, ABOVE_ZERO),
         }
         if claim.key in spaces:
             return self._of_spaces(claim, *spaces[claim.key])
@@ -208,34 +169,39 @@ class _Rules:
         for name in ("anisotropy_1", "anisotropy_1 centred"):
             each = [found.value for (row, arm), found in self._table("anisotropy") if arm == NONE and _is(row, name)]
             ends.append(f"{name} ends at {_range(each)}")
-        findings = self._found(_FIRST, lambda case, names: case.grown(names), _HIGHER)
-        return _verdict(claim, f"{'; '.join(ends)}; its start is drawn, not given", findings, "late minus start")
+        findings = self._found(_FIRST, lambda case, names: case.grown(names), ABOVE_ZERO)
+        return self._judged(claim, f"{'; '.join(ends)}; the start is only in a figure", findings, _GROWTH)
 
     def _class_direction(self, claim: Claim) -> Verdict:
         def through(case: Case, names: Sequence[str]) -> Value | None:
             return case.together(names[0], "silhouette")
 
         findings = self._found(_FIRST[1:], through, (_TOGETHER, math.inf), self._that_learnt)
-        what = f"Spearman of it and the classes' silhouette through training, held against {_TOGETHER:g}"
-        return _verdict(claim, "said, not measured", findings, what, self._idle)
+        what = f"Spearman's ρ of anisotropy and the classes' silhouette in training, which must exceed {_TOGETHER:g}"
+        return self._judged(claim, "stated, not measured", findings, what, self._idle)
 
-    def _of_spaces(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Allowed) -> Verdict:
+    def _of_spaces(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Bounds) -> Verdict:
         told = []
         for names in groups:
             differences = self._differences("anisotropy", arm, other, [f" {COMPONENTS[name]}" for name in names])
             told.append(f"{_joined(names)} {_summed(differences, allowed)}")
         findings = self._found(groups, lambda case, names: case.between(arm, other, names), allowed)
-        return _verdict(claim, "; ".join(told), findings, f"{arm} minus {other}")
+        return self._judged(claim, "; ".join(told), findings, f"{arm} minus {other}")
 
-    def _of_scores(self, claim: Claim, arm: str, other: str, allowed: Allowed) -> Verdict:
+    def _of_scores(self, claim: Claim, arm: str, other: str, allowed: Bounds) -> Verdict:
         told = _summed(self._differences("metrics", arm, other, [""]), allowed)
         findings = [
-            Finding(f"{self._place(case)}, {shown_score(case.measure)}", value, allowed)
+            Finding.over_seeds(f"{self._place(case)}, {shown_score(case.measure)}", value, allowed)
             for case in self._that_learnt
             if (value := case.between(arm, other, [case.measure])) is not None
         ]
-        margin = f", {_MARGIN:g} is taken as no difference" if -_MARGIN in allowed else ""
-        return _verdict(claim, told, findings, f"{arm} minus {other}{margin}", self._idle)
+        margin = f"; differences below {_MARGIN:g} count as none" if -_MARGIN in allowed else ""
+        return self._judged(claim, told, findings, f"{arm} minus {other}{margin}", self._idle)
+
+    def _judged(self, claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
+        if not findings:
+            return judged(claim, told, (), idle or "the arms that it needs are not done", untested="–")
+        return judged(claim, told, findings, "; ".join(part for part in (f"A case is {what}", idle) if part) + ".")
 
     @property
     def _that_learnt(self) -> list[Case]:
@@ -244,7 +210,7 @@ class _Rules:
     @property
     def _idle(self) -> str:
         idle = [self._place(case) for case in self.cases if not case.learnt and case.runs[NONE]]
-        return f"left out, for nothing was learnt without a regulariser: {'; '.join(idle)}" if idle else ""
+        return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
     def _place(self, case: Case) -> str:
         """The task, and the model where there are several."""
@@ -254,11 +220,11 @@ class _Rules:
         self,
         groups: Any,
         value_of: Callable[[Case, Sequence[str]], Value | None],
-        allowed: Allowed,
+        allowed: Bounds,
         cases: Sequence[Case] | None = None,
     ) -> list[Finding]:
         return [
-            Finding(f"{self._place(case)}, {_joined(names)}", value, allowed)
+            Finding.over_seeds(f"{self._place(case)}, {_joined(names)}", value, allowed)
             for case in (self.cases if cases is None else cases)
             for names in groups
             if (value := value_of(case, names)) is not None and not math.isnan(value.mean)
@@ -276,20 +242,6 @@ class _Rules:
                 one, two = (sum(number.value for number in side if number is not None) for side in pairs)
                 found.append(one - two)
         return found
-
-
-def _verdict(claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
-    ours = "; ".join(f"{each.words}: {_signed(each.value.mean)}{_interval(each.value)}" for each in findings)
-    if not findings:
-        return Verdict(claim, told, "–", Holds.untested, idle or "the arms that it needs are not done")
-    clear, against = (sum(getattr(each, way) for each in findings) for way in ("supports", "speaks_against"))
-    seeds = min(len(each.value.seeds) for each in findings)
-    rule = (
-        f"95% intervals over seeds: {clear} of {len(findings)} lie where the claim says, {against} elsewhere"
-        if seeds > 1
-        else f"one seed has no interval: {sum(each.agrees for each in findings)} of {len(findings)} have its direction"
-    )
-    return Verdict(claim, told, ours, judged(findings), "; ".join(part for part in (what, rule, idle) if part))
 
 
 def shown_score(name: str) -> str:
@@ -310,7 +262,7 @@ def _joined(names: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"anisotropy_1 to _{len(words)}{words[0].removeprefix('anisotropy_1')}"
 
 
-def _summed(differences: Sequence[float], allowed: Allowed) -> str:
+def _summed(differences: Sequence[float], allowed: Bounds) -> str:
     held = sum(allowed[0] < each < allowed[1] for each in differences)
     return f"{_range(differences, _signed)}, as claimed in {held} of {len(differences)}"
 
@@ -321,8 +273,3 @@ def _range(values: Sequence[float], shown: Callable[[float], str] = lambda value
 
 def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{number(value, 3)}"
-
-
-def _interval(value: Value) -> str:
-    low, high = value.interval
-    return "" if math.isnan(low) else f" ({_signed(low)} to {_signed(high)})"

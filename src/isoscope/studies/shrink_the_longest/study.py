@@ -38,7 +38,7 @@ class ShrinkTheLongest(Study):
 
     name = "shrink-the-longest"
     about = (
-        "A model is fine-tuned without a regulariser, with the persistent entropy of the selected bars of each class's "
+        "A model is fine-tuned without a regularizer, with the persistent entropy of the selected bars of each class's "
         "[CLS] states in a batch, and with that of all bars. The anisotropy of the last layer's [CLS] states and the "
         "task's score are followed through training; tables hold their means over its last 30%."
     )

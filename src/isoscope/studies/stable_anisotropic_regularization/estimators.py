@@ -13,7 +13,8 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.metrics.spectrum import isoscore
 from isoscope.sketching import Sketch
-from isoscope.studies.outcome import Figure, Holds, Panel, Row, Series, Table, Value, Verdict
+from isoscope.studies.judging import BELOW_ZERO, counts, difference_interval, judged
+from isoscope.studies.outcome import Bounds, Case, Figure, Panel, Row, Series, Table, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, Draw, truth_of
 from isoscope.studies.study import Arm, Results, Setting, Workbench
@@ -233,74 +234,108 @@ def _curves(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
 
 
 def estimator_verdicts(setting: Setting, results: Results, published: Published) -> list[Verdict]:
-    """What Figure 4 claims."""
-    found = _found(setting, results)
-    rules = {"unstable": _unstable, "stable": _stable, "no-shrinkage": _no_shrinkage, "many-samples": _many_samples}
+    """Return the verdicts on what Figure 4 claims."""
+    found, d = _found(setting, results), setting["dimensions"]
+    tested = {
+        "unstable": _unstable(found),
+        "stable": _stable(found, d),
+        "no-shrinkage": _no_shrinkage(found),
+        "many-samples": _many_samples(found),
+    }
     return [
-        Verdict(published.claim(key), *rule(found, setting["dimensions"]))
-        if found
-        else Verdict(published.claim(key), _SHOWN, "", Holds.untested)
-        for key, rule in rules.items()
+        judged(published.claim(key), "stated" if key == "many-samples" else _SHOWN, cases, why, ours=ours)
+        for key, (cases, why, ours) in tested.items()
     ]
 
 
 _SHOWN = "a figure without numbers"
-_Judged = tuple[str, str, Holds, str]
+_Tested = tuple[list[Case], str, str]
+"""The cases of a claim, what a case is, and our evidence in words."""
 
 
-def counted(good: int, of: int) -> Holds:
-    """Yes if all are so, partly if more than half."""
-    return Holds.yes if good == of else Holds.partly if 2 * good > of else Holds.no
+def _unstable(found: _Found) -> _Tested:
+    cases = [
+        Case.over_seeds(
+            f"{name}, {n} rows, |bias| over the truth",
+            _shifted(one["errors"]["plug-in"], one["truth"]),
+            (_FAR, math.inf),
+        )
+        for name, n, one in _each(found)
+        if n <= _BATCH
+    ]
+    why = (
+        f"A case is a cloud and a size of at most {_BATCH} rows: IsoScore is off by more than {_FAR:.0%} of the truth."
+    )
+    off = [fmean(one["errors"]["plug-in"]) / one["truth"] for _, n, one in _each(found) if n <= _BATCH]
+    ours = f"off by {number(100 * min(off), 0)}% to {number(100 * max(off), 0)}% of the truth" if off else ""
+    return cases, why, ours
 
 
-def _unstable(found: _Found, d: int) -> _Judged:
-    few = [(one["truth"], fmean(one["errors"]["plug-in"])) for _, n, one in _each(found) if n <= _BATCH]
-    rule = f"Holds if IsoScore of {_BATCH} rows or fewer is off by more than {_FAR:.0%} of the truth in every cloud."
+def _shifted(errors: Sequence[float], truth: float) -> Value:
+    """Return the mean error as a share of the truth, turned so that it is positive."""
+    sign = -1.0 if fmean(errors) < 0 else 1.0
+    return Value.of(sign * each / truth for each in errors)
+
+
+def _stable(found: _Found, d: int) -> _Tested:
+    few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _each(found) if n <= d]
+    why = "A case is a cloud and a size of at most as many rows as dimensions: ζ 0.2 has the smaller squared error."
     if not few:
-        return _SHOWN, f"no sample of {_BATCH} rows or fewer was drawn", Holds.untested, rule
-    off = [bias / truth for truth, bias in few]
-    ours = f"off by {number(100 * min(off), 0)}% to {number(100 * max(off), 0)}% of the truth"
-    return _SHOWN, ours, counted(sum(abs(each) > _FAR for each in off), len(off)), rule
-
-
-def _stable(found: _Found, d: int) -> _Judged:
-    few = [one["errors"] for _, n, one in _each(found) if n <= d]
-    rule = "Holds if IsoScore* at ζ 0.2 has the smaller error in every cloud of no more rows than dimensions."
-    if not few:
-        return _SHOWN, "no sample had fewer rows than dimensions", Holds.untested, rule
-    plain, trained, analysed, unbiased = ([_rmse(one[each]) for one in few] for each in _ESTIMATORS)
-    better = sum(a < b for a, b in zip(trained, plain, strict=True))
+        return [], why, ""
+    cases = [
+        Case.over_seeds(
+            words,
+            Value.of(a * a - b * b for a, b in zip(one[_star(TRAINED)], one["plug-in"], strict=True)),
+            BELOW_ZERO,
+        )
+        for words, one in few
+    ]
+    plain, trained, analysed, unbiased = ([_rmse(one[each]) for _, one in few] for each in _ESTIMATORS)
     left = [
         f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error is left {words}"
         for each, words in ((trained, "at ζ 0.2"), (analysed, "at ζ 0.75"), (unbiased, "by the unbiased estimate"))
     ]
-    ours = f"smaller error in {better} of {len(few)}; {', '.join(left)}"
+    ours = f"smaller error in {counts(cases)[0]} of {len(few)}; {', '.join(left)}"
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
-    why = (
-        f"{rule} It leans on a large sample of the same space; the unbiased estimate leans on none and has a smaller "
-        f"error than ζ 0.2 in {least} of {len(few)}."
+    why += (
+        " It uses a large sample of the same space; the unbiased estimate uses none and has a smaller error than ζ 0.2 "
+        f"in {least} of {len(few)}."
     )
-    return _SHOWN, ours, counted(better, len(few)), why
+    return cases, why, ours
 
 
-def _no_shrinkage(found: _Found, d: int) -> _Judged:
-    apart = max(one["apart"] for _, _, one in _each(found))
-    rule = "Holds if they are equal to rounding in every sample."
-    return _SHOWN, f"they differ by {apart:.0e} at most", Holds.yes if apart < 1e-9 else Holds.no, rule
+def _no_shrinkage(found: _Found) -> _Tested:
+    apart = max((one["apart"] for _, _, one in _each(found)), default=math.nan)
+    cases = [Case.exact("largest difference", apart, (-math.inf, 1e-9))] if found else []
+    return cases, "The case is the largest difference over all samples: rounding alone.", f"at most {apart:.0e} apart"
 
 
-def _many_samples(found: _Found, d: int) -> _Judged:
-    rule = "Holds if the gap at ζ 0.2 is smaller in the largest sample than in the second largest, in every cloud."
-    gaps = [
-        [abs(fmean(one["errors"][_star(TRAINED)]) - fmean(one["errors"]["plug-in"])) for one in sizes.values()]
-        for sizes in found.values()
-        if len(sizes) > 1
-    ]
+def _many_samples(found: _Found) -> _Tested:
+    cases, gaps = [], []
+    for name, sizes in found.items():
+        if len(sizes) < 2:
+            continue
+        gap = [
+            Value.of(a - b for a, b in zip(one["errors"][_star(TRAINED)], one["errors"]["plug-in"], strict=True))
+            for one in sizes.values()
+        ]
+        (near, near_ends), (far, far_ends) = ((abs(each.mean), _positive(each)) for each in (gap[-1], gap[-2]))
+        interval = difference_interval((near, near_ends), (far, far_ends))
+        cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
+        gaps.append([abs(each.mean) for each in gap])
+    why = "A case is a cloud: the gap at ζ 0.2 is smaller in the largest sample than in the second largest."
     if not gaps:
-        return "stated", "samples of one size alone were drawn", Holds.untested, rule
-    falling = sum(each[-1] < each[-2] for each in gaps)
-    widest, last = max(map(max, gaps)), max(each[-1] for each in gaps)
-    ours = f"the gap falls at the end in {falling} of {len(gaps)} clouds, from {number(widest, 4)} to {number(last, 4)}"
-    first = any(each[0] < max(each) for each in gaps)
-    why = " With fewer rows than dimensions both are near 0, and the gap first widens." if first else ""
-    return "stated", ours, counted(falling, len(gaps)), rule + why
+        return [], why, ""
+    ours = (
+        f"the gap falls at the end in {counts(cases)[0]} of {len(gaps)} clouds, from {number(max(map(max, gaps)), 4)} "
+        f"to {number(max(each[-1] for each in gaps), 4)}"
+    )
+    if any(each[0] < max(each) for each in gaps):
+        why += " With fewer rows than dimensions both are near 0, and the gap first widens."
+    return cases, why, ours
+
+
+def _positive(value: Value) -> Bounds:
+    """Return the interval of a mean, turned with it so that the mean is positive."""
+    low, high = value.interval
+    return (low, high) if value.mean >= 0 else (-high, -low)

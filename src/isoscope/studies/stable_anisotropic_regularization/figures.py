@@ -32,15 +32,15 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "5",
             "Isotropy and score",
-            "Each dot is a fine-tuned model: a seed of a λ, or of no regulariser.",
+            "Each dot is a fine-tuned model, collapsed or not: a seed of a λ, or of no regulariser.",
             [Panel(space, _dots(own), "IsoScore*, mean of the layers", "score") for space, own in spaces.items()],
             where="Figure 5",
         ),
         Figure(
             "6",
             "Average score against λ",
-            "The mean over the tasks and seeds, with a band of one standard deviation over the seeds; dashed are no "
-            "regulariser and CosReg.",
+            "The mean over the tasks and seeds of the models that learned, with a band of one standard deviation over "
+            "the seeds; dashed are no regulariser and CosReg.",
             [_average_panel(model, own) for model, own in grouped(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),

@@ -27,7 +27,7 @@ class Penalty:
 
 NONE = Penalty("none")
 LEARNT = 0.05
-"""Matthews' correlation below which a model has learnt nothing."""
+"""Matthews' correlation below which a model has collapsed: it learned nothing."""
 
 
 def penalties(setting: Setting) -> list[Penalty]:
@@ -69,8 +69,8 @@ class Trained:
         return float(self.result["score"])
 
     @property
-    def idle(self) -> bool:
-        """Whether it learnt nothing: Matthews' correlation of all that gives one class to every row is 0."""
+    def collapsed(self) -> bool:
+        """Whether it learned nothing: a model that gives one answer to every row has a Matthews correlation of 0."""
         return float(self.result.get("scores", {}).get("matthews", 1.0)) < LEARNT
 
     @property
@@ -118,12 +118,21 @@ def with_istar(runs: Iterable[Trained]) -> list[Trained]:
     return [each for each in runs if each.penalty.regularizer in ("istar", "none")]
 
 
+def that_learned(runs: Iterable[Trained]) -> list[Trained]:
+    """Return the models that did not collapse: only these enter averages, correlations and verdicts."""
+    return [each for each in runs if not each.collapsed]
+
+
 def averages(runs: list[Trained], what: Callable[[Trained], float]) -> dict[str, list[float]]:
-    """For each arm its mean over tasks and models, seed by seed; only seeds that have every arm everywhere count."""
-    spaces, arms = list(spaces_of(runs)), list(dict.fromkeys(each.penalty.name for each in runs))
+    """Return for each arm its mean over tasks and models, seed by seed.
+
+    A seed counts if every arm of it is done, and for an arm if its models learned in every task and model.
+    """
+    spaces, arms = len(spaces_of(runs)), len({each.penalty for each in runs})
     found: dict[str, list[float]] = {}
     for own in grouped(runs, lambda each: each.seed).values():
-        if len(own) == len(spaces) * len(arms):
-            for name, arm in grouped(own, lambda each: each.penalty.name).items():
-                found.setdefault(name, []).append(fmean(map(what, arm)))
+        if len(own) == spaces * arms:
+            for name, arm in grouped(that_learned(own), lambda each: each.penalty.name).items():
+                if len(arm) == spaces:
+                    found.setdefault(name, []).append(fmean(map(what, arm)))
     return found

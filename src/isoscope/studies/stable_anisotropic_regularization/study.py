@@ -27,7 +27,11 @@ from isoscope.studies.stable_anisotropic_regularization.figures import finetunin
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS
 from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
 from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
-from isoscope.studies.stable_anisotropic_regularization.trained import finetuning_tables, finetuning_verdicts
+from isoscope.studies.stable_anisotropic_regularization.trained import (
+    finetuning_observations,
+    finetuning_tables,
+    finetuning_verdicts,
+)
 from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}
@@ -108,6 +112,7 @@ class StableAnisotropicRegularization(Study):
             figures=[*estimator_figures(setting, results), *finetuning_figures(setting, results)],
             verdicts=[*estimator_verdicts(setting, results, published), *trained],
             notes=_notes(setting, published),
+            observations=finetuning_observations(setting, results, published),
         )
 
 

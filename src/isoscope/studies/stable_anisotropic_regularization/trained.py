@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from isoscope.stores.columns import plural
-from isoscope.studies.outcome import Holds, Row, Table, Value, Verdict
+from isoscope.studies.judging import ABOVE_ZERO, BELOW_ZERO, correlation_interval, judged, share_interval
+from isoscope.studies.outcome import Bounds, Case, Holds, Row, Table, Value, Verdict
 from isoscope.studies.published import Published
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     LEARNT,
@@ -20,6 +21,7 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     grouped,
     penalties,
     spaces_of,
+    that_learned,
     trained,
     with_istar,
 )
@@ -27,15 +29,14 @@ from isoscope.studies.study import Results, Setting
 from isoscope.studies.words import number
 
 
-def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> tuple[float, float]:
-    """A correlation and its p-value; NaN where there is none."""
+def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> tuple[float, Bounds]:
+    """Return a correlation and its 95% interval; NaN where there is none."""
     from scipy.stats import pearsonr, spearmanr
 
     if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2 or not all(map(math.isfinite, (*x, *y))):
-        return math.nan, math.nan
-    found = (spearmanr if ranks else pearsonr)(x, y)
-    by_chance = 2 / math.factorial(len(x))  # a perfect order of a few points proves little
-    return float(found.statistic), max(float(found.pvalue), by_chance)
+        return math.nan, (math.nan, math.nan)
+    value = float((spearmanr if ranks else pearsonr)(x, y).statistic)
+    return value, correlation_interval(value, len(x), ranks=ranks)
 
 
 _CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], float], bool]] = {
@@ -48,13 +49,13 @@ _CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], f
 }
 
 
-def _correlations(runs: Iterable[Trained], name: str) -> dict[str, tuple[float, float]]:
-    """A correlation over λ and seeds with its p-value, for each task and model that has one."""
+def _correlations(runs: Iterable[Trained], name: str) -> dict[str, tuple[float, Bounds]]:
+    """Return a correlation over λ and seeds, with its interval, of the models that learned, by task and model."""
     x, y, ranks = _CORRELATIONS[name]
     found = {}
-    for space, own in spaces_of(with_istar(runs)).items():
+    for space, own in spaces_of(that_learned(with_istar(runs))).items():
         both = [(x(each), y(each)) for each in own]
-        known = [pair for pair in both if all(map(math.isfinite, pair))]  # a space that collapsed has no dimension
+        known = [pair for pair in both if all(map(math.isfinite, pair))]  # of equal states there is no dimension
         found[space] = _correlation([one for one, _ in known], [other for _, other in known], ranks=ranks)
     return {space: each for space, each in found.items() if not math.isnan(each[0])}
 
@@ -80,9 +81,11 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "Score on the dev set",
             columns,
             _rows(runs, lambda run: run.score, average=True),
-            note=f"Averages are over the tasks and models in which a seed has every arm. {_idle(runs)}".strip(),
+            note="Models that learned; those that collapsed to one answer have rows of their own. Averages are over "
+            "the seeds of an arm that learned in every task and model.",
             row_name="task, model",
         ),
+        _collapse_table(runs, columns),
         Table(
             "isotropy",
             "Isotropy: IsoScore* of text states, mean of the layers",
@@ -104,12 +107,25 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
     ]
 
 
-def _idle(runs: Iterable[Trained]) -> str:
-    """Which arms learnt nothing, and in how many of their models: they decide much where they are many."""
+def _collapse_table(runs: list[Trained], columns: list[str]) -> Table:
+    """Return how many models of each arm collapsed."""
+    rows = []
+    for space, own in spaces_of(runs).items():
+        arms = grouped(own, lambda each: each.penalty.name)
+        counts = {name: Value.of(float(sum(each.collapsed for each in arm))) for name, arm in arms.items()}
+        rows.append(Row(space, counts | {"models of each arm": Value.of(float(max(map(len, arms.values()))))}))
+    note = f"A model has collapsed if its Matthews correlation on the dev set is below {LEARNT:g}: it learned nothing."
+    return Table(
+        "collapsed", "Collapsed models", [*columns, "models of each arm"], rows, note=note, row_name="task, model"
+    )
+
+
+def _collapses(runs: Iterable[Trained]) -> str:
+    """Return which arms collapsed and how often, in words."""
     arms = grouped(runs, lambda each: each.penalty.name)
-    idle = {name: sum(each.idle for each in own) for name, own in arms.items()}
-    told = [f"{count} of {len(arms[name])} with {name}" for name, count in idle.items() if count]
-    return f"Learnt nothing (Matthews' correlation below {LEARNT:g}): {', '.join(told)}." if told else ""
+    counts = {name: sum(each.collapsed for each in own) for name, own in arms.items()}
+    told = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
+    return f"Left out as collapsed: {', '.join(told)}." if told else ""
 
 
 def _of_layers(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
@@ -123,13 +139,15 @@ def _rows(
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
-    """A row for each task and model: the arms over their seeds, and the model as it came."""
+    """Return a row for each task and model: the arms over their seeds, collapsed models in a row of their own."""
     rows = []
     for space, own in spaces_of(runs).items():
-        arms = grouped(own, lambda each: each.penalty.name)
-        first = {"before": Value.of(before[space])} if before and space in before else {}
-        rows.append(Row(space, first | {name: Value.of([what(each) for each in arm]) for name, arm in arms.items()}))
-    if average and len(rows) > 1:
+        for collapsed, some in sorted(grouped(own, lambda each: each.collapsed).items()):
+            arms = grouped(some, lambda each: each.penalty.name)
+            first = {"before": Value.of(before[space])} if before and space in before and not collapsed else {}
+            ours = {name: Value.of([what(each) for each in arm]) for name, arm in arms.items()}
+            rows.append(Row(f"{space}, collapsed" if collapsed else space, first | ours))
+    if average and len(spaces_of(runs)) > 1:
         rows.append(Row("average", {name: Value.of(each) for name, each in averages(runs, what).items()}))
     return rows
 
@@ -145,8 +163,8 @@ def _correlation_table(runs: list[Trained]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="I-STAR's arms and the one without a regulariser, as λ = 0. r is Pearson's, ρ Spearman's. The "
-        "silhouette is that of the classes in the last layer's text states; the rest are means of the layers.",
+        note="Of the models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's, ρ Spearman's. "
+        "The silhouette is that of the classes in the last layer's text states; the rest are means over the layers.",
         row_name="task, model",
     )
 
@@ -162,7 +180,10 @@ def _cosine_tables(runs: list[Trained], before: Mapping[str, Mapping[str, Any]],
     strongest = max(pushed, key=lambda each: each.weight).name if pushed else ""
     cosines = _rows(runs, _last("cosine"), before={space: float(each["last_cosine"]) for space, each in before.items()})
     beside = {"none": theirs["none"]} | ({strongest: theirs["CosReg"]} if strongest else {})
-    cosines = [Row(each.name, each.ours, beside, "unnamed model") for each in cosines]
+    cosines = [
+        each if each.name.endswith(", collapsed") else Row(each.name, each.ours, beside, "unnamed model")
+        for each in cosines
+    ]
     scores = _rows(
         runs, _last("isoscore"), before={space: float(each["last_isoscore"]) for space, each in before.items()}
     )
@@ -214,60 +235,62 @@ def finetuning_verdicts(setting: Setting, results: Results, published: Published
 
 
 def _directed(published: Published, key: str, shown: str, runs: list[Trained], name: str, sign: int) -> Verdict:
-    """Whether a correlation has its sign in every task and model."""
-    claim, found = published.claim(key), _correlations(runs, name)
-    rule = (
-        f"Holds if Spearman's ρ is {'above' if sign > 0 else 'below'} 0 for every task and model and differs from it "
-        "(p < 0.05) for most; partly if it has that sign for more than half."
-    )
-    if not found:
-        return Verdict(claim, shown, "too few models were trained", Holds.untested, rule)
-    right = [p for value, p in found.values() if value * sign > 0]
-    sure = sum(p < 0.05 for p in right)
-    signed = 2 * len(right) > len(found)
-    holds = Holds.no if not signed else Holds.partly
-    if len(right) == len(found) and 2 * sure > len(found):
-        holds = Holds.yes
+    """Return whether a correlation has its sign in every task and model, among the models that learned."""
+    found = _correlations(runs, name)
+    claimed = ABOVE_ZERO if sign > 0 else BELOW_ZERO
+    cases = [Case(space, value, interval, claimed) for space, (value, interval) in found.items()]
+    side = "above" if sign > 0 else "below"
+    why = f"A case is Spearman's ρ in a task and model, over the models that learned: {side} 0."
     without = [space for space in spaces_of(with_istar(runs)) if space not in found]
-    ours = f"ρ {_listed(found)}; {sure} of {len(found)} with p < 0.05 on that side"
-    learnt = [each for each in runs if not each.idle]
-    if len(learnt) < len(runs) and (among := _correlations(learnt, name)):
-        ours += f"; of those that learnt {_listed(among)}"
-    ours += f"; none for {'; '.join(without)} (too few models, or one of the two the same in all)" if without else ""
-    return Verdict(claim, shown, ours, holds, f"{rule} {_idle(with_istar(runs))}".strip())
-
-
-def _listed(found: Mapping[str, tuple[float, float]]) -> str:
-    return ", ".join(f"{space} {number(value, 2)}" for space, (value, _) in found.items())
+    if without and cases:
+        why += f" None for {'; '.join(without)}: too few models learned, or one of the two numbers never changes."
+    why = f"{why} {_collapses(with_istar(runs))}".strip()
+    return judged(published.claim(key), shown, cases, why, untested="too few models were trained", digits=2)
 
 
 def _compared(published: Published, key: str, shown: str, runs: list[Trained], other: str) -> Verdict:
-    """Whether I-STAR with λ < 0 scores higher than another arm of the same seed, task and model."""
-    claim = published.claim(key)
-    rule = (
-        "Holds if the mean score of all λ < 0 is higher, and the 95% interval of the difference over seeds, tasks and "
-        "models is above 0; partly if only the mean is."
-    )
+    """Return whether I-STAR with λ < 0 scores higher than another arm, seed by seed, where both learned."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
-    for own in grouped(runs, lambda each: (each.space, each.seed)).values():
+    for own in grouped(that_learned(runs), lambda each: (each.space, each.seed)).values():
         beside = [each.score for each in own if each.penalty.regularizer == other and each.penalty.weight >= 0]
-        below = [each for each in own if each.penalty.regularizer == "istar" and each.penalty.weight < 0]
+        below = [each for each in own if _is_negative(each)]
         if beside and below:
             gains.append(fmean(each.score for each in below) - fmean(beside))
             for each in below:
                 by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(beside))
+    why = (
+        "The case is the mean difference over seeds, tasks and models between the models with λ < 0 and those with "
+        f"{'no regularizer' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
+        f"{_collapses(each for each in runs if _is_negative(each))}"
+    ).strip()
     if not gains:
-        return Verdict(claim, shown, "not both were trained", Holds.untested, rule)
+        return judged(published.claim(key), shown, (), why, untested="no two such models learned")
     difference = Value.of(gains)
     low, high = difference.interval
-    holds = Holds.no if difference.mean <= 0 else Holds.yes if low > 0 else Holds.partly
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
     between = "" if math.isnan(low) else f" ({number(low, 4)} to {number(high, 4)})"
     hindsight = f"best in hindsight {_signed(most)} at λ {number(best, 1)}"
     ours = f"{_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
-    below_zero = [each for each in runs if each.penalty.regularizer == "istar" and each.penalty.weight < 0]
-    return Verdict(claim, shown, ours, holds, f"{rule} {_idle(below_zero)}".strip())
+    cases = [Case.over_seeds("λ < 0 minus the other", difference, ABOVE_ZERO)]
+    return judged(published.claim(key), shown, cases, why, ours=ours)
+
+
+def _is_negative(run: Trained) -> bool:
+    return run.penalty.regularizer == "istar" and run.penalty.weight < 0
+
+
+def finetuning_observations(setting: Setting, results: Results, published: Published) -> list[Verdict]:
+    """Return the verdict on collapse, which is an outcome of its own."""
+    below = [each for each in trained(setting, results) if _is_negative(each)]
+    count = sum(each.collapsed for each in below)
+    cases = []
+    if below:
+        share = count / len(below)
+        cases = [Case("share of the models with λ < 0", share, share_interval(share, len(below)), (0.5, math.inf))]
+    ours = f"{count} of {plural(len(below), 'model')}"
+    why = "The case is the share of the models with λ < 0 that collapse: above a half."
+    return [judged(published.claim("collapse"), "–", cases, why, ours=ours)]
 
 
 def _signed(value: float) -> str:
@@ -275,30 +298,30 @@ def _signed(value: float) -> str:
 
 
 def _cosine(published: Published, shown: str, runs: list[Trained]) -> Verdict:
-    """Whether CosReg takes the cosine away and leaves isotropy as it is."""
-    claim = published.claim("cosine")
-    rule = (
-        "Holds if, with CosReg's largest weight, the mean cosine of the last layer's tokens is under half of what it "
-        "is without and their IsoScore rises by a tenth at most, in every task and model; partly if in more than half, "
-        "or if the cosine alone does."
-    )
-    told, good, lower = [], 0, 0
-    for space, own in spaces_of(runs).items():
-        plain = [each for each in own if each.penalty == NONE]
+    """Return whether CosReg takes the cosine away and leaves isotropy as it is."""
+    cases, told = [], []
+    for space, own in spaces_of(that_learned(runs)).items():
         weight = max((each.penalty.weight for each in own if each.penalty.regularizer == "cosreg"), default=0.0)
-        pushed = [each for each in own if each.penalty == Penalty("cosreg", weight)]
-        if not plain or weight <= 0:
-            continue
-        cosines = [fmean(map(_last("cosine"), each)) for each in (plain, pushed)]
-        scores = [fmean(map(_last("isoscore"), each)) for each in (plain, pushed)]
-        fell = abs(cosines[1]) < abs(cosines[0]) / 2
-        lower += fell
-        good += fell and scores[1] <= 1.1 * scores[0]
-        told.append(
-            f"{space}: cosine {number(cosines[0], 3)} to {number(cosines[1], 3)}, IsoScore {number(scores[0], 4)} to "
-            f"{number(scores[1], 4)}"
+        plain, pushed = (
+            {each.seed: each for each in own if each.penalty == penalty}
+            for penalty in (NONE, Penalty("cosreg", weight))
         )
-    if not told:
-        return Verdict(claim, shown, "not both were trained", Holds.untested, rule)
-    holds = Holds.yes if good == len(told) else Holds.partly if 2 * max(good, lower) > len(told) else Holds.no
-    return Verdict(claim, shown, "; ".join(told), holds, rule)
+        seeds = [seed for seed in plain if seed in pushed]
+        if not seeds or weight <= 0:
+            continue
+        cosines, scores = (
+            [(_last(name)(plain[seed]), _last(name)(pushed[seed])) for seed in seeds] for name in ("cosine", "isoscore")
+        )
+        fall = Value.of(abs(after) - abs(before) / 2 for before, after in cosines)
+        rise = Value.of(after - 1.1 * before for before, after in scores)
+        fell = Case.over_seeds(f"{space}, cosine with CosReg minus half of that without", fall, BELOW_ZERO)
+        kept = Case.over_seeds(f"{space}, IsoScore with CosReg minus 1.1 times that without", rise, BELOW_ZERO)
+        cases += [fell, kept] if fell.holds is Holds.yes else [fell]  # isotropy says nothing if the cosine stays
+        (cosine, less), (score, more) = (map(fmean, zip(*each, strict=True)) for each in (cosines, scores))
+        moved = f"cosine {number(cosine, 3)} to {number(less, 3)}, IsoScore {number(score, 4)} to {number(more, 4)}"
+        told.append(f"{space}: {moved}")
+    why = (
+        "The cases of a task and model, with CosReg's largest weight: the mean cosine of the last layer's tokens falls "
+        "below half, and, if it does, their IsoScore rises by at most a tenth."
+    )
+    return judged(published.claim("cosine"), shown, cases, why, ours="; ".join(told), untested="not both were trained")
