@@ -16,6 +16,7 @@ from isoscope.advising.inference import (
     choose,
     compare,
     critical_values,
+    decide,
     nested,
 )
 
@@ -213,6 +214,16 @@ def test_the_promise_is_not_the_winners_luck():
         looked.append(choice.gains["m"].gains[choice.chosen])
     assert np.mean([gain for gain in looked if gain]) > 0.4
     assert np.mean(promised) <= 0.3 + 3 * np.std(promised) / np.sqrt(80)
+
+
+def test_a_gain_that_most_parts_do_not_confirm_is_withheld():
+    for run in range(200):
+        scores = with_gains([0, 0.128], 1.0, np.random.default_rng(run), m=500)
+        choice, promise = decide(scores, 0.95, "m", 5, 0)
+        assert (choice.chosen == 1) == (choose(scores, 0.95, "m").chosen == 1 and promise.share(0) <= 0.5)
+        if choice.best == 1 and choice.chosen == 0:
+            return
+    pytest.fail("no borderline gain among 200")
 
 
 def test_the_same_seed_gives_the_same_promise(rng):

@@ -71,6 +71,14 @@ def test_leaving_alone():
     assert "no repair was tried" in paragraph(made([0], chosen=0))
 
 
+def test_a_gain_that_parts_do_not_confirm_is_withheld():
+    advice = made([0, 0.1], chosen=0, best=1, selections={"as it is": 12, "Center": 8})
+    assert headline(advice).endswith("the gain of Center in linear probe accuracy is not reliable.")
+    said = paragraph(advice)
+    assert "Center raises it by +0.100 (95% interval [+0.090, +0.110]), but most selections on parts" in said
+    assert "This advice is unstable: only 12 of 20" in said
+
+
 def test_all_measures_that_had_a_say_are_named():
     said = headline(made([0, 0.0], chosen=0, others=[0, 0]))
     assert said.endswith("no repair improves linear probe accuracy or V-measure significantly.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -142,6 +142,17 @@ class Promise:
     def share(self, chosen: int) -> float:
         """Return the share of the nested selections that chose this candidate."""
         return self.choices.get(chosen, 0) / sum(self.choices.values())
+
+
+def decide(scores: Scores, confidence: float, measure: str | None, folds: int, seed: int) -> tuple[Choice, Promise]:
+    """Return the choice of all examples and its nested estimate.
+
+    A repair is prescribed only if at least half of the nested selections prescribe one. A gain that most parts of the
+    examples do not confirm is withheld, and `best` names it.
+    """
+    choice = choose(scores, confidence, measure)
+    promise = nested(scores, choice, confidence, measure, folds, seed)
+    return replace(choice, chosen=0) if promise.share(0) > 0.5 else choice, promise
 
 
 def choose(scores: Scores, confidence: float, measure: str | None = None, examples: np.ndarray | None = None) -> Choice:

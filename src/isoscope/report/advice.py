@@ -10,7 +10,7 @@ from typing import Any
 
 import isoscope
 from isoscope.advising.candidates import candidates as all_candidates
-from isoscope.advising.inference import STABLE, Choice, Promise, choose, compare, nested
+from isoscope.advising.inference import STABLE, Choice, Promise, compare, decide
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.task import Task
 from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
@@ -148,8 +148,7 @@ def _advised(
     fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
     every = all_candidates(store.dim, fewest, settings.seed, candidates)
     trials = try_candidates(task, store, every, settings.seed, progress)
-    choice = choose(trials.scores, settings.confidence, measure)
-    promise = nested(trials.scores, choice, settings.confidence, measure, settings.folds, settings.seed)
+    choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     advice = Advice.of(store, task, trials, choice, promise, settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
     advice.given = {role: shown(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)}
@@ -211,7 +210,7 @@ class Advice:
     """The simplest first; the first leaves the vectors alone."""
     chosen: int
     best: int
-    """The candidate with the largest significant gain; 0 if none gains."""
+    """The candidate with the largest significant gain; 0 if none gains. Its gain is withheld if 0 is chosen."""
     promised_gain: float
     """The gain on examples not used to select: what following the advice yields. 0 if the vectors are left alone."""
     selections: dict[str, int]

@@ -181,7 +181,8 @@ def _notes(advice: Advice) -> Markup:
         (
             "Rule",
             "Use the simplest repair that gains significantly and gives away at most "
-            f"{100 * TOLERANCE:.0f}% of the best significant gain; if none gains, leave the vectors as they are. "
+            f"{100 * TOLERANCE:.0f}% of the best significant gain; if none gains, or most "
+            "selections on parts of the examples choose none, leave the vectors as they are. "
             f"{_HEARD if len(advice.measures) > 1 and not advice.alone else ''}A repair is simpler if it learns fewer "
             "numbers from the corpus.",
         ),

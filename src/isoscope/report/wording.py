@@ -30,6 +30,11 @@ def paragraph(advice: Advice) -> str:
 
 def headline(advice: Advice) -> str:
     """Return the advice in one sentence, with the measure that decided and the gain to expect."""
+    if advice.leaves_alone and advice.best:
+        best = advice.trials[advice.best].name
+        return (
+            f"Leave the vectors as they are: the gain of {best} in {advice.measures[advice.measure]} is not reliable."
+        )
     if advice.leaves_alone:
         return f"Leave the vectors as they are: no repair improves {_heard(advice)} significantly."
     measure, gain = advice.measures[advice.measure], advice.promised_gain
@@ -72,7 +77,13 @@ def _leave_alone(advice: Advice) -> list[str]:
     where = f"On {_examples(advice)}, {advice.measures[measure]} is {before.value:.3f}"
     if not others:
         return [f"{where}; no repair was tried."]
-    if any(trial[measure].verdict == "gain" for trial in others):
+    if advice.best:
+        best = advice.trials[advice.best]
+        said = [
+            f"{where}; {best.name} raises it by {signed(best[measure].gain)} ({_confidence(advice)} interval "
+            f"{span(best[measure])}), but most selections on parts of the {PLURALS[advice.example]} leave them alone."
+        ]
+    elif any(trial[measure].verdict == "gain" for trial in others):
         said = [f"{where}; every repair that improves it significantly loses significantly by another measure."]
     else:
         best = max(others, key=lambda trial: trial[measure].value)
