@@ -28,7 +28,7 @@ from isoscope.advising.search import prepare, similarity, top_k
 from isoscope.report.wording import signed
 from pages import put
 
-MODELS = {"lm": "SmolLM2-135M, raw states", "encoder": "all-MiniLM-L6-v2, trained sentence vectors"}
+MODELS = {"encoder": "all-MiniLM-L6-v2, trained sentence vectors", "lm": "SmolLM2-135M, raw states"}
 
 
 @dataclass(frozen=True)
@@ -152,24 +152,20 @@ def main() -> None:
     both: dict[str, tuple[Run, Run]] = {}
     for model in MODELS:
         pairs = advised(vectors, f"stsb-dev-{model}.parquet", "--pairs", "stsb-dev-pairs.tsv")
-        parts[f"stsb-{model}"] = (
-            table(pairs) + "\n" + afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part")
-        )
+        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part")
+        parts[f"stsb-{model}"] = f"{table(pairs)}\n{unseen}"
         both[model] = pairs, advised(vectors, f"stsb-dev-{model}.parquet")
-        queries = advised(
-            vectors,
-            f"scifact-corpus-{model}.parquet",
-            "--queries",
-            f"scifact-train-{model}.parquet",
-            "--qrels",
-            "scifact-train-qrels.tsv",
-        )
-        parts[f"scifact-{model}"] = (
-            table(queries)
-            + "\n"
-            + afresh(queries, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test)")
-        )
-        parts[f"banking77-{model}"] = table(advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label"))
+        corpus, queries = f"cranfield-docs-{model}.parquet", f"cranfield-queries-{model}.parquet"
+        asked = ("--queries", queries, "--qrels", "cranfield-qrels.tsv")
+        parts[f"cranfield-{model}"] = table(advised(vectors, corpus, *asked))
+        if (vectors / f"scifact-corpus-{model}.parquet").exists():
+            corpus, claims = f"scifact-corpus-{model}.parquet", f"scifact-train-{model}.parquet"
+            found = advised(vectors, corpus, "--queries", claims, "--qrels", "scifact-train-qrels.tsv")
+            unseen = afresh(found, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test)")
+            parts[f"scifact-{model}"] = f"{table(found)}\n{unseen}"
+        if (vectors / f"banking77-train-{model}.parquet").exists():
+            found = advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label")
+            parts[f"banking77-{model}"] = table(found)
     parts["weak"] = weak_evidence(both)
     for name, text in parts.items():
         print(f"\n## {name}\n\n{text}")

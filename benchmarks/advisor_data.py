@@ -62,14 +62,16 @@ def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def cranfield(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield the abstracts and the queries; every code of 1 to 4 counts as relevant."""
+    """Yield the abstracts that have a text, and the queries; every code of 1 to 4 counts as relevant."""
+    known: set[str] = set()
     for name, ids in (("docs", "doc_id"), ("queries", "query_id")):
         with open(data / "cranfield" / f"{name}.tsv", encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            rows = [row for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row["text"].strip()]
+        known |= {row[ids] for row in rows if name == "docs"}
         yield f"cranfield-{name}", {"id": [row[ids] for row in rows], "text": [row["text"] for row in rows]}
     with open(data / "cranfield" / "qrels.tsv", encoding="utf-8", newline="") as file:
         judged = [row for row in csv.DictReader(file, delimiter="\t") if int(row["cranfield_code"]) > 0]
-    rows = [(row["query_id"], row["doc_id"], "1") for row in judged]
+    rows = [(row["query_id"], row["doc_id"], "1") for row in judged if row["doc_id"] in known]
     _write_tsv(out / "cranfield-qrels.tsv", ["query_id", "doc_id", "score"], rows)
 
 
