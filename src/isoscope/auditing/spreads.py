@@ -74,8 +74,7 @@ def of_mean(values: np.ndarray) -> float:
 
 def of_groups(values: np.ndarray) -> float:
     """Of a value that was measured again without each of some equal groups of rows (the delete-a-group jackknife)."""
-    groups = len(values)
-    return math.sqrt((groups - 1) * float(np.var(values)))
+    return formulas.jackknife_error(values)
 
 
 def share_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
