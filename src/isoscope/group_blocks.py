@@ -116,24 +116,25 @@ class GroupBlocks:
         """Whether there are enough groups for an estimate with an interval."""
         return len(self) > LEAST
 
-    def traces(self, mean: np.ndarray, unit: float) -> tuple[Traces, list[Traces]]:
-        """Return the unbiased traces of the covariance in some `unit`, and those without each block in turn."""
+    def traces(self, mean: np.ndarray, unit: float) -> Traces:
+        """Return the unbiased traces of the covariance in some `unit`; `mean` is that of all rows."""
         if len(self) < LEAST:
             raise InputError(
                 f"the sketch has {self.groups} groups: need at least {LEAST}, since the estimate compares rows of "
                 "different groups"
             )
-        total: GroupSums | None = None
-        for block in range(len(self)):
-            own = self._sums(block, mean, unit)
-            total = own if total is None else total + own
-        assert total is not None
-        left = (
-            [(total - self._sums(block, mean, unit)).traces(np) for block in range(len(self))]
-            if self.can_estimate
-            else []
-        )
-        return total.traces(np), left
+        return self._total(mean, unit).traces(np)
+
+    def left_out(self, mean: np.ndarray, unit: float) -> list[Traces]:
+        """Return the same without each block in turn."""
+        total = self._total(mean, unit)
+        return [(total - self._sums(block, mean, unit)).traces(np) for block in range(len(self))]
+
+    def _total(self, mean: np.ndarray, unit: float) -> GroupSums:
+        total = self._sums(0, mean, unit)
+        for block in range(1, len(self)):
+            total = total + self._sums(block, mean, unit)
+        return total
 
     def _sums(self, block: int, mean: np.ndarray, unit: float) -> GroupSums:
         n = self.counts[block : block + 1]

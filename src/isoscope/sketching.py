@@ -308,7 +308,7 @@ class Sketch:
         if not unbiased:
             return formulas.covariance_traces(self.n, one, squared)
         if self.groups is not None:
-            return self._bounded(self.groups.traces(self.mean, float(trace))[0])
+            return self._bounded(self.groups.traces(self.mean, float(trace)))
         if not 0 < quartic < np.inf:
             raise InputError(self._out_of_range("fourth powers"))
         traces = formulas.unbiased_traces(self.n, one, squared, quartic)
@@ -317,7 +317,7 @@ class Sketch:
     def _left_out(self) -> list[formulas.Traces]:
         """Return the unbiased traces without each block of groups in turn."""
         assert self.groups is not None
-        return [self._bounded(traces) for traces in self.groups.traces(self.mean, float(np.trace(self.scatter)))[1]]
+        return [self._bounded(traces) for traces in self.groups.left_out(self.mean, float(np.trace(self.scatter)))]
 
     def _bounded(self, traces: formulas.Traces) -> formulas.Traces:
         return formulas.bounded(np, traces, np.float64(1) / self.n**2, self.n, self.d)

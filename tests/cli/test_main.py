@@ -414,10 +414,10 @@ def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--by", "depth"], "has no column depth for groups: the columns are layer"),
+        (["--by", "depth"], "has no column depth for by: the columns are layer"),
         (["--by", "layer", "--queries", "{layers}"], "--by goes without --baseline and --queries"),
         (["{layers}", "--baseline", "b.json"], "several sources go without --baseline and --queries"),
-        (["--columns", "mass=layer"], "vectors, labels, types, text, ids or frequency"),
+        (["--columns", "mass=layer"], "vectors, labels, types, text, ids, frequency or groups"),
     ],
 )
 def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, arguments, complaint):
