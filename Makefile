@@ -56,9 +56,10 @@ advisor: .venv-bench/done
 regularizers: .venv-bench/done
 	.venv-bench/bin/python benchmarks/regularizers.py $(DATA) $(MODEL) $(RUNS) --page docs/training.md
 
-# Bias and RMSE of the estimators of IsoScore (about 5 minutes); writes the table in docs/estimators.md.
+# Bias, error and coverage of the estimators of IsoScore; writes the tables in docs/estimators.md (about 20 minutes).
+# make estimators DATA=folder MODEL=folder
 estimators: .venv-bench/done
-	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md
+	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md $(if $(MODEL),--data $(DATA) --model $(MODEL))
 
 # What runs of `isoscope study run NAME -o RUNS/NAME` came to, as docs/studies.md and docs/studies/; make studies RUNS=folder
 studies: .venv-bench/done

@@ -88,6 +88,22 @@ def isoscore_lines() -> list[Line]:
     return lines
 
 
+def participation_ratio_lines() -> list[Line]:
+    """The unbiased participation ratio beside the package of Chun et al. (2026), which computes four variants."""
+    import dimensionality
+
+    lines = []
+    for n, repeats in ((200, 30), (2_000, 6)):
+        X = cloud(n, 768).astype(np.float64)
+        mine = partial(isoscope.participation_ratio, X, unbiased=True)
+        theirs = partial(dimensionality.participation_ratio, X, return_all=True)
+        ours, peer = turns(mine, theirs, repeats)
+        difference = relative(mine(), theirs()["row"])
+        name = f"dimensionality {version('dimensionality')}"
+        lines.append(Line(f"participation_ratio, unbiased {n:,}×768", name, peer, ours, difference, 1))
+    return lines
+
+
 def isoscore_star_lines() -> list[Line]:
     import torch
     from IsoScore.IsoScore import istar
@@ -255,6 +271,7 @@ def sketch_lines() -> list[Line]:
 
 GROUPS = {
     "isoscore": isoscore_lines,
+    "participation_ratio": participation_ratio_lines,
     "isoscore_star": isoscore_star_lines,
     "mean_cosine": mean_cosine_lines,
     "h0_barcode": barcode_lines,

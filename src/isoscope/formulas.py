@@ -39,9 +39,11 @@ def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
 
 
 def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic: Array) -> Traces:
-    """Unbiased estimates of (tr Σ)² and tr(Σ²), from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
+    """Return unbiased estimates of (tr Σ)² and tr(Σ²), from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
 
-    The published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1); they hold for any distribution with four moments.
+    The published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1); they hold for independent rows of any distribution
+    with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows that depend
+    on each other within groups need `isoscope.group_sums`.
     """
     tr_s, tr_s2, q = trace / (n - 1), trace_squared / (n - 1) ** 2, quartic / (n - 1)
     c = (n - 1) / (n * (n - 2) * (n - 3))
@@ -194,6 +196,12 @@ def classifier_objective(xp: Any, sums: Array, class_vectors: Array) -> Array:
     own = xp.sum(sums * class_vectors)
     every = xp.sum(xp.sum(sums, axis=0) * xp.sum(class_vectors, axis=0))
     return 2 * own - every
+
+
+def jackknife_error(left: Any) -> float:
+    """Return the standard error of a value that was measured again without each of some groups of rows in turn."""
+    spread = sum((value - sum(left) / len(left)) ** 2 for value in left)
+    return math.sqrt(spread * (len(left) - 1) / len(left))
 
 
 def interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:

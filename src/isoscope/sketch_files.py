@@ -14,7 +14,7 @@ import numpy as np
 from isoscope.errors import InputError
 from isoscope.files import replacing
 
-_FORMAT, _VERSION = "isoscope.sketch", 1
+_FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
 T = TypeVar("T")
 
 
@@ -22,7 +22,8 @@ def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers:
     """Put tensors and numbers into a file, whole or not at all."""
     from safetensors.numpy import save_file
 
-    about = json.dumps({"version": _VERSION, "numbers": numbers, "checksum": checksum(tensors, numbers)})
+    version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
+    about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
     with replacing(path) as temporary:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
 

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from isoscope import formulas, sketch_files
-from isoscope.arrays import TILE_BYTES, array_of, blocks, groups, host, points, real, tell_orientation, whole
+from isoscope.arrays import TILE_BYTES, array_of, blocks, host, points, real, tell_orientation, whole
+from isoscope.arrays import groups as grouped
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
 from isoscope.formulas import Moments
+from isoscope.group_blocks import GroupBlocks, most_blocks
 from isoscope.memory import tile_bytes
 from isoscope.threads import in_threads
 from isoscope.type_sums import TypeSums
@@ -27,16 +29,21 @@ _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is adde
 _ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
 
 
-def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise", engine: Any = "local") -> Sketch:
+def sketch(
+    source: Any, *, types: Any = None, groups: Any = None, nonfinite: str = "raise", engine: Any = "local"
+) -> Sketch:
     """Sum up a whole cloud, chunk by chunk, on all cores.
 
     Parameters
     ----------
     source : (n, d) array, store, path, or iterable
         An array (a memory-mapped one is never loaded whole); a store, or the path of whatever `open_store` opens; or
-        chunks: (m, d) arrays, or pairs of such an array and its rows' types.
+        chunks: (m, d) arrays, pairs of such an array and its rows' types, or triples with their groups too.
     types : (n,) labels, optional
         What each row of an array is an instance of; gives S_inter, S_intra and the label objectives.
+    groups : (n,) labels, optional
+        The group of each row of an array, for rows that are not independent, such as the tokens of one text. The
+        unbiased IsoScore then uses only rows from different groups: see `isoscope.isoscore`.
     nonfinite : {"raise", "drop"}
         Refuse rows with NaN or infinity, or leave them out and count them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
@@ -56,13 +63,13 @@ def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise", engine: 
     if isinstance(source, str | os.PathLike) or hasattr(source, "batches") or engine != "local":
         from isoscope.engines.sums import sketch_store
 
-        return sketch_store(source, types, nonfinite, engine)
+        return sketch_store(source, types, groups, nonfinite, engine)
 
-    def summed(item: tuple[int, Any, Any]) -> Sketch:
-        first, chunk, chunk_types = item
-        return _sum_up(chunk, chunk_types, nonfinite, first)
+    def summed(item: tuple[int, Any, Any, Any]) -> Sketch:
+        first, chunk, chunk_types, chunk_groups = item
+        return _sum_up(chunk, chunk_types, chunk_groups, nonfinite, first)
 
-    chunks, expected = _chunks(source, types)
+    chunks, expected = _chunks(source, types, groups)
     total = Sketch()
     for part in in_threads(summed, chunks, expected):
         total = total + part
@@ -71,8 +78,8 @@ def sketch(source: Any, *, types: Any = None, nonfinite: str = "raise", engine: 
     return total
 
 
-def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], int]:
-    """(first row's number, chunk, its types) for each chunk, and how many there may be."""
+def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, Any, Any, Any]], int]:
+    """Return (first row's number, chunk, its types, its groups) for each chunk, and how many there may be."""
     if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
         sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced otherwise
         X = source if sliceable else array_of(source, "source")[1]
@@ -80,27 +87,41 @@ def _chunks(source: Any, types: Any) -> tuple[Iterator[tuple[int, Any, Any]], in
             raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
         n, d = X.shape
         tell_orientation(n, d, "source")
-        if types is not None:
-            found = groups(types, n, name="types", min_groups=0)
-            types = found.names[found.codes]
+        types, groups = _labels(types, n, "types"), _labels(groups, n, "groups")
         parts = list(blocks(n, max(1, tile_bytes(_CHUNK_BYTES) // (8 * max(d, 1)))))
-        return ((p.start, X[p, :], None if types is None else types[p]) for p in parts), len(parts)
+        return (
+            (p.start, X[p, :], None if types is None else types[p], None if groups is None else groups[p])
+            for p in parts
+        ), len(parts)
     if not isinstance(source, Iterable):
         raise InputError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
     if types is not None:
         raise InputError("types is given beside chunks: give pairs (chunk, its types) as the source")
+    if groups is not None:
+        raise InputError("groups is given beside chunks: give triples (chunk, its types or None, its groups) instead")
 
-    def walk() -> Iterator[tuple[int, Any, Any]]:
+    def walk() -> Iterator[tuple[int, Any, Any, Any]]:
         first = 0
         for item in source:
-            if isinstance(item, tuple) and len(item) != 2:
-                raise InputError(f"a chunk is a tuple of {len(item)}: need an array, or a pair (array, its types)")
-            chunk, chunk_types = item if isinstance(item, tuple) else (item, None)
+            if isinstance(item, tuple) and len(item) not in (2, 3):
+                raise InputError(
+                    f"a chunk is a tuple of {len(item)}: need an array, or a pair (array, its types), or a triple "
+                    "(array, its types or None, its groups)"
+                )
+            chunk, chunk_types, *more = item if isinstance(item, tuple) else (item, None)
             chunk = array_of(chunk, "chunk")[1]
-            yield first, chunk, chunk_types
+            yield first, chunk, chunk_types, more[0] if more else None
             first += chunk.shape[0] if chunk.ndim else 0
 
     return walk(), 2
+
+
+def _labels(labels: Any, n: int, name: str) -> np.ndarray | None:
+    """Return checked labels, one for each of n rows."""
+    if labels is None:
+        return None
+    found = grouped(labels, n, name=name, min_groups=0)
+    return np.asarray(found.names[found.codes])
 
 
 def _holds_chunks(source: list[Any]) -> bool:
@@ -133,10 +154,20 @@ class Sketch:
     greatest_norm: float = 0.0
     rows: RowCounts = field(default_factory=lambda: RowCounts.of(np.zeros(0, np.uint64)))
     types: TypeSums | None = None
+    groups: GroupBlocks | None = None
 
     @classmethod
-    def of(cls, chunk: Any, types: Any = None, *, nonfinite: str = "raise", first: int = 0) -> Sketch:
-        """The sketch of one (n, d) chunk held in memory.
+    def of(
+        cls,
+        chunk: Any,
+        types: Any = None,
+        *,
+        groups: Any = None,
+        nonfinite: str = "raise",
+        first: int = 0,
+        blocks: int | None = None,
+    ) -> Sketch:
+        """Return the sketch of one (n, d) chunk held in memory.
 
         Parameters
         ----------
@@ -144,14 +175,18 @@ class Sketch:
             One row for each vector; any library, any real dtype.
         types : (n,) labels, optional
             What each row is an instance of.
+        groups : (n,) labels, optional
+            The group of each row, for rows that are not independent. A group's rows may be in several chunks.
         nonfinite : {"raise", "drop"}
             Refuse rows with NaN or infinity, or leave them out and count them.
         first : int
             The number of the chunk's first row in the whole, for what an error says.
+        blocks : int, optional
+            Blocks of groups to keep at most, each with a (d, d) matrix; by default 20, fewer above 1,000 dimensions.
         """
         if nonfinite not in ("raise", "drop"):
             raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
-        return _sum_up(chunk, types, nonfinite, first)
+        return _sum_up(chunk, types, groups, nonfinite, first, blocks)
 
     @property
     def d(self) -> int:
@@ -174,6 +209,8 @@ class Sketch:
             raise InputError(f"sketches of {self.d} and of {other.d} dimensions cannot be added")
         if (self.types is None) != (other.types is None) and self.n and other.n:
             raise InputError("one sketch has types and the other has none: give types for both or for neither")
+        if (self.groups is None) != (other.groups is None) and self.n and other.n:
+            raise InputError("one sketch has groups and the other has none: give groups for both or for neither")
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * (other.n / n) if n else self.mean
         if self.n < other.n or (self.n == other.n and self._key() > other._key()):
@@ -193,6 +230,7 @@ class Sketch:
             greatest_norm=max(self.greatest_norm, other.greatest_norm),
             rows=self.rows + other.rows,
             types=self.types + other.types if self.types and other.types else self.types or other.types,
+            groups=self.groups + other.groups if self.groups and other.groups else self.groups or other.groups,
         )
 
     def __radd__(self, other: object) -> Sketch:
@@ -209,6 +247,7 @@ class Sketch:
 
     def __repr__(self) -> str:
         kinds = "" if self.types is None else f", {len(self.types.names)} types"
+        kinds += "" if self.groups is None else f", {self.groups.groups} groups"
         return f"Sketch({self.n} rows, {self.d} dimensions{kinds})"
 
     def _key(self) -> bytes:
@@ -227,16 +266,61 @@ class Sketch:
         return self.scatter / (self.n - 1)
 
     def isoscore(self, *, unbiased: bool = False) -> float:
-        """See `isoscope.isoscore`."""
+        """Return the IsoScore, see `isoscope.isoscore`; the unbiased one uses the sketch's groups if it has any."""
         self._need(4 if unbiased else 2, dimensions=2, variance=True)
+        return float(formulas.isoscore(self._traces(unbiased), self.d))
+
+    def isoscore_interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
+        """Return the ends of a confidence interval of the unbiased IsoScore, from leaving out each block of groups.
+
+        Parameters
+        ----------
+        confidence : float
+            The share of samples whose interval should hold the truth.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope
+        >>> rng, text = np.random.default_rng(0), np.repeat(np.arange(30), 50)
+        >>> tokens = 2 * rng.standard_normal((30, 8))[text] + rng.standard_normal((1500, 8))
+        >>> low, high = isoscope.sketch(tokens, groups=text).isoscore_interval()
+        >>> low < 1 < high
+        True
+        """
+        if not 0 < real(confidence, "confidence") < 1:
+            raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
+        if self.groups is None:
+            raise InputError(
+                "the sketch was made without groups and keeps no rows to leave out: give each row's group to sketch, "
+                "or pass the rows to isoscope.isoscore(X, unbiased=True, return_interval=True)"
+            )
+        self._need(4, dimensions=2, variance=True)
+        if not self.groups.can_estimate:
+            raise InputError(f"the sketch has {self.groups.groups} groups: need at least 5 for an interval")
+        left = [formulas.isoscore(traces, self.d) for traces in self._left_out()]
+        spread = formulas.jackknife_error([float(value) for value in left])
+        return formulas.interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
+
+    def _traces(self, unbiased: bool) -> formulas.Traces:
+        """Return both traces of the covariance, over tr W."""
         trace = np.trace(self.scatter)  # the unit: squares of a sum may leave the range where the sum does not
         one, squared, quartic = np.float64(1), np.sum((self.scatter / trace) ** 2), self.quartic / trace / trace
         if not unbiased:
-            return float(formulas.isoscore(formulas.covariance_traces(self.n, one, squared), self.d))
+            return formulas.covariance_traces(self.n, one, squared)
+        if self.groups is not None:
+            return self._bounded(self.groups.traces(self.mean, float(trace)))
         if not 0 < quartic < np.inf:
             raise InputError(self._out_of_range("fourth powers"))
         traces = formulas.unbiased_traces(self.n, one, squared, quartic)
-        return float(formulas.isoscore(formulas.bounded(np, traces, one / (self.n - 1) ** 2, self.n, self.d), self.d))
+        return formulas.bounded(np, traces, one / (self.n - 1) ** 2, self.n, self.d)
+
+    def _left_out(self) -> list[formulas.Traces]:
+        """Return the unbiased traces without each block of groups in turn."""
+        assert self.groups is not None
+        return [self._bounded(traces) for traces in self.groups.left_out(self.mean, float(np.trace(self.scatter)))]
+
+    def _bounded(self, traces: formulas.Traces) -> formulas.Traces:
+        return formulas.bounded(np, traces, np.float64(1) / self.n**2, self.n, self.d)
 
     def isoscore_star(self, shrinkage: Any, zeta: float = 0.2) -> float:
         """See `isoscope.isoscore_star`."""
@@ -253,9 +337,11 @@ class Sketch:
         )
         return float(formulas.isoscore(traces, self.d))
 
-    def participation_ratio(self) -> float:
-        """See `isoscope.participation_ratio`."""
-        self._need(2, variance=True)
+    def participation_ratio(self, *, unbiased: bool = False) -> float:
+        """Return the participation ratio, see `isoscope.participation_ratio`."""
+        self._need(4 if unbiased else 2, variance=True)
+        if unbiased:
+            return float(formulas.participation_ratio(self._traces(unbiased)))
         return float(1 / np.sum((self.scatter / np.trace(self.scatter)) ** 2))
 
     def spectrum(self, *, center: bool = True) -> np.ndarray:
@@ -365,18 +451,25 @@ class Sketch:
     @classmethod
     def _from(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
         """The sketch that gave these; LookupError, TypeError or ValueError if they are not all of one."""
-        own = {f.name for f in fields(cls)} - {"rows", "types"}
+        own = {f.name for f in fields(cls)} - {"rows", "types", "groups"}
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
         rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
         kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
+        held = [{k[7:]: d.pop(k) for k in list(d) if k.startswith("groups.")} for d in (tensors, numbers)]
         values: dict[str, Any] = {**tensors, **numbers}
-        found = cls(rows=rows, types=TypeSums.from_tensors(kinds) if kinds else None, **values)
+        found = cls(
+            rows=rows,
+            types=TypeSums.from_tensors(kinds) if kinds else None,
+            groups=GroupBlocks.load(*held) if held[0] else None,
+            **values,
+        )
         if missing := own - tensors.keys() - numbers.keys():
             raise KeyError(", ".join(sorted(missing)))
         shapes = {tensors[name].shape for name in ("mean", "cubic", "unit_sum", "unit_squares")}
         if shapes != {(found.d,)} or found.scatter.shape != (found.d, found.d):
             raise ValueError(f"its arrays have {sorted(shapes)} and {found.scatter.shape} entries")
-        if rows.hashes.shape != rows.counts.shape or (found.types and not found.types.fits(found.d)):
+        fitting = all(each.fits(found.d) for each in (found.types, found.groups) if each is not None)
+        if rows.hashes.shape != rows.counts.shape or not fitting:
             raise ValueError("its counts and what they count differ in number")
         for name, kind in (("n", int), ("zeros", int), ("nonfinite", int), ("quartic", float)):
             if not isinstance(getattr(found, name), kind):
@@ -389,17 +482,20 @@ class Sketch:
         arrays |= {"rows.hashes": self.rows.hashes, "rows.counts": self.rows.counts}
         if self.types is not None:
             arrays |= {f"types.{name}": value for name, value in self.types.tensors().items()}
+        if self.groups is not None:
+            arrays |= {f"groups.{name}": value for name, value in self.groups.tensors().items()}
         return arrays
 
     def _numbers(self) -> dict[str, float]:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v for k, v in own.items() if isinstance(v, int | float)} | {
-            "rows.level": self.rows.level,
-            "rows.total": self.rows.total,
-        }
+        found = {k: v for k, v in own.items() if isinstance(v, int | float)}
+        found |= {"rows.level": self.rows.level, "rows.total": self.rows.total}
+        if self.groups is not None:
+            found |= {f"groups.{name}": value for name, value in self.groups.numbers().items()}
+        return found
 
 
-def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
+def _sum_up(chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, block_limit: int | None = None) -> Sketch:
     """Look once at each row, a tile at a time; `first` is the chunk's first row in the whole, for the error message."""
     from isoscope.kernels import add_columns, read_rows
 
@@ -408,7 +504,8 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
         raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
     X = host(chunk)
     n, d = X.shape
-    found = None if types is None else groups(types, n, name="types", min_groups=0)
+    found = None if types is None else grouped(types, n, name="types", min_groups=0)
+    dependent = None if groups is None else grouped(groups, n, name="groups", min_groups=0)
     pivot = _pivot(X)
     moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
@@ -452,7 +549,12 @@ def _sum_up(chunk: Any, types: Any, nonfinite: str, first: int) -> Sketch:
         least_norm=float(norms.min()),
         greatest_norm=greatest,
         rows=RowCounts.of(hashes),
-        types=None if found is None else TypeSums.of(X[finite], groups(found.names[found.codes[finite]], m)),
+        types=None if found is None else TypeSums.of(X[finite], grouped(found.names[found.codes[finite]], m)),
+        groups=None
+        if dependent is None
+        else GroupBlocks.of(
+            X[finite], grouped(dependent.names[dependent.codes[finite]], m), block_limit or most_blocks(d)
+        ),
     )
 
 

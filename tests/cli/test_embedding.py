@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
 
+import isoscope
 from isoscope.cli.main import main
 from tests.finetuning import toy
 
@@ -57,6 +59,20 @@ def test_what_it_writes_can_be_audited(here, capsys):
     found = json.loads(rest)
     assert found["columns"] == {"labels": "label", "text": "text"}
     assert found["source"]["dtype"] == "float16"
+
+
+def test_an_audit_of_its_token_states_takes_the_tokens_of_a_text_as_dependent(here, capsys):
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "-1"]) == 0
+    capsys.readouterr()
+    assert main(["audit", "states", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["columns"]["groups"] == "document"
+    (isoscore,) = (finding for finding in found["findings"] if finding["name"] == "isoscore")
+    assert "assumes independent groups of rows, 20 values of document" in isoscore["meaning"]
+    states = isoscope.open_store(here / "states")
+    documents = states.column("groups")
+    expected = isoscope.isoscore(np.concatenate(list(states)), unbiased=True, groups=documents)
+    assert isoscore["details"]["unbiased"] == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize(

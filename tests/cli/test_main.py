@@ -129,6 +129,20 @@ def test_negative_cosines_are_arguments_too(cone, capsys):
     assert "-0.5 is above" in capsys.readouterr().out
 
 
+def test_audit_and_sketch_take_a_column_of_groups(tmp_path, capsys):
+    rng, page = np.random.default_rng(0), np.repeat(np.arange(30), 4)
+    X = rng.standard_normal((30, 3))[page] + 0.2 * rng.standard_normal((120, 3))
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(f'{{"vector": {row.tolist()}, "page": {p}}}\n' for row, p in zip(X, page, strict=True)))
+    assert main(["audit", str(source), "--columns", "groups=page", "--json", "-"]) == 0
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    expected = isoscope.sketch(X, groups=page)
+    assert found["isoscore"]["details"]["unbiased"] == pytest.approx(expected.isoscore(unbiased=True))
+    assert main(["sketch", str(source), "--columns", "groups=page", "-o", str(tmp_path / "a.sketch")]) == 0
+    kept = isoscope.Sketch.load(tmp_path / "a.sketch")
+    assert kept.isoscore_interval() == pytest.approx(expected.isoscore_interval())
+
+
 def test_convert_keeps_every_number(cone, tmp_path, capsys):
     target = tmp_path / "cone.parquet"
     assert main(["convert", str(cone), str(target)]) == 0
@@ -414,10 +428,10 @@ def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--by", "depth"], "has no column depth for groups: the columns are layer"),
+        (["--by", "depth"], "has no column depth for by: the columns are layer"),
         (["--by", "layer", "--queries", "{layers}"], "--by goes without --baseline and --queries"),
         (["{layers}", "--baseline", "b.json"], "several sources go without --baseline and --queries"),
-        (["--columns", "mass=layer"], "vectors, labels, types, text, ids or frequency"),
+        (["--columns", "mass=layer"], "vectors, labels, types, text, ids, frequency or groups"),
     ],
 )
 def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, arguments, complaint):

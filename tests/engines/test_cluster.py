@@ -233,9 +233,9 @@ def test_parts_that_are_there_are_not_written_again(folder, client, tmp_path):
 def test_groups_that_too_few_finite_rows_make_short_are_sampled_anew(client, rng):
     X = rng.standard_normal((6000, D))
     X[rng.random(6000) < 0.6] = np.nan
-    store = open_store(X, groups=np.arange(6000) % 2)
+    store = open_store(X, by=np.arange(6000) % 2)
     here, there = (
-        isoscope.audit(store, by="groups", sample=500, nonfinite="drop", engine=engine) for engine in ("local", client)
+        isoscope.audit(store, by="by", sample=500, nonfinite="drop", engine=engine) for engine in ("local", client)
     )
     for name in here.groups:
         np.testing.assert_array_equal(there[name].measured.sample.rows, here[name].measured.sample.rows)

@@ -278,3 +278,32 @@ def test_they_are_printed_with_their_settings():
     )
     assert repr(IStar(-1)) == "IStar(weight=-1, zeta=0.2)"
     assert repr(CosReg(reference=True)) == "CosReg(weight=1, reference=True)"
+
+
+def token_batch(texts=12, tokens=10, d=8):
+    """States whose texts share most of their variance; the truth is 1."""
+    generator = torch.Generator().manual_seed(0)
+    text = torch.arange(texts).repeat_interleave(tokens)
+    shared = torch.randn(texts, d, generator=generator)[text]
+    return shared + 0.3 * torch.randn(texts * tokens, d, generator=generator), text
+
+
+def test_unbiased_isoscore_compares_rows_of_different_groups():
+    states, text = token_batch()
+    states.requires_grad_()
+    grouped, by_rows = UnbiasedIsoScore()(states, groups=text), UnbiasedIsoScore()(states)
+    expected = isoscope.isoscore(states, unbiased=True, groups=text)
+    assert grouped.item() == pytest.approx(max(0.0, 1 - expected.item()), abs=1e-6)
+    assert grouped.item() < 0.3 < by_rows.item()
+    (by_rows + grouped).backward()
+    assert bool(states.grad.isfinite().all())
+
+
+def test_fewer_than_four_groups_add_nothing_and_wrong_groups_are_refused():
+    states, text = token_batch()
+    loss = UnbiasedIsoScore()
+    assert float(loss(states, groups=text % 3)) == 0
+    assert (loss.seen, loss.skipped) == (1, 1)
+    with pytest.raises(isoscope.InputError, match=r"groups have shape \(3,\)"):
+        loss(states, groups=torch.arange(3))
+    assert float(CosReg()(states, groups=text)) == float(CosReg()(states))  # ignored where they mean nothing

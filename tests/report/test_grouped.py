@@ -139,11 +139,11 @@ def test_groups_that_are_too_small_are_named_and_if_all_are_it_is_refused(table)
 
 
 def test_what_cannot_be_grouped_is_refused(table):
-    with pytest.raises(InputError, match="no column depth for groups: the columns are layer, token, label"):
+    with pytest.raises(InputError, match="no column depth for by: the columns are layer, token, label"):
         isoscope.audit(table, by="depth")
     with pytest.raises(InputError, match="queries and by are both given"):
         isoscope.audit(table, by="layer", queries=np.eye(8))
-    with pytest.raises(InputError, match="groups has 3 entries, the store has 600 rows"):
+    with pytest.raises(InputError, match="by has 3 entries, the store has 600 rows"):
         isoscope.audit(table, by=[1, 2, 3])
     with pytest.raises(InputError, match="groups has no value in 1 of 600 rows, the first is row 5"):
         isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])

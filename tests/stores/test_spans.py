@@ -66,7 +66,7 @@ def same(store, parts):
 def test_every_format(form, written):
     store = open_store(written(form))
     same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
-    more = store.with_column("labels", np.arange(N) % 7).with_column("groups", np.arange(N) // 50)
+    more = store.with_column("labels", np.arange(N) % 7).with_column("by", np.arange(N) // 50)
     same(more, spans(more, 150 * D * store.dtype.itemsize, beside=True))
 
 

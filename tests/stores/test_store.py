@@ -175,22 +175,22 @@ def test_any_column_serves_as_groups_and_only_if_asked_for(form, written, truth)
         pytest.skip("the format has no labels")
     path = written(form)
     plain = open_store(path)
-    assert "groups" not in plain.columns
-    by_role, by_name = open_store(path, groups="labels"), open_store(path, groups=plain.columns["labels"])
+    assert "by" not in plain.columns
+    by_role, by_name = open_store(path, by="labels"), open_store(path, by=plain.columns["labels"])
     for store in (by_role, by_name, plain.grouped_by("labels"), plain.grouped_by(plain.columns["labels"])):
-        assert store.columns["groups"] == plain.columns["labels"]
-        np.testing.assert_array_equal(store.column("groups"), truth.labels)
-        for batch in store.batches(["groups", "labels"], rows=64):
-            np.testing.assert_array_equal(batch.columns["groups"], batch.columns["labels"])
+        assert store.columns["by"] == plain.columns["labels"]
+        np.testing.assert_array_equal(store.column("by"), truth.labels)
+        for batch in store.batches(["by", "labels"], rows=64):
+            np.testing.assert_array_equal(batch.columns["by"], batch.columns["labels"])
 
 
 def test_groups_may_be_given_as_values(truth):
     kinds = np.arange(N) % 4
-    store = open_store(truth.vectors, groups=kinds)
-    np.testing.assert_array_equal(store.column("groups"), kinds)
-    labelled = open_store(truth.vectors, labels=kinds, groups="labels")
-    np.testing.assert_array_equal(labelled.column("groups", [5, 2]), kinds[[5, 2]])
-    assert "groups" not in labelled.without("groups").columns
+    store = open_store(truth.vectors, by=kinds)
+    np.testing.assert_array_equal(store.column("by"), kinds)
+    labelled = open_store(truth.vectors, labels=kinds, by="labels")
+    np.testing.assert_array_equal(labelled.column("by", [5, 2]), kinds[[5, 2]])
+    assert "by" not in labelled.without("by").columns
 
 
 def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
@@ -202,29 +202,29 @@ def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
     shards = open_store(tmp_path)
     for store in (open_store(table), shards, shards.mapped(np.negative, D)):
         grouped = store.grouped_by("layer")
-        assert "groups" not in store.columns
-        np.testing.assert_array_equal(grouped.column("groups"), layers)
-        np.testing.assert_array_equal(grouped.column("groups", [4, 1]), layers[[4, 1]])
-        batches = grouped.batches(["groups"])
-        np.testing.assert_array_equal(np.concatenate([batch.columns["groups"] for batch in batches]), layers)
+        assert "by" not in store.columns
+        np.testing.assert_array_equal(grouped.column("by"), layers)
+        np.testing.assert_array_equal(grouped.column("by", [4, 1]), layers[[4, 1]])
+        batches = grouped.batches(["by"])
+        np.testing.assert_array_equal(np.concatenate([batch.columns["by"] for batch in batches]), layers)
     elsewhere = pickle.loads(pickle.dumps(shards.grouped_by("layer")))
-    np.testing.assert_array_equal(elsewhere.column("groups"), layers)
+    np.testing.assert_array_equal(elsewhere.column("by"), layers)
     with pytest.raises(InputError, match="has no embedding to group by"):
         open_store(table).grouped_by("embedding")
 
 
 def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(tmp_path, truth):
     table = pa.table({"embedding": list(truth.vectors), "layer": np.arange(N) % 3, "note": truth.words})
-    assert open_store(table, groups="layer").columns == {"groups": "layer"}
-    with pytest.raises(InputError, match="has no column depth for groups: the columns are layer, note"):
-        open_store(table, groups="depth")
-    with pytest.raises(InputError, match="has no depth to group by: it has groups; another column is named when"):
-        open_store(open_store(table, groups="layer"), groups="depth")
-    with pytest.raises(InputError, match="has no column layer for groups: it has vectors alone"):
-        open_store(truth.vectors, groups="layer")
+    assert open_store(table, by="layer").columns == {"by": "layer"}
+    with pytest.raises(InputError, match="has no column depth for by: the columns are layer, note"):
+        open_store(table, by="depth")
+    with pytest.raises(InputError, match="has no depth to group by: it has by; another column is named when"):
+        open_store(open_store(table, by="layer"), by="depth")
+    with pytest.raises(InputError, match="has no column layer for by: it has vectors alone"):
+        open_store(truth.vectors, by="layer")
     holes = table.set_column(1, "layer", pa.array([None, 1] * (N // 2) + [2] * (N % 2)))
     with pytest.raises(InputError, match=f"layer has no value in {N // 2} of {N} rows"):
-        open_store(holes, groups="layer").column("groups")
+        open_store(holes, by="layer").column("by")
 
 
 # frequencies
@@ -234,9 +234,9 @@ def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(t
 def test_words_are_as_frequent_as_their_place_says(form, written):
     if "frequency" not in form.columns:
         pytest.skip("no word vectors")
-    store = open_store(written(form), groups="rank")
+    store = open_store(written(form), by="rank")
     np.testing.assert_array_equal(store.frequency, 1 / np.arange(1, N + 1))
-    np.testing.assert_array_equal(store.column("groups"), np.arange(1, N + 1))
+    np.testing.assert_array_equal(store.column("by"), np.arange(1, N + 1))
     np.testing.assert_array_equal(store.column("frequency", [3, 1]), [1 / 4, 1 / 2])
     assert "frequency" in store.guessed
 

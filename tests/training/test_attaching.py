@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import deepcopy
 
+import numpy as np
 import pytest
 
 from tests.training.models import bert, collate, gradients, hooks, items, llama, torch
@@ -12,6 +13,7 @@ from tests.training.models import bert, collate, gradients, hooks, items, llama,
 import isoscope  # isort: skip
 from isoscope import InputError, attach
 from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
+from tests.training.tiny import batches
 
 BATCH = collate(items(16))
 
@@ -478,3 +480,23 @@ def test_ones_own_regulariser_is_taken_like_the_others():
         model(**BATCH).loss.backward()
     assert attachment.value > 0
     assert "Shorter(weight=0.1) on BertForSequenceClassification, layer=-1, pool='cls'" in repr(attachment)
+
+
+def test_the_tokens_of_a_text_are_one_group_of_the_unbiased_isoscore():
+    seen = []
+
+    class Listening(UnbiasedIsoScore):
+        def penalty(self, states, labels, groups=None):
+            seen.append((states.detach().numpy(), None if groups is None else groups.tolist()))
+            return super().penalty(states, labels, groups)
+
+    batch = batches(6)[0]
+    for pool in ("tokens", "mean"):
+        model = bert().train()
+        with isoscope.attach(model, Listening(), layer=-1, pool=pool):
+            model(**batch)
+    (tokens, groups), (_, of_texts) = seen
+    mask = batch["attention_mask"].numpy() > 0
+    assert groups == np.nonzero(mask)[0].tolist()
+    assert len(tokens) == len(groups)
+    assert of_texts is None

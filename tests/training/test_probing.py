@@ -21,6 +21,10 @@ class Texts(Dataset):
         return self.items[i]
 
 
+def states_of(probe, *arguments):
+    return {layer: rows.states for layer, rows in probe.rows(*arguments).items()}
+
+
 @pytest.mark.parametrize(
     "examples",
     [
@@ -33,10 +37,10 @@ class Texts(Dataset):
 )
 def test_the_same_examples_give_the_same_states_however_they_come(examples):
     model = bert().eval()
-    expected = Probe(batches(40)).states(model, "all", "cls")
+    expected = states_of(Probe(batches(40)), model, "all", "cls")
     probe = Probe(examples)
     for _ in range(2):
-        found = probe.states(model, "all", "cls")
+        found = states_of(probe, model, "all", "cls")
         assert list(found) == [0, 1, 2]
         for layer, rows in found.items():
             np.testing.assert_allclose(rows, expected[layer], atol=1e-6)
@@ -45,7 +49,7 @@ def test_the_same_examples_give_the_same_states_however_they_come(examples):
 
 def test_states_are_those_that_hugging_face_gives():
     model = bert().eval()
-    found = Probe(batches(40)).states(model, "all", "cls")
+    found = states_of(Probe(batches(40)), model, "all", "cls")
     with torch.no_grad():
         every = [model(**batch, output_hidden_states=True).hidden_states for batch in batches(40)]
     for layer in range(3):
@@ -62,7 +66,7 @@ def test_nothing_of_training_is_disturbed():
     torch.manual_seed(5)
     state = torch.get_rng_state()
     probe = Probe(DataLoader(texts(40), batch_size=8, shuffle=True))
-    probe.states(model, "all", "mean")
+    states_of(probe, model, "all", "mean")
     assert torch.equal(torch.get_rng_state(), state)
     assert [module.training for module in model.modules()] == modes
     assert all(map(torch.equal, gradients, (each.grad for each in model.parameters())))
@@ -121,7 +125,7 @@ def test_a_batch_is_given_as_the_model_takes_it(kind, batch, given):
 
 
 def test_a_model_without_labels_in_its_signature_can_be_probed():
-    found = Probe(batches(20)).states(BertModel(bert().config), [-1], "mean")
+    found = states_of(Probe(batches(20)), BertModel(bert().config), [-1], "mean")
     assert {layer: rows.shape for layer, rows in found.items()} == {2: (20, 32)}
 
 
@@ -165,4 +169,4 @@ def test_what_is_no_probe_is_refused(probe, message):
 
 def test_what_is_no_model_is_refused():
     with pytest.raises(InputError, match=r"model is a str: need a torch.nn.Module"):
-        Probe(batches(8)).states("bert", "all", "cls")
+        states_of(Probe(batches(8)), "bert", "all", "cls")

@@ -2,10 +2,12 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import isoscope
 from isoscope.errors import DataWarning, InputError
 from isoscope.training.tracking import IsotropyTracker, logged
 from isoscope.watching.history import History
@@ -253,3 +255,16 @@ def test_nothing_is_drawn_of_an_empty_history(tmp_path):
     with pytest.raises(InputError, match="a history is empty: measure at least once"):
         IsotropyTracker(batches(32)).save_page(tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_unbiased_isoscore_of_tokens_compares_different_texts():
+    model, probe = bert(), batches(24)
+    (row,) = IsotropyTracker(probe, layer=-1, pool="tokens").measure(model, step=0)
+    with torch.no_grad():
+        states = [model.eval()(**batch, output_hidden_states=True).hidden_states[-1] for batch in probe]
+    masks = [batch["attention_mask"] > 0 for batch in probe]
+    X = np.concatenate([state[mask].numpy() for state, mask in zip(states, masks, strict=True)])
+    sizes = np.concatenate([mask.sum(dim=1).numpy() for mask in masks])
+    text = np.repeat(np.arange(len(sizes)), sizes)
+    assert row["isoscore_unbiased"] == pytest.approx(float(isoscope.isoscore(X, unbiased=True, groups=text)), rel=1e-4)
+    assert row["isoscore_unbiased"] != pytest.approx(float(isoscope.isoscore(X, unbiased=True)), rel=1e-3)

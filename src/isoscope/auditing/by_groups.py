@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.auditing.grouping import Grouping
+from isoscope.auditing.grouping import Grouping, drop_single_groups
 from isoscope.auditing.measuring import Measured, Measuring
 from isoscope.auditing.passes import FirstLook, held
 from isoscope.auditing.settings import Settings
 from isoscope.engines import Engine, Tally
 from isoscope.engines.engine import Progress, silent, tallied
 from isoscope.errors import InputError
+from isoscope.group_blocks import most_blocks
 from isoscope.memory import sample_rows
 from isoscope.stores import Batch, Store
 from isoscope.stores.store import default_rows
@@ -41,11 +42,12 @@ def measure_groups(
     Each group gives what it would give as a store of its own, on one machine to the last bit: its rows are numbered
     from 0 and come in the batches that they would come in alone.
     """
-    store = store.without("ids").without("groups")
+    store = drop_single_groups(store.without("ids").without("by"), grouping.codes)
     settings = replace(settings, sample=_sample(settings.sample, len(grouping.names), store.dim))
     names = [f"{store.name}, {by} {name}" for name in grouping.names]
     looks: list[FirstLook] = []
-    looks += [FirstLook(settings, columns=store.columns, others=looks) for _ in names]
+    blocks = most_blocks(store.dim, len(names))
+    looks += [FirstLook(settings, columns=store.columns, others=looks, blocks=blocks) for _ in names]
     rows = default_rows(store.dim)
     seen = engine.tally(ByGroup(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
     found: dict[int, Measuring] = {}

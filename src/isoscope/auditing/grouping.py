@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isoscope.stores import Store
 from isoscope.stores.shards import natural_order
 
 MOST = 24
@@ -61,6 +62,20 @@ def group_rows(values: np.ndarray, most: int = MOST) -> Grouping:
     if len(different) > most:
         return _by_range(different, codes)
     return Grouping([_written(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
+
+
+def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
+    """Return the store without its groups where each of them has one row: such rows are independent.
+
+    `apart` are codes of rows that are audited apart, such as layers; a group then needs two rows of one code.
+    """
+    values = store.column("groups")
+    if values is None:
+        return store
+    codes = np.unique(values.astype(str) if values.dtype.kind == "O" else values, return_inverse=True)[1]
+    if apart is not None:
+        codes = codes * (int(apart.max()) + 2) + apart
+    return store.without("groups") if len(np.unique(codes)) == len(codes) else store
 
 
 def _by_name(values: np.ndarray, most: int) -> Grouping:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
+from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.passes import (
     Axes,
     FirstPass,
@@ -125,7 +126,7 @@ class Measured:
 
 def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
     """Measure everything that applies."""
-    store = store.without("ids")  # they say nothing of the space
+    store = drop_single_groups(store.without("ids"))  # ids say nothing of the space
     if queries is not None and queries.dim != store.dim:
         raise InputError(
             f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
@@ -161,6 +162,14 @@ class Measuring:
         self.dtype, self.columns = str(store.dtype), dict(store.columns)
         self.first, self.sketch, self.sample = first, first.sketch, first.sample
         self.skipped: dict[str, str] = {}
+        blocks = self.sketch.groups
+        if blocks is not None and not blocks.can_estimate:
+            self.skipped["groups"] = (
+                f"{blocks.groups} groups of rows that depend on each other: need 5 to allow for that; estimates and "
+                "intervals assume independent rows"
+            )
+            self.sketch = replace(self.sketch, groups=None)
+            self.columns.pop("groups", None)
         self.placed = Placed(settings.metric, self.sketch)
         self.raw = axes_of(self.sketch, self.sample, centred=False)
         self.usable = np.flatnonzero(self.placed.usable(self.sample.vectors))

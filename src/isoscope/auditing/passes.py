@@ -46,9 +46,14 @@ class FirstLook(Tally):
     """The first pass over one cloud: its sums and a sample; `others` are looked at along with it."""
 
     def __init__(
-        self, settings: Settings, size: int = 0, columns: Iterable[str] = (), others: Sequence[FirstLook] = ()
+        self,
+        settings: Settings,
+        size: int = 0,
+        columns: Iterable[str] = (),
+        others: Sequence[FirstLook] = (),
+        blocks: int | None = None,
     ):
-        self.settings, self.others, self.columns = settings, others, list(columns)
+        self.settings, self.others, self.columns, self.blocks = settings, others, list(columns), blocks
         self.sampler = Sampler(size or settings.sample, settings.seed)
         self.total = Sketch()
         self.types: TypeUnits | None = None
@@ -84,7 +89,13 @@ class FirstLook(Tally):
 
     def summed(self, item: Batch) -> Sketch:
         """The sums of one batch, by any thread."""
-        return Sketch.of(item.vectors, nonfinite=self.settings.nonfinite, first=item.start)
+        return Sketch.of(
+            item.vectors,
+            groups=item.columns.get("groups"),
+            nonfinite=self.settings.nonfinite,
+            first=item.start,
+            blocks=self.blocks,
+        )
 
     def add(self, part: Sketch) -> None:
         """Add the sums of the next batch."""

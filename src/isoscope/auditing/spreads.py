@@ -41,14 +41,17 @@ def isoscore(sketch: Sketch, rows: np.ndarray) -> float:
     return float(np.std(scores)) * math.sqrt(n - 1)
 
 
-def spectrum_share(values: np.ndarray, squares: np.ndarray, k: int, n: int) -> float:
-    """Of the first k directions' share of Σσ², from each row's squared projections (m, d) on all directions."""
+def spectrum_share(values: np.ndarray, squares: np.ndarray, k: int, n: float) -> float:
+    """Return the error of the first k directions' share of Σσ², from squared projections (m, d) on all directions.
+
+    The projections are those of some of n rows, or sums over the rows of each of n independent blocks of rows.
+    """
     share = values[:k].sum() / values.sum()
     influence = squares[:, :k].sum(axis=1) - share * squares.sum(axis=1)
     return float(influence.std()) * math.sqrt(n) / float(values.sum())
 
 
-def effective_rank(values: np.ndarray, squares: np.ndarray, n: int) -> float:
+def effective_rank(values: np.ndarray, squares: np.ndarray, n: float) -> float:
     """Of exp(entropy of the spectrum): dH = −Σ(ln p + H)dλ/Σλ."""
     p = values / values.sum()
     some = p > 1e-300
@@ -74,8 +77,7 @@ def of_mean(values: np.ndarray) -> float:
 
 def of_groups(values: np.ndarray) -> float:
     """Of a value that was measured again without each of some equal groups of rows (the delete-a-group jackknife)."""
-    groups = len(values)
-    return math.sqrt((groups - 1) * float(np.var(values)))
+    return formulas.jackknife_error(values)
 
 
 def share_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:

@@ -157,7 +157,9 @@ def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite:
     _need_folders(target)
     store = open_store(source, **columns)
     with Watched() as bar:
-        found = engine.tally(Sums(nonfinite, types="types" in columns), store, bar, "summing up").total
+        found = engine.tally(
+            Sums(nonfinite, types="types" in columns, groups="groups" in columns), store, bar, "summing up"
+        ).total
     if not found.n:
         raise InputError(f"{store.name} has no finite row: need one at least")
     if target is not None:
@@ -185,7 +187,7 @@ def _audited(source: str, request: Request, queries: str | None = None) -> Audit
 def _audited_groups(source: str, request: Request) -> GroupedAudit:
     assert request.by is not None
     with Watched() as bar:
-        store = open_store(source, groups=request.by, **_columns(request))
+        store = open_store(source, by=request.by, **_columns(request))
         done: GroupedAudit = audit(store, by=request.by, progress=bar, **request.options)
         return done
 

@@ -48,14 +48,14 @@ def _limited(command: typer.Context, size: str | None) -> str | None:
     return size
 
 
-_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency")
+_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency", "groups")
 Columns = Annotated[
     list[str] | None,
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Which column of the source is what: vectors=, labels=, types=, text=, ids= or frequency=; several with "
-        "commas.",
+        help="Which column of the source is what: vectors=, labels=, types=, text=, ids=, frequency= or groups= "
+        "(rows that are not independent, such as the tokens of one document); several with commas.",
     ),
 ]
 SampleRows = Annotated[

@@ -16,16 +16,23 @@ from isoscope.stores.sampling import Sample, Sampler
 
 
 class Sums(Tally):
-    """The sketch of all rows; with `types`, of each type's too."""
+    """The sketch of all rows; with `types`, of each type's too; with `groups`, of blocks of groups."""
 
-    def __init__(self, nonfinite: str = "raise", *, types: bool = False):
+    def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
         self.nonfinite = nonfinite
-        self.columns = ["types"] if types else []
+        self.columns = [role for role, wanted in (("types", types), ("groups", groups)) if wanted]
         self.total = Sketch()
 
     def summed(self, item: Batch) -> Sketch:
         """The sketch of a batch."""
-        return Sketch.of(item.vectors, item.columns.get("types"), nonfinite=self.nonfinite, first=item.start)
+        columns = item.columns
+        return Sketch.of(
+            item.vectors,
+            columns.get("types"),
+            groups=columns.get("groups"),
+            nonfinite=self.nonfinite,
+            first=item.start,
+        )
 
     def add(self, part: Sketch) -> None:
         """Add the next batch's."""
@@ -40,11 +47,11 @@ class Sums(Tally):
         self.add(gathered)
 
 
-def sketch_store(source: Any, types: Any, nonfinite: str, engine: Any) -> Sketch:
-    """The sketch of whatever `open_store` opens; `types` are a column's name, or an entry for each row."""
-    store = open_store(source, types=types)
+def sketch_store(source: Any, types: Any, groups: Any, nonfinite: str, engine: Any) -> Sketch:
+    """Return the sketch of whatever `open_store` opens; `types` and `groups` are column names or values."""
+    store = open_store(source, types=types, groups=groups)
     with engine_for(engine) as running:
-        total = running.tally(Sums(nonfinite, types=types is not None), store).total
+        total = running.tally(Sums(nonfinite, types=types is not None, groups=groups is not None), store).total
     if not total.n:
         raise InputError(f"{store.name} has no finite row: need one at least")
     return total

@@ -13,6 +13,11 @@ def is_parallel() -> bool:
     return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
+def told_apart(groups: torch.Tensor) -> torch.Tensor:
+    """Return numbers of groups that no other process uses: each numbers its own texts from 0."""
+    return groups * dist.get_world_size() + dist.get_rank()
+
+
 def gathered(rows: torch.Tensor) -> torch.Tensor:
     """The rows of every process, in the order of their ranks; each may bring another number of rows, or none.
 

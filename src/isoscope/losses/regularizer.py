@@ -9,7 +9,7 @@ from torch import nn
 
 from isoscope.arrays import real
 from isoscope.errors import InputError
-from isoscope.losses.gathering import gathered, is_parallel
+from isoscope.losses.gathering import gathered, is_parallel, told_apart
 
 
 class Regularizer(nn.Module):  # type: ignore[misc]
@@ -39,6 +39,8 @@ class Regularizer(nn.Module):  # type: ignore[misc]
     """Whether the states of several layers are one cloud; otherwise each layer is measured and the mean is taken."""
     needs_labels: bool = False
     """Whether `penalty` cannot do without labels."""
+    takes_groups: bool = False
+    """Whether `penalty` also takes `groups`: the text of each row, where rows are tokens."""
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -50,16 +52,25 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         self.skipped = 0
         """Clouds that were too small, or had no two different points, and added nothing."""
 
-    def forward(self, states: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
-        """The term: a scalar to be added to the loss."""
+    def forward(
+        self, states: torch.Tensor, labels: torch.Tensor | None = None, groups: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the term: a scalar to be added to the loss.
+
+        `groups` are numbers of the texts that rows come from; regularizers that do not take groups ignore them.
+        """
         states, labels = _checked(states, labels)
+        groups = _checked_groups(states, groups) if self.takes_groups else None
         if labels is None and self.needs_labels:
             raise InputError(self._no_labels())
         if is_parallel() and self.training and torch.is_grad_enabled():
             states = gathered(states)
             labels = gathered(labels) if labels is not None else None
+            groups = gathered(told_apart(groups)) if groups is not None else None
         with torch.autocast(states.device.type, enabled=False):
-            return self.weight * self.penalty(states, labels)
+            penalty: Any = self.penalty  # of those that take groups, with one more argument
+            found = penalty(states, labels) if groups is None else penalty(states, labels, groups)
+            return self.weight * found
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """What is to be made small, from an (n, d) cloud of float32 or float64; n may be 0."""
@@ -93,3 +104,15 @@ def _checked(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | Non
                 f"labels have shape {tuple(labels.shape)}, the states {len(states)} rows: need one for each"
             )
     return states, labels
+
+
+def _checked_groups(states: torch.Tensor, groups: Any) -> torch.Tensor | None:
+    if groups is None:
+        return None
+    groups = torch.as_tensor(groups, device=states.device)
+    if tuple(groups.shape) != (len(states),) or groups.is_floating_point():
+        raise InputError(
+            f"groups have shape {tuple(groups.shape)} and dtype {groups.dtype}, the states {len(states)} rows: need a "
+            "whole number for each row, such as its text's place in the batch"
+        )
+    return groups.long()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from isoscope.group_sums import LEAST
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.spectrum import isoscore
 
@@ -16,7 +17,10 @@ class UnbiasedIsoScore(Regularizer):
     none. Below 1 the term is linear in s, so that its mean over batches is that of the whole space. A batch can be
     bent to read above 1, where there is nothing to gain: the term ends there.
 
-    Batches of fewer than 4 rows, or of equal rows, add nothing.
+    The tokens of one text are not independent. On token states (``pool="tokens"``) `attach` gives each token's text as
+    its group, and the score uses only rows of different texts. Without groups it assumes independent rows.
+
+    Batches of fewer than 4 rows or 4 texts, or of equal rows, add nothing.
 
     Parameters
     ----------
@@ -35,12 +39,18 @@ class UnbiasedIsoScore(Regularizer):
     References
     ----------
     Himeno and Yamada, Estimations for some functions of covariance matrix in high dimension, 2014.
+    Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
 
-    def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """How far the score is below 1."""
+    takes_groups = True
+
+    def penalty(
+        self, states: torch.Tensor, labels: torch.Tensor | None, groups: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return how far the score is below 1."""
         self.seen += 1
-        if len(states) < 4 or not bool((states[1:] != states[:1]).any()):
+        independent = len(states) if groups is None else len(groups.unique())
+        if independent < LEAST or not bool((states[1:] != states[:1]).any()):
             return self._nothing(states)
-        score: torch.Tensor = isoscore(states, unbiased=True)
+        score: torch.Tensor = isoscore(states, unbiased=True, groups=groups)
         return torch.relu(1 - score)

@@ -10,6 +10,7 @@ import numpy as np
 from isoscope import formulas
 from isoscope.arrays import (
     Array,
+    Groups,
     accumulator,
     detached,
     host,
@@ -24,8 +25,10 @@ from isoscope.arrays import (
     whole,
     zeros,
 )
+from isoscope.arrays import groups as grouped
 from isoscope.errors import InputError
 from isoscope.formulas import Moments
+from isoscope.group_sums import LEAST, GroupSums, jackknife_blocks, sum_groups
 
 _CONSTANT = "all {n} rows of X are equal: there is no variance to share among the dimensions"
 
@@ -39,9 +42,9 @@ class Estimate(NamedTuple):
 
 
 def isoscore(
-    X: Any, *, unbiased: bool = False, return_interval: bool = False, confidence: float = 0.95
+    X: Any, *, unbiased: bool = False, groups: Any = None, return_interval: bool = False, confidence: float = 0.95
 ) -> Array | Estimate:
-    """How evenly the variance of X fills its d dimensions: 0 is a line, 1 a ball.
+    """Return the IsoScore of X, how evenly its variance fills the d dimensions: 0 is a line, 1 a ball.
 
     Equals (PR − 1)/(d − 1), with PR = (tr Σ)²/tr(Σ²) the participation ratio of the covariance Σ. That is exactly
     what the published five steps come to, without the eigenvalues and with a gradient that is never singular.
@@ -52,44 +55,59 @@ def isoscore(
         One row for each vector.
     unbiased : bool
         The plug-in value is far too low unless n is much larger than d (0.07 for 64 rows of pure noise in 768
-        dimensions, where the truth is 1). True replaces both traces by their unbiased estimators; needs n ≥ 4.
-        The estimate scatters around the truth and so can pass 1 a little; it is not cut off, which would bias it. (As
-        a ratio of two unbiased estimates it keeps a bias of order 1/n: see docs/estimators.md.) As a loss, aim at 1,
-        for instance with (1 − score)²: a batch can be trained to read above 1, up to a bound without slope.
+        dimensions, where the truth is 1). True replaces both traces by their unbiased estimators; needs n ≥ 4 and
+        assumes independent rows unless `groups` says otherwise. This is the row-corrected participation ratio of
+        Chun et al. (2026). The estimate scatters around the truth and so can pass 1 a little; it is not cut off,
+        which would bias it. (As a ratio of two unbiased estimates it keeps a bias of order 1/n: see
+        docs/estimators.md.) As a loss, aim at 1, for instance with (1 − score)²: a batch can be trained to read above
+        1, up to a bound without slope.
+    groups : (n,) labels, optional
+        The group of each row, for rows that are not independent: the text of each token, the document of each
+        passage. The unbiased estimate then uses only rows from different groups, and the interval leaves out whole
+        groups. Every row has the same weight. Needs `unbiased=True` and 4 groups, 5 for an interval.
     return_interval : bool
-        Give an `Estimate` with a jackknife confidence interval. The ends carry no gradient.
+        Return an `Estimate` with a jackknife confidence interval. The ends carry no gradient.
     confidence : float
         The share of samples whose interval should hold the truth.
 
     Examples
     --------
     >>> import numpy as np, isoscope
-    >>> noise = np.random.default_rng(0).standard_normal((64, 768))
+    >>> rng = np.random.default_rng(0)
+    >>> noise = rng.standard_normal((64, 768))
     >>> round(float(isoscope.isoscore(noise)), 2), round(float(isoscope.isoscore(noise, unbiased=True)), 2)
     (0.07, 0.94)
     >>> value, low, high = isoscope.isoscore(noise, unbiased=True, return_interval=True)
     >>> bool(low < 1 < high)
     True
 
+    Thirty texts of 50 tokens that share most of what they say; the truth is 1:
+
+    >>> text = np.repeat(np.arange(30), 50)
+    >>> tokens = 2 * rng.standard_normal((30, 64))[text] + rng.standard_normal((1500, 64))
+    >>> round(float(isoscope.isoscore(tokens, unbiased=True)), 2)
+    0.4
+    >>> round(float(isoscope.isoscore(tokens, unbiased=True, groups=text)), 2)
+    0.96
+
     References
     ----------
     Rudman et al., IsoScore: Measuring the uniformity of embedding space utilization, 2022.
     Himeno and Yamada, Estimations for some functions of covariance matrix in high dimension, 2014.
+    Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
     least = 4 if unbiased else 2
     xp, X = points(X, min_rows=least + 1 if return_interval else least)
     if not 0 < real(confidence, "confidence") < 1:
         raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
     n, d = X.shape
+    found = _groups(groups, n, unbiased, LEAST + 1 if return_interval else LEAST)
+    if found is not None:
+        return _grouped_isoscore(xp, X, found, confidence if return_interval else None)
     X, sums = _scale_free_sums(xp, X, wide=unbiased or return_interval)
 
     def score(n: int, trace: Array, trace_squared: Array, quartic: Array) -> Array:
-        if unbiased:
-            estimates = formulas.unbiased_traces(n, trace, trace_squared, quartic)
-            traces = formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, n, d)
-        else:
-            traces = formulas.covariance_traces(n, trace, trace_squared)
-        return formulas.isoscore(traces, d)
+        return formulas.isoscore(_traces(xp, n, d, trace, trace_squared, quartic, unbiased), d)
 
     value = result(xp, X, score(n, sums.trace, sums.trace_squared, sums.quartic))
     if not return_interval:
@@ -103,6 +121,62 @@ def isoscore(
         spread = number(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
         low, high = formulas.interval(number(value), spread, confidence, n - 1)
     return Estimate(value, like(xp, X, low), like(xp, X, high))
+
+
+def _traces(
+    xp: Any, n: int, d: int, trace: Array, trace_squared: Array, quartic: Array, unbiased: bool
+) -> formulas.Traces:
+    """Return both traces from tr W, tr(W²) and Σ‖y‖⁴."""
+    if not unbiased:
+        return formulas.covariance_traces(n, trace, trace_squared)
+    estimates = formulas.unbiased_traces(n, trace, trace_squared, quartic)
+    return formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, n, d)
+
+
+def _groups(groups: Any, n: int, unbiased: bool, least: int) -> Groups | None:
+    """Return the checked groups; None if there are none, or if each has one row and rows are independent after all."""
+    if groups is None:
+        return None
+    if not unbiased:
+        raise InputError("groups is given without unbiased=True: the plug-in value does not depend on groups")
+    found = grouped(groups, n, name="groups")
+    if len(found.names) < least:
+        raise InputError(
+            f"groups has {len(found.names)} different values: need at least {least}, since the estimate compares rows "
+            "of different groups; take more texts or documents"
+        )
+    return None if len(found.names) == n else found
+
+
+def _grouped_isoscore(xp: Any, X: Array, found: Groups, confidence: float | None) -> Array | Estimate:
+    """Return the score of checked rows in checked groups, with an interval if a confidence is given."""
+    n, d = X.shape
+    X, centre, sums = _grouped_sums(xp, X, found)
+    value = result(xp, X, formulas.isoscore(_grouped_traces(xp, sums, n, d), d))
+    if confidence is None:
+        return value
+    rows, middle = host(X), host(centre).astype(np.float64)  # the interval carries no gradient
+    total = sum_groups(np, rows, middle, found.codes, found.counts)
+    left = []
+    for codes in jackknife_blocks(found):
+        rest = total - sum_groups(np, rows, middle, codes, found.counts)
+        left.append(float(formulas.isoscore(_grouped_traces(np, rest, n, d), d)))
+    low, high = formulas.interval(number(value), formulas.jackknife_error(left), confidence, len(left) - 1)
+    return Estimate(value, like(xp, X, low), like(xp, X, high))
+
+
+def _grouped_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, GroupSums]:
+    """Return X, scaled where its squares would leave the range, a point amid it, and the sums of its groups."""
+    if not is_traced(X):
+        X = _scaled(xp, X, X - X[:1, :])
+    centre = _pivot(xp, X, accumulator(xp, X))
+    sums = sum_groups(xp, X, centre, found.codes, found.counts)
+    _refuse_constant(sums.plug_in(xp), X.shape[0])
+    return X, centre, sums
+
+
+def _grouped_traces(xp: Any, sums: GroupSums, n: int, d: int) -> formulas.Traces:
+    return formulas.bounded(xp, sums.traces(xp), sums.plug_in(xp), n, d)
 
 
 def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
@@ -170,20 +244,46 @@ def _shrunk_traces(xp: Any, X: Array, S: Array, zeta: float) -> formulas.Traces:
     )
 
 
-def participation_ratio(X: Any) -> Array:
-    """How many dimensions share the variance of X: from 1, a line, to d, a ball.
+def participation_ratio(X: Any, *, unbiased: bool = False, groups: Any = None) -> Array:
+    """Return how many dimensions share the variance of X: from 1, a line, to d, a ball.
 
     (tr Σ)²/tr(Σ²) of the covariance Σ.
 
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector.
+    unbiased : bool
+        Replace both traces by their unbiased estimators, as `isoscore` does; needs n ≥ 4. This equals the estimator
+        that Chun et al. (2026) call "row". The value can pass d a little.
+    groups : (n,) labels, optional
+        The group of each row, for rows that are not independent: see `isoscore`.
+
     Examples
     --------
-    >>> import isoscope
+    >>> import numpy as np, isoscope
     >>> disk = [[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]]
     >>> float(isoscope.participation_ratio(disk))
     2.0
+    >>> noise = np.random.default_rng(0).standard_normal((64, 768))
+    >>> [round(float(isoscope.participation_ratio(noise, unbiased=unbiased))) for unbiased in (False, True)]
+    [58, 724]
+
+    References
+    ----------
+    Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
-    xp, X = points(X)
-    return result(xp, X, ratio_of(xp, X))
+    xp, X = points(X, min_rows=4 if unbiased else 2)
+    n, d = X.shape
+    found = _groups(groups, n, unbiased, LEAST)
+    if found is not None:
+        X, _, own = _grouped_sums(xp, X, found)
+        return result(xp, X, formulas.participation_ratio(_grouped_traces(xp, own, n, d)))
+    if not unbiased:
+        return result(xp, X, ratio_of(xp, X))
+    X, sums = _scale_free_sums(xp, X, wide=True)
+    traces = _traces(xp, n, d, sums.trace, sums.trace_squared, sums.quartic, unbiased)
+    return result(xp, X, formulas.participation_ratio(traces))
 
 
 def ratio_of(xp: Any, X: Array) -> Array:
@@ -258,6 +358,10 @@ def effective_rank(X: Any, *, center: bool = True) -> Array:
 
     It counts weak axes more than `participation_ratio` does. Roy and Vetterli (2007) take the entropy of the singular
     values; this is the entropy of the variances, their squares.
+
+    The value is too low unless n is much larger than d, and it has no unbiased counterpart: the entropy is not a
+    polynomial of the covariance, so no average over tuples of rows estimates it. Where n is not large, use
+    ``participation_ratio(X, unbiased=True)``, the same count with the entropy of order 2.
 
     Examples
     --------

@@ -46,6 +46,7 @@ def audit(
     types: Any = ...,
     text: Any = ...,
     frequency: Any = ...,
+    groups: Any = ...,
     vectors: str | None = ...,
     queries: Any = ...,
     metric: str = ...,
@@ -64,6 +65,7 @@ def audit(
     types: Any = ...,
     text: Any = ...,
     frequency: Any = ...,
+    groups: Any = ...,
     vectors: str | None = ...,
     queries: Any = ...,
     metric: str = ...,
@@ -81,6 +83,7 @@ def audit(
     types: Any = None,
     text: Any = None,
     frequency: Any = None,
+    groups: Any = None,
     vectors: str | None = None,
     queries: Any = None,
     metric: str = "cosine",
@@ -105,6 +108,10 @@ def audit(
         frequent are taken. Gives a `GroupedAudit`.
     labels, types, text, frequency : column name, or one entry for each row, optional
         What each row belongs to, what it is a token of, what to show for it, and how often it occurs.
+    groups : column name, or one entry for each row, optional
+        Which rows are not independent: the text of each token, the document of each passage. The unbiased IsoScore
+        then uses rows of different groups alone, and the intervals of the shape leave out whole groups. The column
+        `document` of a store that `isoscope embed` wrote is found. Without groups, rows count as independent.
     vectors : str, optional
         The column with the vectors, where there is a choice.
     queries : like `source`, optional
@@ -135,14 +142,14 @@ def audit(
     settings = Settings(metric=metric, sample=sample, seed=seed, nonfinite=nonfinite)
     if by is not None and queries is not None:
         raise InputError("queries and by are both given: audit a group's rows alone for its queries")
-    columns = {"labels": labels, "types": types, "text": text, "frequency": frequency}
-    store = open_store(source, vectors=vectors, groups=by, **columns)
+    columns = {"labels": labels, "types": types, "text": text, "frequency": frequency, "groups": groups}
+    store = open_store(source, vectors=vectors, by=by, **columns)
     asked = None if queries is None else open_store(queries)
 
     def made(progress: Progress) -> Audit | GroupedAudit:
         with engine_for(engine) as running:
             if by is None:
-                return Audit.of(_measured(store.without("groups"), asked, settings.fitted_to(store), progress, running))
+                return Audit.of(_measured(store.without("by"), asked, settings.fitted_to(store), progress, running))
             from isoscope.report.grouped import audit_groups
 
             return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)

@@ -52,7 +52,7 @@ class Series(NamedTuple):
 
 def audit_groups(store: Store, by: str, settings: Settings, progress: Progress, engine: Engine) -> GroupedAudit:
     """Audit each group of a store that has a column to group by."""
-    values = store.column("groups")
+    values = store.column("by")
     assert values is not None
     grouping = group_rows(values, _LAYERS if by == "layer" else MOST)
 

@@ -263,7 +263,8 @@ def _notes(runs: Runs, said: Mapping[str, object]) -> Markup:
         (
             "IsoScore",
             "The plug-in is the published one (Rudman et al., 2022). The unbiased one replaces its traces by unbiased "
-            "estimates, so that it does not depend on how many rows the probe has.",
+            "estimates (Himeno and Yamada, 2014; Chun et al., 2026), so that it does not depend on how many rows the "
+            "probe has. It assumes independent rows; tokens are compared with those of other texts alone.",
         ),
         (
             "Collapse",

@@ -10,9 +10,10 @@ import numpy as np
 
 from isoscope.errors import InputError
 
-ROLES = ("labels", "types", "text", "ids", "frequency", "groups")
-"""What a column may be to the vectors; `groups`, what rows are parted by, is there only if it is asked for."""
-ALL_ROLES = '"labels", "types", "text", "ids", "frequency" or "groups"'
+ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
+"""What a column may be to the vectors. Rows of one of the `groups` depend on each other, as the tokens of a text do.
+`by`, which rows are audited apart, is there only if it is asked for."""
+ALL_ROLES = '"labels", "types", "text", "ids", "frequency", "groups" or "by"'
 
 RANK = "1/rank"
 """The frequency of words in a file that is sorted by it, as Zipf's law has it."""
@@ -32,6 +33,7 @@ _USUAL = {
         *("query_id", "query-id", "queryid", "qid", "corpus_id", "corpus-id", "passage_id", "passage-id", "pid"),
     ),
     "frequency": ("frequency", "freq", "count", "counts"),
+    "groups": ("document",),  # as `isoscope embed` writes it
 }
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
@@ -101,7 +103,7 @@ def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict
     found: dict[str, str] = {}
     for role in ROLES:
         said = wanted.roles.get(role)
-        if role == "groups" and isinstance(said, str) and said in ROLES and said not in available:
+        if role == "by" and isinstance(said, str) and said in ROLES and said not in available:
             if said in found:
                 found[role] = found[said]
         elif isinstance(said, str):
@@ -109,8 +111,11 @@ def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict
                 has = f"the columns are {_listed(available)}" if available else "it has vectors alone"
                 raise InputError(f"{where} has no column {said} for {role}: {has}")
             found[role] = said
-        elif said is None and (name := _usual_name(available, role)) is not None:
-            found[role] = name
+        elif said is None:
+            name = _usual_name(available, role)
+            texts = role == "groups" and name in found.values()  # a column of texts may be called document, too
+            if name is not None and not texts:
+                found[role] = name
     return found
 
 

@@ -49,6 +49,7 @@ def open_store(
     ids: Any = None,
     frequency: Any = None,
     groups: Any = None,
+    by: Any = None,
 ) -> Store:
     """Open whatever holds vectors: a file, a folder of shards, a database, a table or an array.
 
@@ -71,7 +72,10 @@ def open_store(
         ``text``, ``id``, ``frequency``, …) are found unless others are given. Word vectors, which stand in files by
         falling frequency, have 1/rank for it.
     groups : str, or sequence with an entry for each row, optional
-        What the rows are to be parted by: any column, one of the above ("labels"), or values. None unless it is given.
+        The column with the group of each row, or the values, where rows of one group are not independent: the text of
+        each token, the document of each passage. The column `document`, which `isoscope embed` writes, is found.
+    by : str, or sequence with an entry for each row, optional
+        What to split the rows by: any column, one of the above ("labels"), or values. None unless it is given.
 
     Returns
     -------
@@ -101,7 +105,8 @@ def open_store(
            [ 0.,  1.],
            [10., 11.]], dtype=float32)
     """
-    roles = {"labels": labels, "types": types, "text": text, "ids": ids, "frequency": frequency, "groups": groups}
+    roles = {"labels": labels, "types": types, "text": text, "ids": ids, "frequency": frequency}
+    roles |= {"groups": groups, "by": by}
     wanted = Wanted(vectors, roles)
     if isinstance(source, Store):
         store = _again(source, wanted)
@@ -118,11 +123,11 @@ def open_store(
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):
             store = store.with_column(role, values)
-    return store.grouped_by(groups) if isinstance(groups, str) else store
+    return store.grouped_by(by) if isinstance(by, str) else store
 
 
 def _again(store: Store, wanted: Wanted) -> Store:
-    if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "groups"):
+    if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "by"):
         raise InputError(f"{store.name} is open already: name its columns when you open it")
     return store
 

@@ -128,7 +128,7 @@ class Store(ABC):
 
         Parameters
         ----------
-        columns : sequence of {"labels", "types", "text", "ids", "frequency", "groups"}
+        columns : sequence of {"labels", "types", "text", "ids", "frequency", "groups", "by"}
             What to read beside the vectors.
         rows : int, optional
             The most rows in a batch; 16 MB of float32 unless given.
@@ -270,19 +270,19 @@ class Store(ABC):
 
     def grouped_by(self, name: str) -> Store:
         """The same store with one of its roles, or a column, as what its rows are parted by."""
-        if self.columns.get("groups") == name:
+        if self.columns.get("by") == name:
             return self
-        roles = [role for role, column in self.columns.items() if name in (role, column)]
+        roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
         if not roles and (name in self._hidden or not self._holds(name)):
             has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
             raise InputError(
                 f"{self.name} has no {name} to group by: {has}; another column is named when the store is opened, "
-                f'open_store(…, groups="{name}")'
+                f'open_store(…, by="{name}")'
             )
         other = copy.copy(self)
-        other.columns = {**self.columns, "groups": self.columns[roles[0]] if roles else name}
-        given = {"groups": self._given[roles[0]]} if roles and roles[0] in self._given else {}
-        other._given = {role: held for role, held in self._given.items() if role != "groups"} | given
+        other.columns = {**self.columns, "by": self.columns[roles[0]] if roles else name}
+        given = {"by": self._given[roles[0]]} if roles and roles[0] in self._given else {}
+        other._given = {role: held for role, held in self._given.items() if role != "by"} | given
         return other
 
     def without(self, role: str) -> Store:

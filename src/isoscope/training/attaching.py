@@ -15,7 +15,7 @@ from isoscope.losses import IStar
 from isoscope.training.capturing import Capture, Hook, Seen, called, refuse_nonfinite, run
 from isoscope.training.following import follow, is_lightning, stepped
 from isoscope.training.layers import Layer
-from isoscope.training.pooling import Rows
+from isoscope.training.pooling import Rows, texts_of
 from isoscope.training.refreshing import STATES, shrinkage_sketch
 from isoscope.training.sharing import share_of_step
 
@@ -223,26 +223,27 @@ class Attachment:
 
     def _term(self, seen: list[Seen], labels: Any) -> torch.Tensor:
         clouds = []
-        needed = getattr(self.loss, "needs_labels", False)
+        needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
         for layer, runs in self._capture.rows(seen).items():
             if runs:
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
                 refuse_nonfinite(rows, layer, f"at step {self.step}")
-                clouds.append((rows, _labels_of(runs, labels, needed)))
-        if not any(rows.requires_grad for rows, _ in clouds):
+                more = {"groups": texts_of(runs)} if grouped and runs[0].positions is not None else {}
+                clouds.append((rows, _labels_of(runs, labels, needed), more))
+        if not any(rows.requires_grad for rows, *_ in clouds):
             raise InputError(
                 f"the states of {self._named()} carry no gradient: all below is frozen, or runs in a reentrant "
                 'checkpoint (give gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
-            widths = {rows.shape[1] for rows, _ in clouds}
+            widths = {rows.shape[1] for rows, *_ in clouds}
             if len(widths) > 1:
                 raise InputError(
                     f"the layers have {sorted(widths)} dimensions: one cloud of all needs layers of one width"
                 )
-            states = torch.cat([rows.float() for rows, _ in clouds]) if len(clouds) > 1 else clouds[0][0]
-            return self.loss(states, _joined([found for _, found in clouds]))
-        terms = [self.loss(rows, found) for rows, found in clouds]
+            states = torch.cat([rows.float() for rows, *_ in clouds]) if len(clouds) > 1 else clouds[0][0]
+            return self.loss(states, _joined([found for _, found, _ in clouds]))
+        terms = [self.loss(rows, found, **more) for rows, found, more in clouds]
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
     def _tell_of_the_last_step(self) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from isoscope.errors import InputError, tell
 from isoscope.training.layers import Layer, chosen, find_stack, tensor_in
-from isoscope.training.pooling import Pool, Rows, checked_pool, pooled
+from isoscope.training.pooling import Pool, Rows, checked_pool, pooled, texts_of
 
 
 class Seen(NamedTuple):
@@ -238,9 +238,10 @@ def probe_states(
     pool: Any = "cls",
     calling: Callable[[Any, Any], Any] | None = None,
 ) -> dict[Layer, np.ndarray]:
-    """The rows of each layer over some batches, in evaluation mode and without gradients; the model stays as it was.
+    """Return the rows of each layer over some batches, in evaluation mode and without gradients.
 
-    `calling` runs the model on a batch; by default a dict is given by name and a tuple by place.
+    The model stays as it was. `calling` runs the model on a batch; by default a dict is passed by name and a tuple by
+    place.
 
     Examples
     --------
@@ -249,8 +250,24 @@ def probe_states(
     >>> {name: rows.shape for name, rows in probe_states(model, [torch.ones(5, 4), torch.ones(2, 4)]).items()}
     {0: (7, 4), 1: (7, 3), 2: (7, 3), 3: (7, 2)}
     """
+    return {name: rows.states for name, rows in probe_rows(model, batches, layer, pool, calling).items()}
+
+
+class ProbeRows(NamedTuple):
+    """What a layer gave over some batches."""
+
+    states: np.ndarray
+    texts: np.ndarray | None
+    """The text of each row where rows are tokens; None where each row is a text of its own, or it is not known."""
+
+
+def probe_rows(
+    model: nn.Module, batches: Iterable[Any], layer: Any, pool: Any, calling: Callable[[Any, Any], Any] | None
+) -> dict[Layer, ProbeRows]:
+    """Return the rows of each layer as `probe_states` does, with the text of each token."""
     capture = Capture(model, layer, pool)
     parts: dict[Layer, list[np.ndarray]] = {layer: [] for layer in capture.layers}
+    texts: dict[Layer, list[np.ndarray | None]] = {layer: [] for layer in capture.layers}
     try:
         with evaluating(model):
             for batch in batches:
@@ -258,12 +275,26 @@ def probe_states(
                 (calling or run)(model, batch)
                 for name, runs in capture.rows(capture.stop()).items():
                     parts[name].extend(rows.states.float().cpu().numpy() for rows in runs)
+                    tokens = bool(runs) and runs[0].positions is not None
+                    own = texts_of(runs) if tokens else None
+                    texts[name].append(None if own is None else own.cpu().numpy())
     finally:
         capture.remove()
     for name, found in parts.items():
         if not found:
             raise InputError(f"{called(name)} of {type(model).__name__} did not run: name another layer")
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: ProbeRows(np.concatenate(found), _numbered(texts[name])) for name, found in parts.items()}
+
+
+def _numbered(texts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Return numbers of texts over all batches, each of which numbers its texts from 0."""
+    found, first = [], 0
+    for own in texts:
+        if own is None:
+            return None
+        found.append(own + first)
+        first = int(found[-1].max(initial=first - 1)) + 1
+    return np.concatenate(found)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,17 @@ class Rows(NamedTuple):
     """Which text of the batch each row is of; unknown where a function made the rows of something else."""
     positions: torch.Tensor | None = None
     """Which token of it, where rows are tokens."""
+
+
+def texts_of(runs: Sequence[Rows]) -> torch.Tensor | None:
+    """Return a number for the text that each row comes from, over several runs of a model; None if it is unknown."""
+    found, first = [], 0
+    for rows in runs:
+        if rows.texts is None:
+            return None
+        found.append(rows.texts + first)
+        first += rows.shape[0]
+    return torch.cat(found)
 
 
 def checked_pool(pool: Any) -> Pool:

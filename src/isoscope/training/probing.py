@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from isoscope.errors import InputError
-from isoscope.training.capturing import probe_states, run
+from isoscope.training.capturing import ProbeRows, probe_rows, run
 from isoscope.training.following import is_lightning, stepped
 from isoscope.training.layers import Layer
 
@@ -37,10 +37,10 @@ class Probe:
         self._given = labels is not None
         self._labels = _classes(labels) if self._given else _classes_in(self.batches)
 
-    def states(self, model: nn.Module, layer: Any, pool: Any) -> dict[Layer, np.ndarray]:
-        """Each layer's rows; the model, its gradients and torch's random numbers stay as they were."""
+    def rows(self, model: nn.Module, layer: Any, pool: Any) -> dict[Layer, ProbeRows]:
+        """Return each layer's rows; the model, its gradients and torch's random numbers stay as they were."""
         inner = _unwrapped(model)
-        return probe_states(inner, self.batches, layer=layer, pool=pool, calling=shown)
+        return probe_rows(inner, self.batches, layer, pool, shown)
 
     def labels(self, rows: int) -> np.ndarray | None:
         """A class for each row, or None where the batches have none that fit."""

@@ -22,8 +22,9 @@ class IsotropyTracker:
     """Measures the layers of a model on a fixed probe while it trains, and tells when one collapses.
 
     Of each layer: anisotropy_1 to _3, raw and centred, IsoScore, plug-in and unbiased, mean cosine, TwoNN dimension and
-    the silhouette of the classes. Measuring leaves training as it is: modes, gradients and torch's random numbers stay
-    untouched, to the last bit.
+    the silhouette of the classes. Where rows are tokens (`pool="tokens"`), the unbiased IsoScore compares tokens of
+    different texts alone; otherwise it assumes independent rows. Measuring leaves training as it is: modes, gradients
+    and torch's random numbers stay untouched, to the last bit.
 
     Parameters
     ----------
@@ -123,9 +124,9 @@ class IsotropyTracker:
 
     def _rows(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
         rows = []
-        for order, (layer, states) in enumerate(self._probe.states(model, self.layer, self.pool).items()):
+        for order, (layer, (states, texts)) in enumerate(self._probe.rows(model, self.layer, self.pool).items()):
             name = f"layer_{layer}" if isinstance(layer, int) else layer
-            found = measure(states, self._probe.labels(len(states)), layer=name, step=step)
+            found = measure(states, self._probe.labels(len(states)), groups=texts, layer=name, step=step)
             place = {"step": step, "epoch": epoch, "order": order, "layer": name}
             rows.append(place | {"rows": len(states), "dimensions": states.shape[1]} | found)
         return rows

@@ -31,7 +31,9 @@ MEASUREMENTS = (
 """What is measured of a layer, in the order in which it is shown."""
 
 
-def measure(rows: np.ndarray, labels: Any = None, *, layer: str = "", step: int | None = None) -> dict[str, float]:
+def measure(
+    rows: np.ndarray, labels: Any = None, *, groups: Any = None, layer: str = "", step: int | None = None
+) -> dict[str, float]:
     """The shape of one layer's (n, d) states: a number for each of `MEASUREMENTS`, NaN for what cannot be had.
 
     While a model trains anything may happen: states that are all equal, a probe of three rows, one class. None of it
@@ -43,6 +45,8 @@ def measure(rows: np.ndarray, labels: Any = None, *, layer: str = "", step: int 
         One row for each example of the probe.
     labels : (n,) labels, optional
         Each row's class, for the silhouette.
+    groups : (n,) labels, optional
+        The text of each row, where rows are tokens; the unbiased IsoScore then allows for their dependence.
     layer, step
         Where the states come from, for the message if they are not finite.
 
@@ -70,7 +74,7 @@ def measure(rows: np.ndarray, labels: Any = None, *, layer: str = "", step: int 
         singles: dict[str, Callable[[], Any]] = {"mean_cosine": partial(mean_cosine, rows)}
         if not constant:
             singles["isoscore"] = partial(isoscore, rows)
-            singles["isoscore_unbiased"] = partial(isoscore, rows, unbiased=True)
+            singles["isoscore_unbiased"] = partial(isoscore, rows, unbiased=True, groups=groups)
             singles["two_nn"] = partial(two_nn, rows)
             if labels is not None:
                 singles["silhouette"] = partial(silhouette, rows, labels)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isoscope.auditing.measuring import Measured
+from isoscope.auditing.passes import Axes
 from isoscope.errors import InputError
 from isoscope.formulas import interval as student
 from isoscope.report.finding import Finding, Range
@@ -26,6 +27,17 @@ FOLDS = 20
 _SPREAD_ROWS = 4_000  # rows on which the influence of single rows is seen
 
 
+class Projected(NamedTuple):
+    """What the error of a function of a spectrum is computed from."""
+
+    values: np.ndarray
+    """Eigenvalues, largest first."""
+    squares: np.ndarray
+    """Squared projections on the axes: of seen rows, or summed over the rows of each block of groups."""
+    summands: float
+    """How many such summands make up the eigenvalues."""
+
+
 class Evidence:
     """What was measured, with what several findings need of it."""
 
@@ -37,15 +49,32 @@ class Evidence:
         """Rows on which the influence of single rows is seen."""
 
     @cached_property
-    def centred(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues of the scatter, largest first, and the seen rows' squared projections."""
+    def centred(self) -> Projected:
+        """Eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
         self.need_variance()
-        return self.m.centred.values, ((self.seen - self.sketch.mean) @ self.m.centred.vectors) ** 2
+        return self._projected(self.m.centred, self.sketch.mean)
 
     @cached_property
-    def raw(self) -> tuple[np.ndarray, np.ndarray]:
+    def raw(self) -> Projected:
         """The same of the second moment XᵀX."""
-        return self.m.raw.values, (self.seen @ self.m.raw.vectors) ** 2
+        return self._projected(self.m.raw, np.zeros(self.d))
+
+    def _projected(self, axes: Axes, origin: np.ndarray) -> Projected:
+        blocks = self.sketch.groups
+        if blocks is None:
+            return Projected(axes.values, ((self.seen - origin) @ axes.vectors) ** 2, self.n)
+        moments = (blocks.moments_about(origin, block) for block in range(len(blocks)))
+        squares = np.stack([((moment @ axes.vectors) * axes.vectors).sum(axis=0) for moment in moments])
+        return Projected(axes.values, squares, len(blocks) ** 2 / (len(blocks) - 1))
+
+    @property
+    def assumption(self) -> str:
+        """What estimates and intervals of the shape take to be independent."""
+        if self.sketch.groups is None:
+            return "assumes independent rows"
+        column = self.m.columns.get("groups", "groups")
+        named = "groups" if column == "groups" else f"values of {column}"
+        return f"assumes independent groups of rows, {self.sketch.groups.groups:,} {named}"
 
     def need_variance(self) -> None:
         """Refuse a cloud that is a single point."""

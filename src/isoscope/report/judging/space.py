@@ -26,7 +26,11 @@ _PARTITION_ADVICE = (
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
     """Whether random vectors already look alike."""
     value = e.sketch.mean_cosine()
-    low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
+    blocks = e.sketch.groups
+    if blocks is None:
+        low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
+    else:
+        low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
     null = nulls.mean_cosine_spread(e.n, e.d)
     centred = float(cosine_of(e.seen - e.sketch.mean))
     centre = _centring(e, value, centred)
@@ -46,7 +50,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
         judged,
         meaning,
         advice,
-        details={"null_spread": null, "after_centring": centred},
+        details={"null_spread": null, "after_centring": centred, "interval": e.assumption},
     )
 
 
@@ -69,12 +73,18 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
     """How evenly the variance fills the dimensions."""
     e.need_variance()
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
-    low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
+    rows, blocks = e.n, e.sketch.groups
+    if blocks is None:
+        low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
+    else:
+        low, high = e.sketch.isoscore_interval(confidence=e.m.settings.confidence)
+        rows = blocks.groups  # so many independent summands at least
     judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     title, unbiased = "IsoScore (unbiased)", value
     used = min(1 + value * (e.d - 1), float(e.d))
-    expected = 1 / (1 / max(used, 1.0) + 1 / e.n)  # dimensions that the published value would count for so many rows
+    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions that the published value would count for so many rows
     meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
+    meaning += f" The estimate {e.assumption}."
     if 1 + published * (e.d - 1) < expected / 2:  # fourth moments that n rows cannot tell
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
         low, high = -math.inf, math.inf
@@ -88,18 +98,24 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
         judged,
         meaning,
         advice,
-        details={"as_published": published, "unbiased": unbiased, "participation_ratio": used},
+        details={
+            "as_published": published,
+            "unbiased": unbiased,
+            "participation_ratio": used,
+            "interval": e.assumption,
+        },
     )
 
 
 def effective_rank(e: Evidence) -> Iterator[Finding]:
     """How many dimensions the variance fills in all."""
-    values, squares = e.centred
+    values, squares, count = e.centred
     value = float(formulas.effective_rank(np, values))
-    low, high = e.around(value, spreads.effective_rank(values, squares, e.n), len(squares))
+    low, high = e.around(value, spreads.effective_rank(values, squares, count), len(squares))
     judged = _capacity(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
     meaning, advice = _capacity_words(e, judged.verdict(value), value, "in all")
-    yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice)
+    details = {"interval": e.assumption}
+    yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice, details=details)
 
 
 def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
@@ -130,9 +146,9 @@ def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[s
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
     """Whether one direction outweighs the others."""
-    values, squares = e.raw
+    values, squares, count = e.raw
     value = float(values[0] / values.sum())
-    low, high = e.around(value, spreads.spectrum_share(values, squares, 1, e.n), len(squares))
+    low, high = e.around(value, spreads.spectrum_share(values, squares, 1, count), len(squares))
     null = nulls.top_share(e.n, e.d)
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
     judged = Range.below(look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null)
@@ -160,7 +176,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         form="share",
-        details={"raw": raw.tolist(), "centred": centred.tolist()},
+        details={"raw": raw.tolist(), "centred": centred.tolist(), "interval": e.assumption},
     )
 
 

@@ -208,8 +208,8 @@ class Cloud:
     def measured(self, layer: int, bench: Workbench) -> dict[str, Any]:
         """What is measured of a layer, by the paper's number: 0 is what comes out of the first block."""
         place = self._states(bench)
-        store = open_store(f"{place}/layer-{layer + 1:02d}-*", groups="position")
-        types, frequency, position = (store.column(role) for role in ("types", "frequency", "groups"))
+        store = open_store(f"{place}/layer-{layer + 1:02d}-*", by="position")
+        types, frequency, position = (store.column(role) for role in ("types", "frequency", "by"))
         assert types is not None
         assert frequency is not None
         assert position is not None

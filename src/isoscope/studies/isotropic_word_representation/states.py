@@ -177,8 +177,8 @@ def tokens_of(model: Model, texts: Sequence[str], folder: Path, tell: Callable[[
             progress=lambda stage, rows, share: tell(share),
         )
         half.rename(folder)
-    store = open_store(folder, groups="document")
-    return Tokens(store, np.asarray(store.column("groups")).astype(np.int64), len(texts))
+    store = open_store(folder, by="document")
+    return Tokens(store, np.asarray(store.column("by")).astype(np.int64), len(texts))
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ def layers(arm: StateArm, sets: Sets, name: str, bench: Workbench) -> dict[str, 
         max_tokens=_LAYER_TOKENS,
         progress=lambda stage, rows, share: bench.tell(0.8 * share, "reads"),
     )
-    store = open_store(bench.folder / "layers", groups="layer")
-    of_layer = np.asarray(store.column("groups")).astype(np.int64)
+    store = open_store(bench.folder / "layers", by="layer")
+    of_layer = np.asarray(store.column("by")).astype(np.int64)
     rows, states = [], np.zeros((0, store.dim), np.float32)
     for layer in np.unique(of_layer):
         states = store.take(np.flatnonzero(of_layer == layer))
