@@ -114,8 +114,8 @@ def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = 
     """Return each row's LID from the distances to its neighbors, nearest first, and which rows have one; others get 0.
 
     `eps` is that of the points: equal distances have ratios of 1 up to rounding. Of the t distances above zero the last
-    is the reference, and Σ log(r_t/rᵢ) of the other t − 1 follows a gamma law of shape t − 1 and rate LID, whose inverse
-    has the mean LID/(t − 2). `unbiased` multiplies by t − 2, otherwise by t as Cai et al. do.
+    is the reference, and Σ log(r_t/rᵢ) of the other t − 1 follows a gamma law of shape t − 1 and rate LID, whose
+    inverse has the mean LID/(t − 2). `unbiased` multiplies by t − 2, otherwise by t as Cai et al. do.
     """
     k = distances.shape[1]
     zero = distances <= 0
