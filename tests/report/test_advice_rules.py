@@ -1,4 +1,4 @@
-"""Advice of an audit names only what isoscope offers and leaves proof to `isoscope advise`; findings do not conflict."""
+"""Advice of an audit names only what isoscope offers, leaves proof to `isoscope advise`, and does not conflict."""
 
 from __future__ import annotations
 
