@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full regularizers estimators studies clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -60,6 +60,10 @@ regularizers: .venv-bench/done
 # make estimators DATA=folder MODEL=folder
 estimators: .venv-bench/done
 	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md $(if $(MODEL),--data $(DATA) --model $(MODEL))
+
+# False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
+calibration-audit: .venv-bench/done
+	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
 
 # What runs of `isoscope study run NAME -o RUNS/NAME` came to, as docs/studies.md and docs/studies/; make studies RUNS=folder
 studies: .venv-bench/done

@@ -138,10 +138,10 @@ def test_published_lid_is_half_the_textbook_one(vectors, name, k, metric, theirs
     arrays, scalars = vectors("cai")
     value = isoscope.lid(arrays[name], k, metric=metric, convention="cai")
     assert value == pytest.approx(scalars["cases"][name][f"{theirs}_k{k}"]["mean"], abs=1e-4)
-    textbook = isoscope.lid(arrays[name], k, metric=metric)
-    assert textbook == pytest.approx(2 * value, rel=1e-6)
+    unbiased = isoscope.lid(arrays[name], k, metric=metric)
+    assert unbiased == pytest.approx(2 * value * (k - 2) / k, rel=1e-6)
     if (metric, k) == ("euclidean", 100):
-        assert textbook == pytest.approx(scalars["cases"][name]["my_float64_plain_euclid_MLE_mean_k100"], abs=1e-4)
+        assert 2 * value == pytest.approx(scalars["cases"][name]["my_float64_plain_euclid_MLE_mean_k100"], abs=1e-4)
 
 
 def test_inter_similarity_leaves_out_pairs_of_one_type(vectors):

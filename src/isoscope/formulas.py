@@ -133,6 +133,31 @@ def leave_one_out(n: int, trace: Array, trace_squared: Array, quartic: Array, r:
     )
 
 
+FAR_MEAN = 1e6
+"""From n‖x̄‖² = 1e6·tr W on, the eigenvalues of XᵀX are taken apart from the mean: see `spectrum_about_far_mean`."""
+
+
+def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
+    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, where the mean holds nearly all of it.
+
+    An eigensolver loses eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that begins with
+    x̄/‖x̄‖ the matrix is [[a, bᵀ], [b, C]] with a large a, and its other eigenvalues are those of C − bbᵀ/a up to
+    (tr W/a)² relatively, 1e-12 from `FAR_MEAN` on. C keeps its d dimensions: one eigenvalue, along the mean, is 0.
+    """
+    size = xp.linalg.vector_norm(mean)
+    u = mean / size
+    pull = scatter @ u
+    along = xp.sum(u * pull)
+    b = pull - along * u
+    cross = u[:, None] * pull[None, :]
+    a = n * size**2 + along
+    C = scatter - cross - cross.T + along * (u[:, None] * u[None, :])
+    rest = xp.flip(xp.linalg.eigvalsh(C - b[:, None] * b[None, :] / a), axis=0)[:-1]
+    rest = xp.where(rest > 0, rest, xp.zeros_like(rest))
+    first = n * size**2 + xp.sum(xp.linalg.diagonal(scatter)) - xp.sum(rest)
+    return xp.concat([xp.reshape(first, (1,)), rest])
+
+
 def anisotropy(xp: Any, spectrum: Array, k: int) -> Array:
     """σ_k²/Σσ_i² for the k largest, from the spectrum in decreasing order."""
     return spectrum[:k] / xp.sum(spectrum)

@@ -347,6 +347,9 @@ class Sketch:
     def spectrum(self, *, center: bool = True) -> np.ndarray:
         """See `isoscope.spectrum`; d values."""
         self._need(2 if center else 1)
+        square = self.n * float(self.mean @ self.mean)
+        if not center and 0 < formulas.FAR_MEAN * np.trace(self.scatter) < square:
+            return np.asarray(formulas.spectrum_about_far_mean(np, self.scatter, self.n, self.mean))
         matrix = self.scatter if center else self.scatter + self.n * np.outer(self.mean, self.mean)
         return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
 

@@ -48,7 +48,7 @@ def partition(sketch, raw, batches):
 def logs_of(X, size):
     sketch = isoscope.sketch(X)
     raw = Axes.of(sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean))
-    return partition(sketch, raw, chunks(X, size)), raw
+    return partition(sketch, raw, chunks(X, size))[0], raw
 
 
 # the partition function
@@ -61,6 +61,15 @@ def test_the_partition_function_is_that_of_all_rows(X, size, dtype):
     total = np.logaddexp.reduce(logs_of(X, size)[0], axis=0)
     expected = float(isoscope.partition_isotropy(X.astype(np.float64), log=True))
     assert total.min() - total.max() == pytest.approx(expected, rel=tolerance(dtype), abs=tolerance(dtype))
+
+
+@pytest.mark.parametrize("size", [13, 1000])
+def test_the_second_partition_function_is_that_of_rows_at_unit_root_mean_square_length(X, size):
+    sketch = isoscope.sketch(X)
+    raw = Axes.of(X.T @ X)
+    total = np.logaddexp.reduce(partition(sketch, raw, chunks(X, size))[1], axis=0)
+    expected = float(isoscope.partition_isotropy(X / np.sqrt((X**2).sum() / len(X)), log=True))
+    assert total.min() - total.max() == pytest.approx(expected, rel=tolerance("float64"), abs=tolerance("float64"))
 
 
 @pytest.mark.parametrize("size", [1, 13, 1000])
@@ -89,7 +98,7 @@ def test_rows_that_are_not_finite_have_no_part_in_the_partition_function(rng, si
     Y = np.insert(X, [3, 20, 20], np.nan, axis=0)
     sketch = isoscope.sketch(X)
     raw = Axes.of(X.T @ X)
-    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, size)), axis=0) for Z in (Y, X))
+    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, size))[0], axis=0) for Z in (Y, X))
     np.testing.assert_allclose(found, expected, rtol=tolerance("float64"))
 
 
@@ -97,7 +106,7 @@ def test_a_chunk_without_a_finite_row_is_passed_over(rng):
     X = rng.standard_normal((60, 4))
     Y = np.insert(X, [20] * 20, np.nan, axis=0)
     sketch, raw = isoscope.sketch(X), Axes.of(X.T @ X)
-    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, 20)), axis=0) for Z in (Y, X))
+    found, expected = (np.logaddexp.reduce(partition(sketch, raw, chunks(Z, 20))[0], axis=0) for Z in (Y, X))
     np.testing.assert_allclose(found, expected, rtol=tolerance("float64"))
 
 

@@ -14,6 +14,7 @@ from scipy.stats import skew
 from sklearn.neighbors import NearestNeighbors
 
 import isoscope
+from isoscope.metrics.neighbors import local_dimensions
 from tests.conftest import DTYPES, HARD, memory_for, rotation, tolerance
 
 MEASURES = {
@@ -40,8 +41,8 @@ def neighbor_distances(X: np.ndarray, k: int, metric: str = "euclidean") -> np.n
     return np.sort(table, axis=1)[:, :k]
 
 
-def likely_dimension(r: np.ndarray) -> float:
-    return float((-1 / np.log(r / r[:, -1:]).mean(axis=1)).mean())
+def local_dimension(r: np.ndarray) -> float:
+    return float((-(r.shape[1] - 2) / np.log(r / r[:, -1:]).sum(axis=1)).mean())
 
 
 def two_neighbor_slope(r: np.ndarray, discard: float = 0.1) -> float:
@@ -70,9 +71,10 @@ def test_translation_changes_nothing(name, seed, shift):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_cai_is_exactly_half_of_the_textbook(cloud, metric):
+def test_cai_counts_all_neighbors_and_halves(cloud, metric):
     whole = isoscope.lid(cloud, 9, metric=metric)
-    assert isoscope.lid(cloud, 9, metric=metric, convention="cai") == whole / 2
+    expected = float(whole) * 9 / 7 / 2
+    assert isoscope.lid(cloud, 9, metric=metric, convention="cai") == pytest.approx(expected, rel=tolerance("float64"))
 
 
 def test_cosine_is_the_chord_of_unit_vectors(cloud):
@@ -107,10 +109,31 @@ def test_if_all_are_neighbors_there_is_no_hub(rng):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("k", [2, 19])
-def test_lid_is_the_likelihood_of_brute_force(cloud, k, metric):
-    expected = likely_dimension(neighbor_distances(cloud, k, metric))
+@pytest.mark.parametrize("k", [3, 19])
+def test_lid_is_that_of_brute_force(cloud, k, metric):
+    expected = local_dimension(neighbor_distances(cloud, k, metric))
     assert isoscope.lid(cloud, k, metric=metric) == pytest.approx(expected, rel=tolerance("float64"))
+
+
+@pytest.mark.parametrize("d", [2, 5])
+@pytest.mark.parametrize("k", [5, 20])
+def test_lid_is_the_unbiased_estimate_of_scikit_dimension(rng, d, k):
+    skdim = pytest.importorskip("skdim")
+    X = rng.random((400, d)) @ rng.standard_normal((d, 12))
+    fitted = skdim.id.MLE(unbiased=True).fit(X, n_neighbors=k)
+    assert isoscope.lid(X, k) == pytest.approx(np.mean(fitted.dimension_pw_), rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 6])
+@pytest.mark.parametrize("k", [4, 10])
+def test_lid_has_no_bias_where_the_density_is_uniform(rng, d, k):
+    # the k nearest of a point are as far as Poisson points in a ball: volumes are sums of exponential steps
+    volumes = np.cumsum(rng.exponential(size=(40_000, k)), axis=1)
+    found, known = local_dimensions(np, volumes ** (1 / d), 1e-16)
+    assert known.all()
+    assert found.mean() == pytest.approx(d, abs=4 * found.std() / 200)
+    biased, _ = local_dimensions(np, volumes ** (1 / d), 1e-16, unbiased=False)
+    assert biased.mean() == pytest.approx(d * k / (k - 2), abs=4 * biased.std() / 200)
 
 
 @pytest.mark.parametrize("name", ["lid_gauss_500x8", "lid_plane2_in_16_500"])
@@ -258,14 +281,14 @@ def test_gradients_at_duplicates_are_finite(measure, dtype, rng):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_hard_clouds_keep_their_digits(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
-    assert isoscope.lid(X, 5) == pytest.approx(likely_dimension(neighbor_distances(X, 5)), rel=tolerance(dtype))
+    assert isoscope.lid(X, 5) == pytest.approx(local_dimension(neighbor_distances(X, 5)), rel=tolerance(dtype))
     assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(neighbor_distances(X, 2)), rel=tolerance(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_near_directions_keep_their_digits(rng, dtype):
     X = (np.ones(8) + 1e-4 * rng.standard_normal((120, 8))).astype(dtype)
-    expected = likely_dimension(neighbor_distances(X, 5, "cosine"))
+    expected = local_dimension(neighbor_distances(X, 5, "cosine"))
     assert isoscope.lid(X, 5, metric="cosine") == pytest.approx(expected, rel=tolerance(dtype))
 
 
@@ -302,7 +325,7 @@ def test_neighbors_at_zero_are_left_out_of_the_mean_and_counted(rng):
     X[7] = X[8] = X[3]
     r = neighbor_distances(X, 10)
     logs = np.log(np.where(r > 0, r, r[:, -1:]) / r[:, -1:])
-    expected = (-(r > 0).sum(axis=1) / logs.sum(axis=1)).mean()
+    expected = (-((r > 0).sum(axis=1) - 2) / logs.sum(axis=1)).mean()
     with pytest.warns(isoscope.DataWarning, match="3 of 50 rows have a duplicate; 0 give no estimate"):
         assert isoscope.lid(X, 10) == pytest.approx(expected, rel=tolerance("float64"))
 
@@ -312,7 +335,7 @@ def test_a_row_without_an_estimate_is_left_out_and_counted(rng):
     X[1:6] = X[0]
     r = neighbor_distances(X, 5)[6:]
     with pytest.warns(isoscope.DataWarning, match="6 of 50 rows have a duplicate; 6 give no estimate"):
-        assert isoscope.lid(X, 5) == pytest.approx(likely_dimension(r), rel=tolerance("float64"))
+        assert isoscope.lid(X, 5) == pytest.approx(local_dimension(r), rel=tolerance("float64"))
 
 
 def test_two_nn_leaves_duplicates_out_and_counts_them(rng):
@@ -404,11 +427,12 @@ def wrong(**changes) -> np.ndarray:
     [
         (lambda: isoscope.lid(wrong(), 30), "k is 30 and X has 30 rows: need 1 ≤ k ≤ 29"),
         (lambda: isoscope.lid(wrong()), "k is 100 and X has 30 rows"),
-        (lambda: isoscope.lid(wrong(), 1), "k is 1: need 2 neighbours"),
+        (lambda: isoscope.lid(wrong(), 2), "k is 2: need 3 neighbours"),
+        (lambda: isoscope.lid(wrong(), 1, convention="cai"), "k is 1: need 2 neighbours"),
         (lambda: isoscope.lid(wrong(), -3), "k is -3"),
         (lambda: isoscope.lid(wrong(), 2.5), "k is 2.5: need a whole number"),
-        (lambda: isoscope.lid(wrong(n=2), 2), "k is 2 and X has 2 rows"),
-        (lambda: isoscope.lid(wrong(n=1), 2), "X has 1 row: need at least 2"),
+        (lambda: isoscope.lid(wrong(n=3), 3), "k is 3 and X has 3 rows"),
+        (lambda: isoscope.lid(wrong(n=1), 3), "X has 1 row: need at least 2"),
         (lambda: isoscope.lid(wrong(), 5, metric="manhattan"), "metric is 'manhattan'"),
         (lambda: isoscope.lid(wrong(), 5, convention="mine"), "convention is 'mine'"),
         (lambda: isoscope.lid(wrong(), 5, sample=0), "sample is 0 and X has 30 rows"),

@@ -1,3 +1,4 @@
+from fractions import Fraction
 from functools import partial
 from itertools import permutations
 
@@ -620,6 +621,36 @@ def test_equal_rows_have_a_zero_spectrum_and_one_raw_axis(shape):
     assert not isoscope.spectrum(X).any()
     assert isoscope.anisotropy(X, 1) == pytest.approx([1])
     assert isoscope.effective_rank(X, center=False) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("shape", [(200, 6), (6, 9)])
+def test_raw_shares_keep_their_digits_beside_a_far_mean(shape, ratio, rng):
+    X = rng.standard_normal(shape) * np.linspace(3, 1, shape[1]) + ratio * rng.standard_normal(shape[1])
+    # singular values in extended precision: XᵀX of exact integers in Python's own numbers
+    exact = [[Fraction(x) for x in row] for row in X.tolist()]
+    mean = [sum(column) / len(X) for column in zip(*exact, strict=True)]
+    total = float(sum(x * x for row in exact for x in row))
+    k = min(shape)
+    # the mean's direction is orthogonal to all others up to (spread/mean)², so that what lies across it is the rest
+    u = np.array([float(m) for m in mean])
+    u /= np.linalg.norm(u)
+    Y = np.array([[float(x - m) for x, m in zip(row, mean, strict=True)] for row in exact])
+    across = Y - np.outer(Y @ u, u)
+    rest = np.linalg.svd(across, compute_uv=False)[: k - 1] ** 2 / total
+    near = max(tolerance("float64"), 30 / ratio**2)
+    for found in (isoscope.anisotropy(X, k), isoscope.Sketch.of(X).anisotropy(k)):
+        assert found[1:] == pytest.approx(rest, rel=near)
+        assert found.sum() == pytest.approx(1, rel=tolerance("float64"))
+
+
+def test_the_two_ways_to_the_raw_spectrum_meet(rng):
+    Y = rng.standard_normal((300, 5)) * [3, 2, 1.5, 1, 0.5]
+    X = Y + 1.01 * np.sqrt(formulas.FAR_MEAN * np.trace(np.cov(Y.T)) / 5)
+    moment = X.T @ X
+    sketch = isoscope.Sketch.of(X)
+    found = formulas.spectrum_about_far_mean(np, sketch.scatter, 300, sketch.mean)
+    assert found == pytest.approx(np.linalg.eigvalsh(moment)[::-1], rel=1e-8)
 
 
 def test_zero_rows_have_no_raw_axis():

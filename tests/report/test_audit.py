@@ -58,7 +58,7 @@ def test_every_number_is_that_of_the_public_function(shape, metric):
         "isoscore": with_interval.value,
         "anisotropy": isoscope.anisotropy(X, 1)[0],
         "effective_rank": isoscope.effective_rank(X),
-        "partition_isotropy": isoscope.partition_isotropy(X),
+        "partition_isotropy": isoscope.partition_isotropy(X / np.sqrt((X**2).sum() / len(X))),
         "intrinsic_dimension": isoscope.lid(X, k, metric=metric),
         "two_nn": isoscope.two_nn(units if metric == "cosine" else X),
         "hubness": hubs.antihubs,
@@ -76,6 +76,10 @@ def test_every_number_is_that_of_the_public_function(shape, metric):
     assert details["isoscore"]["as_published"] == pytest.approx(isoscope.isoscore(X))
     assert details["anisotropy"]["raw"] == pytest.approx(isoscope.anisotropy(X, 3).tolist())
     assert details["anisotropy"]["centred"] == pytest.approx(isoscope.anisotropy(X, 3, center=True).tolist())
+    published = float(isoscope.partition_isotropy(X, log=True)) / np.log(10)
+    assert details["partition_isotropy"]["log10_as_published"] == pytest.approx(published)
+    as_cai = float(isoscope.lid(X, k, metric=metric, convention="cai"))
+    assert details["intrinsic_dimension"]["cai_scale"] == pytest.approx(as_cai)
     assert details["hubness"]["skewness"] == pytest.approx(hubs.skewness)
     assert details["hubness"]["largest"] == hubs.largest
     assert found["clusters"].value == max(found["clusters"].details["silhouettes"].values())
@@ -126,14 +130,12 @@ def test_a_rotation_changes_what_looks_at_coordinates_alone(rng):
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_scale_changes_the_partition_function_alone(scale):
+def test_scale_changes_nothing(scale):
     X = cloud().astype(np.float64)
     plain, scaled = (isoscope.audit(Y, labels=LABELS, types=LABELS) for Y in (X, scale * X))
     for name, value in values(plain).items():
-        if name == "partition_isotropy":
-            assert scaled[name].value != pytest.approx(value, rel=0.01)
-        else:
-            assert scaled[name].value == pytest.approx(value, rel=tolerance("float64"), abs=1e-9), name
+        assert scaled[name].value == pytest.approx(value, rel=tolerance("float64"), abs=1e-9), name
+        assert scaled[name].verdict == plain[name].verdict, name
 
 
 def test_the_same_seed_gives_the_same_audit():
@@ -156,7 +158,10 @@ def test_sums_stay_exact_and_pairs_stay_near_when_rows_are_more_than_the_sample(
         assert part[name].value == pytest.approx(whole[name].value, rel=TOL, abs=1e-9), name
         assert not part[name].sampled
         assert part[name].rows == 3000
-    for name, near in [("intrinsic_dimension", 0.1), ("labels", 0.2), ("two_nn", 0.15), ("norm_spread", 0.15)]:
+    found = part["intrinsic_dimension"]
+    assert found.details["among_all_rows"] == pytest.approx(whole["intrinsic_dimension"].value, rel=0.1)
+    assert (found.sampled, found.rows) == (True, 500)
+    for name, near in [("labels", 0.2), ("two_nn", 0.15), ("norm_spread", 0.15)]:
         assert part[name].sampled
         assert part[name].rows == 500
         assert part[name].value == pytest.approx(whole[name].value, rel=near), name

@@ -129,7 +129,7 @@ def test_two_far_clusters_that_are_round_inside():
     found = isoscope.audit(X)["clusters"]
     assert (found.verdict, found.details["n_clusters"]) == ("look", 2)
     assert found.details["isoscore_within"] > 0.9 > found.details["isoscore"]
-    assert "centre inside each cluster" in found.advice
+    assert "isoscope fix cluster-center" in found.advice
 
 
 def test_lengths_that_differ():
@@ -139,12 +139,24 @@ def test_lengths_that_differ():
     assert isoscope.audit(X / np.linalg.norm(X, axis=1, keepdims=True))["norm_spread"].verdict == "ok"
 
 
-@pytest.mark.parametrize("length", [30, 300])
-def test_long_vectors_with_a_mean_see_one_direction(length):
-    # half of every squared length is the mean: far more uneven than the same directions without it
-    found = isoscope.audit(length * (ball() + 1 / np.sqrt(32)))["partition_isotropy"]
-    assert found.details["log10"] < 3 * isoscope.audit(length * ball())["partition_isotropy"].details["log10"]
-    assert found.verdict == "bad"
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.0, "ok"), (0.08, "ok"), (0.13, "look"), (0.45, "look"), (0.6, "bad")]
+)
+@pytest.mark.parametrize("length", [1e-3, 1, 1e3])
+def test_the_partition_function_sees_a_common_direction_at_any_length(share, verdict, length):
+    X = np.sqrt(1 - share) * ball(4000, 32)
+    X += np.sqrt(share / 32)
+    found = isoscope.audit(length * X)["partition_isotropy"]
+    assert found.verdict == verdict
+    assert found.value == pytest.approx(isoscope.audit(X)["partition_isotropy"].value, rel=1e-6)
+    # a mean that holds a share s of the squared lengths is seen with e^√s from one side and e^−√s from the other
+    assert np.log(found.value) == pytest.approx(-2 * np.sqrt(share), abs=0.1)
+
+
+def test_the_limits_of_the_partition_function_are_those_of_shares():
+    found = isoscope.audit(ball(4000, 32))["partition_isotropy"]
+    assert found.judged.ok[0] / found.judged.null == pytest.approx(np.exp(-2 * np.sqrt(0.1)))
+    assert found.judged.bearable[0] / found.judged.null == pytest.approx(np.exp(-2 * np.sqrt(0.5)))
 
 
 def test_hubs():
@@ -267,9 +279,8 @@ def test_rows_that_are_all_equal_have_one_direction():
 def test_any_length_is_judged_alike(length, dtype):
     plain, scaled = (isoscope.audit((scale * ball()).astype(dtype)) for scale in (1, length))
     for finding in plain.findings:
-        if finding.name != "partition_isotropy":
-            assert scaled[finding.name].verdict == finding.verdict, finding.name
-            assert scaled[finding.name].value == pytest.approx(finding.value, rel=2e-3, abs=1e-6), finding.name
+        assert scaled[finding.name].verdict == finding.verdict, finding.name
+        assert scaled[finding.name].value == pytest.approx(finding.value, rel=2e-3, abs=1e-6), finding.name
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_a_layer_gives_what_the_library_gives_of_the_first_block(place, whole):
     assert found["rows"] == len(X) == 1_100
     assert found["inter, raw"] == pytest.approx(float(isoscope.inter_similarity(X, types, average="types")), abs=1e-5)
     assert found["intra, raw"] == pytest.approx(float(isoscope.intra_similarity(X, types)), abs=1e-5)
-    expected = isoscope.lid(X, 10, metric="euclidean", convention="textbook", sample=100, seed=0)
-    assert 2 * found["lid, euclidean"] == pytest.approx(float(expected), rel=1e-4)
+    expected = isoscope.lid(X, 10, metric="euclidean", convention="cai", sample=100, seed=0)
+    assert found["lid, euclidean"] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_kinds_of_models_and_special_tokens(whole):

@@ -21,7 +21,7 @@ from isoscope.auditing.passes import (
     second_pass,
 )
 from isoscope.auditing.settings import Settings
-from isoscope.auditing.structure import cluster_rows, label_scores
+from isoscope.auditing.structure import LID_AMONG, LocalDistances, cluster_rows, label_scores, local_distances
 from isoscope.auditing.type_cosines import TypeCosines
 from isoscope.engines import Engine, Tally, Together
 from isoscope.engines.engine import Progress
@@ -85,12 +85,16 @@ class Measured:
     """Of the scatter about the mean."""
     partition: np.ndarray
     """log Z of each direction, for each of some groups of rows."""
+    unit_partition: np.ndarray
+    """The same of rows scaled to a root-mean-square length of 1."""
     cosines: np.ndarray
     """Counts of the sample's cosines in equal bins from −1 to 1."""
     around: Neighborhood | None
     """The nearest of some queries among all rows."""
     lists: Neighborhood | None
     """The nearest of each row of the sample within it, by position."""
+    local: LocalDistances | None
+    """What the local dimension is read from and judged by."""
     clusters: ClusterChoice | None
     cluster_at: np.ndarray
     """Positions in the sample of the rows that were clustered."""
@@ -201,8 +205,10 @@ class Measuring:
         at = sample.first(_CLUSTER_ROWS)
         centred = axes_of(sketch, sample, centred=True)
         clusters = cluster_rows(sample.vectors[at], centred, settings.seed, skipped)
+        local = self._local(centred, around)
         progress("barcode", 0, 0.0)
         bar_rows = self.placed(sample.vectors[sample.first(_BARCODE_ROWS)])
+        partition, unit_partition = self.sums.logs()
         scores, shuffled = label_scores(sample, self.usable, settings, skipped)
         return Measured(
             name=self.name,
@@ -212,10 +218,12 @@ class Measuring:
             sample=sample,
             raw=self.raw,
             centred=centred,
-            partition=self.sums.logs(),
+            partition=partition,
+            unit_partition=unit_partition,
             cosines=cosines,
             around=around,
             lists=lists,
+            local=local,
             clusters=clusters,
             cluster_at=at,
             bars=np.asarray(h0_barcode(bar_rows), np.float64),
@@ -228,6 +236,15 @@ class Measuring:
             types_given_up=self.first.types_given_up,
             skipped=skipped,
         )
+
+    def _local(self, centred: Axes, around: Neighborhood | None) -> LocalDistances | None:
+        """The distances within the sample that the local dimension is read from, and its null."""
+        if around is None:
+            return None
+        at, seed = self.sample.first(LID_AMONG), self.settings.seed
+        rows = self.sample.vectors[at[np.isin(at, self.usable)]]
+        known = around.distances if self.whole and len(at) == len(self.sample) else None
+        return local_distances(self.sketch, rows, centred, self.placed, local(len(rows)), seed, known)
 
 
 def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:

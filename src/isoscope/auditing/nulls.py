@@ -1,10 +1,12 @@
-"""What an isotropic cloud of the same number of rows and dimensions would give: the yardstick of most findings."""
+"""Null models: what random data of the same number of rows and dimensions, or of the same spectrum, would give."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+
+_ITERATIONS = 8  # of fixed-point iterations, which settle to a few percent
 
 
 def mean_cosine_spread(n: int, d: int) -> float:
@@ -78,3 +80,105 @@ def _log_mean(logs: np.ndarray) -> float:
 def chance_ceiling(n: int, dimensions: float) -> float:
     """The highest cosine that one of n unrelated vectors reaches by chance in a space of so many dimensions."""
     return math.sqrt(2 * math.log(n) / dimensions)
+
+
+def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
+    """Return `values` pulled toward their mean until their participation ratio is `dimensions`.
+
+    The eigenvalues of few rows scatter more than those of the source. An unbiased participation ratio gives the scatter
+    that the source has; values that scatter less than that stay as they are.
+    """
+    mean = values.mean()
+    gaps = values - mean
+    wanted = len(values) * mean**2 * max(len(values) / min(max(dimensions, 1.0), len(values)) - 1, 0.0)
+    seen = float(gaps @ gaps)
+    return np.asarray(mean + gaps * math.sqrt(min(wanted / seen, 1.0)) if seen > 0 else values)
+
+
+class GaussianRows:
+    """Gaussian rows with the mean, the spectrum and the distribution of lengths of some data.
+
+    Parameters
+    ----------
+    mean : (d,) array
+        The mean in the basis of the principal directions.
+    values : (d,) array
+        The variances along them.
+    lengths : (n,) array
+        The data's lengths. The longest row of a draw gets the longest of them, and so on: Gaussian data lose nothing by
+        it, and rows of unit length give draws of unit length.
+    """
+
+    def __init__(self, mean: np.ndarray, values: np.ndarray, lengths: np.ndarray):
+        self.mean, self.deviations = mean.astype(np.float32), np.sqrt(values).astype(np.float32)
+        self.lengths = np.sort(lengths).astype(np.float32)
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return as many rows as there are lengths."""
+        rows = rng.standard_normal((len(self.lengths), len(self.mean)), dtype=np.float32)
+        rows *= self.deviations
+        rows += self.mean
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        wanted = np.empty_like(norms)
+        wanted[np.argsort(norms)] = self.lengths
+        rows *= (wanted / np.maximum(norms, np.finfo(np.float32).tiny))[:, None]
+        return rows
+
+
+class UnimodalDirections:
+    """Random directions without clusters that have the second moment of given unit vectors.
+
+    A Gaussian cloud whose rows are scaled to unit length has one mode (and its opposite), however long the cloud is and
+    however its lengths were distributed. The variances of that cloud are found by fixed-point iteration, so that the
+    directions have the spectrum of the given ones; each draw is then mapped linearly onto exactly that spectrum.
+
+    Parameters
+    ----------
+    directions : (m, d) array
+        Unit vectors about a center.
+    rank : int
+        How many principal axes to keep.
+    rng : Generator
+        For the fixed-point iteration.
+    """
+
+    def __init__(self, directions: np.ndarray, rank: int, rng: np.random.Generator):
+        values, scores = principal_scores(directions)
+        self.size, self.rank = len(directions), min(rank, len(values))
+        self.scores = scores[:, : self.rank]
+        """The given directions along the first axes."""
+        self.lengths = np.sqrt(values[: self.rank])
+        noise = rng.standard_normal((self.size, len(values))) ** 2
+        wanted = values / values.sum() * noise.mean(axis=0)
+        variances = values / values.sum()
+        for _ in range(_ITERATIONS):
+            squares = noise * variances
+            variances = variances * wanted / (squares / squares.sum(axis=1, keepdims=True)).mean(axis=0)
+            variances /= variances.sum()
+        self.deviations = np.sqrt(variances)
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return as many directions as were given, along the first axes."""
+        rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
+        first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
+        first -= first.mean(axis=0)
+        return np.asarray(np.linalg.qr(first)[0] * self.lengths)
+
+
+def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues of rowsᵀ·rows that are not rounding, largest first, and the rows along their axes."""
+    wide = rows.shape[1] > len(rows)
+    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    some = np.flatnonzero(values > values[-1] * 1e-10)[::-1]
+    return values[some], vectors[:, some] * np.sqrt(values[some]) if wide else rows @ vectors[:, some]
+
+
+def directions_from_median(rows: np.ndarray) -> np.ndarray:
+    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; far rows do not move it."""
+    center = np.median(rows, axis=0)
+    for _ in range(_ITERATIONS):
+        gaps = rows - center
+        weights = 1 / np.maximum(np.linalg.norm(gaps, axis=1), 1e-300)
+        center = center + weights @ gaps / weights.sum()
+    gaps = rows - center
+    return np.asarray(gaps / np.maximum(np.linalg.norm(gaps, axis=1, keepdims=True), 1e-300))

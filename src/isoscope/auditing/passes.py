@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -209,14 +210,18 @@ def held(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
 
 
 class PartitionSums(Tally):
-    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows."""
+    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows.
+
+    Of the rows as they are, and of the same rows scaled to a root-mean-square length of 1.
+    """
 
     def __init__(self, sketch: Sketch, raw: Axes):
         least = raw.values[0] * sketch.d * np.finfo(np.float64).eps if sketch.n < sketch.d else -1.0
         self.reached = raw.values > least
         self.directions = raw.vectors[:, : int(self.reached.sum())]
-        self.tile = max(GROUPS, TILE_BYTES // (64 * sketch.d))
-        shape = (GROUPS, 2 * self.directions.shape[1])
+        self.unit = math.sqrt(float(raw.values.sum()) / sketch.n)
+        self.tile = max(GROUPS, TILE_BYTES // (128 * sketch.d))
+        shape = (GROUPS, 4 * self.directions.shape[1])
         self.counts, self.total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
     def summed(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
@@ -227,7 +232,8 @@ class PartitionSums(Tally):
         counts = np.zeros(GROUPS)
         for tile in blocks(len(chunk), self.tile):
             projected = chunk[tile] @ kinds
-            projected = np.concatenate([projected, -projected], axis=1)
+            scaled = projected / chunk.dtype.type(self.unit)
+            projected = np.concatenate([projected, -projected, scaled, -scaled], axis=1)
             largest, rest = np.full((GROUPS, projected.shape[1]), -np.inf), np.zeros((GROUPS, projected.shape[1]))
             for g in range(GROUPS):
                 terms = projected[(g - first - tile.start) % GROUPS :: GROUPS]
@@ -253,11 +259,16 @@ class PartitionSums(Tally):
         """Add those of later rows."""
         self.add(gathered)
 
-    def logs(self) -> np.ndarray:
-        """(GROUPS, directions); a direction that no row reaches, if there is one, stands last: its terms are e⁰."""
+    def logs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return log Z of the rows as they are and of the scaled rows, each (GROUPS, directions).
+
+        A direction that no row reaches, if there is one, is last: its terms are e⁰.
+        """
         with np.errstate(divide="ignore"):
-            logs = self.total.largest + np.log(self.total.rest)
-            return np.asarray(logs if self.reached.all() else np.column_stack([logs, np.log(self.counts)]))
+            both = np.split(self.total.largest + np.log(self.total.rest), 2, axis=1)
+            if not self.reached.all():
+                both = [np.column_stack([logs, np.log(self.counts)]) for logs in both]
+        return both[0], both[1]
 
 
 def _finite(chunk: np.ndarray) -> np.ndarray:

@@ -1,41 +1,159 @@
-"""Whether a sample falls into clusters, and whether its labels do."""
+"""Whether a sample falls into clusters, whether its labels do, and the null model of its local dimension."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope.auditing.passes import Axes
+from isoscope.auditing import nulls
+from isoscope.auditing.passes import Axes, Placed
 from isoscope.auditing.settings import Settings
 from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
+from isoscope.metrics.neighbors import local_dimensions
+from isoscope.pairs import nearest
+from isoscope.sketching import Sketch
 from isoscope.stores.sampling import Sample
 
 CLUSTERS = range(2, 16)
+LEAST_SILHOUETTE = 0.1
+"""Below it there are no clusters to speak of (Cai et al.)."""
+CLUSTER_NULLS = 49
+"""Null samples that the data must exceed, so that one cloud in 50 without clusters passes for several."""
+LEAST_KURTOSIS = 1.5
+"""Just below the 189/125 that every distribution with one mode reaches."""
+LID_AMONG = 5_000
+"""Rows among which the local dimension is measured, in the data and in null samples."""
+LID_NULLS = 6
+"""Null samples for the range of the local dimension."""
 
-_NULL_ROWS = 2_000
+_AXES = 16  # principal directions in which clusters are sought: 15 clusters differ along 14
+_FAR = 2.0  # times the median distance from the center, to which farther rows are pulled in
+_TEST_ROWS = 300  # rows of the data and of each null sample that are compared
+_TEST_CLUSTERS = (2, 3, 5, 8, 15)
+_FIRST, _CLEAR = 6, 6.0  # Student's t with 5 degrees of freedom exceeds 6/√(1 + 1/6) once in 770 times
+_EQUAL_LENGTHS, _COMMON = 1e-4, 0.25  # spread of lengths over their mean; the mean vector's share of squared lengths
+_LID_ROWS = 500  # rows that ask for their neighbors in a sample of a larger store
+_LID_QUERIES = 48  # rows that ask in a null sample
 _MOST_LABELS = 500  # the silhouette holds a number for each row and label
 
 
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
-    """The clusters of some rows, or why there are none; a long cloud is not taken for several."""
+    """Return the clusters of some rows: one, unless they score higher than null samples without clusters.
+
+    K-means and the silhouette see the first principal directions, where clusters show and noise does not hide them.
+    Rows farther than twice the median from the center are pulled in to that distance, so that no single row is a
+    cluster.
+    """
     numbers = [k for k in CLUSTERS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
         skipped["clusters"] = "too few different rows for clusters"
         return None
-    found = choose_clusters(vectors, numbers, seed=seed, restarts=2)
-    if found.n_clusters > 1:
-        null = _elongated(found.n_clusters, axes, min(len(vectors), _NULL_ROWS), seed)
-        if found.silhouettes[found.n_clusters] < null.silhouettes[found.n_clusters] + 4 * null.errors[found.n_clusters]:
-            return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
+    found = choose_clusters(_pulled_in(vectors, axes), numbers, seed=seed, restarts=2, least=LEAST_SILHOUETTE)
+    if found.n_clusters > 1 and not (falls_apart(vectors, axes) or has_clusters(vectors, seed)):
+        return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
     return found
 
 
-def _elongated(k: int, axes: Axes, rows: int, seed: int) -> ClusterChoice:
-    """What k clusters of a Gaussian cloud with this spectrum score: any long cloud can be cut into halves."""
-    noise = np.random.default_rng(seed).standard_normal((rows, int((axes.values > 0).sum())))
-    cloud = noise * np.sqrt(axes.values[: noise.shape[1]] / max(axes.values[0], 1e-300))
-    return choose_clusters(cloud.astype(np.float32), [k], least=-1.0, seed=seed, restarts=2)
+def _pulled_in(vectors: np.ndarray, axes: Axes) -> np.ndarray:
+    """Return the rows along the first principal directions, none farther than `_FAR` medians from their median."""
+    rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
+    rows -= np.median(rows, axis=0)
+    distances = np.linalg.norm(rows, axis=1)
+    limit = _FAR * np.median(distances)
+    if limit > 0:
+        rows *= np.minimum(1, limit / np.maximum(distances, limit / 2))[:, None]
+    return _unit_scale(rows)
+
+
+def falls_apart(vectors: np.ndarray, axes: Axes) -> bool:
+    """Return whether the rows are two far groups along their first principal direction.
+
+    Directions alone cannot tell two far groups from one very long cloud. The kurtosis can: no distribution with one
+    mode has one below 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the origin are left
+    out, since scaling a long cloud to unit length gives two groups as well.
+    """
+    rows = vectors.astype(np.float64)
+    rows /= max(float(np.abs(rows).max()), 1e-300)
+    lengths, mean = np.linalg.norm(rows, axis=1), rows.mean(axis=0)
+    if lengths.std() < _EQUAL_LENGTHS * lengths.mean() and mean @ mean < _COMMON * np.mean(lengths**2):
+        return False
+    first = (rows - mean) @ axes.vectors[:, 0]
+    return bool(np.mean(first**4) < LEAST_KURTOSIS * np.mean(first**2) ** 2)
+
+
+def has_clusters(vectors: np.ndarray, seed: int) -> bool:
+    """Return whether the best silhouette of the rows' directions exceeds that of every null sample.
+
+    The directions are those from the rows' spatial median, so that neither lengths nor tails matter. The null samples
+    are directions of Gaussian clouds that have the same spectrum: a long cloud can be cut into halves as well. All are
+    searched alike. The first null sample that scores as high as the data decides; a score that lies `_CLEAR` standard
+    deviations above the first `_FIRST` of them needs no more.
+    """
+    rng = np.random.default_rng(seed)
+    rows = vectors if len(vectors) <= _TEST_ROWS else vectors[rng.choice(len(vectors), _TEST_ROWS, replace=False)]
+    null = nulls.UnimodalDirections(nulls.directions_from_median(rows.astype(np.float64)), _AXES, rng)
+    score = _best_silhouette(null.scores, rng)
+    scores: list[float] = []
+    for _ in range(CLUSTER_NULLS):
+        scores.append(_best_silhouette(null.draw(rng), rng))
+        if scores[-1] >= score:
+            return False
+        if len(scores) == _FIRST and score > np.mean(scores) + _CLEAR * np.std(scores, ddof=1):
+            break
+    return True
+
+
+def _best_silhouette(rows: np.ndarray, rng: np.random.Generator) -> float:
+    numbers = [k for k in _TEST_CLUSTERS if k < len(rows)]
+    found = choose_clusters(_unit_scale(rows), numbers, least=-1.0, restarts=1, seed=int(rng.integers(2**32)))
+    return max(found.silhouettes.values())
+
+
+def _unit_scale(rows: np.ndarray) -> np.ndarray:
+    """Return the rows in float32, the largest number 1."""
+    return (rows / max(float(np.abs(rows).max()), 1e-300)).astype(np.float32)
+
+
+class LocalDistances(NamedTuple):
+    """Distances of rows to their nearest neighbors in the sample, and the LID that null samples have there."""
+
+    distances: np.ndarray
+    """(rows, k), nearest first."""
+    null: np.ndarray
+    """The mean LID at k neighbors of each null sample."""
+
+
+def local_distances(
+    sketch: Sketch, rows: np.ndarray, axes: Axes, placed: Placed, k: int, seed: int, known: np.ndarray | None
+) -> LocalDistances | None:
+    """Return what the local dimension of some rows is read from and judged by; None if all rows are equal.
+
+    `known` are the distances of these rows to their k nearest, if they were found already; otherwise some rows ask.
+    """
+    if not np.trace(sketch.scatter) > 0:
+        return None
+    if known is None:
+        known = nearest(placed(rows), k, rows=np.arange(min(_LID_ROWS, len(rows))))[0] * placed.unit
+    return LocalDistances(known, _null_dimensions(sketch, rows, axes, placed.metric, k, seed))
+
+
+def _null_dimensions(sketch: Sketch, rows: np.ndarray, axes: Axes, metric: str, k: int, seed: int) -> np.ndarray:
+    """Return the mean LID of Gaussian null samples with the rows' number, mean, spectrum and lengths."""
+    rng = np.random.default_rng(seed)
+    unit = sketch.greatest_norm
+    dimensions = 1 + sketch.isoscore(unbiased=True) * (sketch.d - 1)
+    variances = nulls.shrunk_spectrum(axes.values / unit / unit / sketch.n, dimensions)
+    along = axes.vectors.T @ sketch.mean / unit
+    mean = np.zeros(sketch.d)
+    mean[: len(along)] = along
+    if len(along) < sketch.d:  # the rest of the mean lies outside the directions that the rows span
+        mean[len(along)] = np.sqrt(max(float(np.sum((sketch.mean / unit) ** 2) - along @ along), 0.0))
+    lengths = np.linalg.norm(rows.astype(np.float64) / unit, axis=1)
+    null = nulls.GaussianRows(mean, variances, lengths if metric == "euclidean" else np.ones_like(lengths))
+    asked, eps = np.arange(min(_LID_QUERIES, len(rows))), float(np.finfo(np.float32).eps)
+    draws = (local_dimensions(np, nearest(null.draw(rng), k, rows=asked)[0], eps) for _ in range(LID_NULLS))
+    return np.asarray([estimates[known].mean() if known.any() else np.nan for estimates, known in draws])
 
 
 def label_scores(

@@ -49,19 +49,22 @@ def lid(
 ) -> Array:
     """Local intrinsic dimension: along how many directions the k nearest neighbours of a point spread, on average.
 
-    The maximum-likelihood estimate −1/mean(log(rᵢ/r_k)) over the k distances rᵢ of a point, averaged over points.
+    For a point with distances r₁ ≤ … ≤ r_k to its neighbors this is (k − 2)/Σ log(r_k/rᵢ), averaged over points. The
+    sum has k − 1 random terms, so that k − 2 in the numerator makes the estimate unbiased; the maximum-likelihood
+    estimate, with k − 1, is too large by (k − 1)/(k − 2).
 
     Parameters
     ----------
     X : (n, d) array
         One row for each vector, n > k.
     k : int
-        How many neighbours.
+        How many neighbors: at least 3, for "cai" at least 2.
     metric : {"euclidean", "cosine"}
         The distance; for "cosine", the chord between the unit vectors.
     convention : {"textbook", "cai"}
-        Cai et al. put squared distances (and 1 − cos, half a squared chord) into the formula, which gives exactly half:
-        "cai" is their scale.
+        "textbook" is the unbiased estimate. "cai" gives the numbers of Cai et al.: k in place of k − 2, and half of
+        that, since they put squared distances (and 1 − cos, half a squared chord) into the formula. Without duplicates
+        it is k/(2(k − 2)) times the textbook value.
     sample : int, optional
         Average over so many random rows only; their neighbours are still sought among all.
     seed : int
@@ -80,20 +83,23 @@ def lid(
     >>> import numpy as np, isoscope
     >>> plane = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).standard_normal((2, 64))
     >>> round(float(isoscope.lid(plane, k=20)), 1)
-    2.2
+    1.9
 
     References
     ----------
-    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004; Amsaleg et al., 2015.
+    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004: k − 2 makes it unbiased, section 3.1.
+    MacKay and Ghahramani, Comments on "Maximum likelihood estimation of intrinsic dimension", 2005.
+    Amsaleg et al., Estimating local intrinsic dimensionality, 2015.
     """
     if convention not in ("textbook", "cai"):
         raise InputError(f'convention is {convention!r}: need "textbook" or "cai"')
-    if whole(k, "k") < 2:
-        raise InputError(f"k is {k}: need 2 neighbours at least")
+    least = 2 if convention == "cai" else 3
+    if whole(k, "k") < least:
+        raise InputError(f"k is {k}: need {least} neighbours at least")
     xp, X = points(X, min_dims=1)
     distances = _distances(xp, X, k, metric, sample, seed, max_memory)
     eps = float(xp.finfo(precision(xp, X)).eps)
-    estimates, known = local_dimensions(xp, distances, eps)
+    estimates, known = local_dimensions(xp, distances, eps, unbiased=convention == "textbook")
     count = int(known.sum())
     if not count:
         raise InputError(
@@ -104,10 +110,12 @@ def lid(
     return result(xp, X, mean / 2 if convention == "cai" else mean)
 
 
-def local_dimensions(xp: Any, distances: Array, eps: float) -> tuple[Array, np.ndarray]:
-    """Each row's estimate from the distances to its neighbours, nearest first, and which rows have one; others get 0.
+def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = True) -> tuple[Array, np.ndarray]:
+    """Return each row's LID from the distances to its neighbors, nearest first, and which rows have one; others get 0.
 
-    `eps` is that of the points: equal distances have ratios of 1 up to rounding.
+    `eps` is that of the points: equal distances have ratios of 1 up to rounding. Of the t distances above zero the last
+    is the reference, and Σ log(r_t/rᵢ) of the other t − 1 follows a gamma law of shape t − 1 and rate LID, whose
+    inverse has the mean LID/(t − 2). `unbiased` multiplies by t − 2, otherwise by t as Cai et al. do.
     """
     k = distances.shape[1]
     zero = distances <= 0
@@ -117,9 +125,10 @@ def local_dimensions(xp: Any, distances: Array, eps: float) -> tuple[Array, np.n
     )
     logs = xp.sum(xp.log(ratio), axis=1)
     terms = k - xp.sum(xp.astype(zero, logs.dtype), axis=1)
-    known = logs < -8 * k * eps
-    estimates = xp.where(known, -terms / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
-    return estimates, host(logs) < -8 * k * eps
+    factor = terms - 2 if unbiased else terms
+    known = (logs < -8 * k * eps) & (factor > 0)
+    estimates = xp.where(known, -factor / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
+    return estimates, (host(logs) < -8 * k * eps) & (host(factor) > 0)
 
 
 def two_nn(

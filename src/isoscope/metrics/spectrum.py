@@ -506,6 +506,10 @@ def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> A
 
     `scale_free` lets X be scaled where its squares would leave the range: for shares, where the unit does not matter.
     """
+    if not center and not is_traced(X):
+        far = _far_spectrum(xp, X)
+        if far is not None:
+            return far
     with np.errstate(over="ignore", invalid="ignore"):
         matrix = _moment(xp, X, center)
     if scale_free and not is_traced(X) and not 1e-140 < number(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
@@ -514,6 +518,26 @@ def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> A
         raise InputError("the squares of X overflow: scale X down")
     values = xp.flip(xp.linalg.eigvalsh(matrix), axis=0)
     return xp.where(values > 0, values, xp.zeros_like(values))
+
+
+def _far_spectrum(xp: Any, X: Array) -> Array | None:
+    """Return the raw spectrum if the mean is so far that it would take the digits of all but the first; else None."""
+    n, d = X.shape
+    few = xp.astype(detached(X[:: max(1, n // 512), :]), accumulator(xp, X))
+    middle = xp.mean(few, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = number(xp.sum((few - middle) ** 2)) / few.shape[0]
+        if not number(xp.sum(middle * middle)) > formulas.FAR_MEAN / 4 * spread:  # a glance at some rows rules it out
+            return None
+        sums = _centred_sums(xp, X, wide=True)
+        mean = sums.pivot + sums.drift
+        trace, square = number(sums.trace), n * number(xp.sum(mean * mean))
+    if not (trace > 1e-140 and formulas.FAR_MEAN * trace < square < 1e140):
+        return None
+    if sums.rows is None:
+        return formulas.spectrum_about_far_mean(xp, sums.matrix, n, mean)
+    values = formulas.spectrum_about_far_mean(xp, sums.rows.T @ sums.rows, n, mean)
+    return values[: min(n, d)]
 
 
 def _moment(xp: Any, X: Array, center: bool) -> Array:

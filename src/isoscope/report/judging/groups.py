@@ -9,14 +9,12 @@ import numpy as np
 
 from isoscope.arrays import groups
 from isoscope.auditing import spreads
+from isoscope.auditing.structure import CLUSTER_NULLS, LEAST_SILHOUETTE
 from isoscope.errors import InputError
 from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
 from isoscope.report.finding import Finding, Range
 from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 from isoscope.sketching import Sketch
-
-LEAST_SILHOUETTE = 0.1
-"""Below it there are no clusters to speak of (Cai et al.)."""
 
 
 def clusters(e: Evidence) -> Iterator[Finding]:
@@ -26,7 +24,6 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         return
     best = max(choice.silhouettes, key=lambda k: choice.silhouettes[k])
     value = choice.silhouettes[best]
-    low, high = e.around(value, choice.errors[best], len(e.m.cluster_at))
     rows = e.m.sample.vectors[e.m.cluster_at].astype(np.float64)
     within = rows.copy()
     for code in range(choice.n_clusters):
@@ -44,27 +41,27 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(LEAST_SILHOUETTE, 0)),
         (-math.inf, math.inf),
-        f"published: below {LEAST_SILHOUETTE} there is one cluster (Cai et al. 2021)"
+        f"published: below {LEAST_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
+        f"{CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
         + ("; worth a look because the space is rounder inside them" if apart else ""),
     )
+    in_labels = _labels_in_clusters(e) if choice.n_clusters > 1 else None
     if choice.n_clusters == 1:
-        meaning = "The cloud does not fall into 2 to 15 clusters, or no more so than a long cloud without any would."
+        meaning = (
+            "The vectors form one cluster: 2 to 15 clusters fit no better than they fit random data of this shape."
+        )
         advice = "Leave it."
     else:
         meaning = (
-            f"The cloud falls into {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
+            f"The vectors form {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
             f"(whole: {global_score:.2f}) and the mean cosine {adjusted:.2f}."
         )
-        advice = (
-            "The clusters make the anisotropy: centre inside each cluster rather than the whole."
-            if apart
-            else "The clusters are no rounder inside than the whole: repairs of the whole space are the ones to try."
-        )
+        advice = _cluster_advice(apart, in_labels)
     yield e.finding(
         "clusters",
         "Cluster structure (silhouette)",
         value,
-        (low, high),
+        None,
         judged,
         meaning,
         advice,
@@ -73,11 +70,47 @@ def clusters(e: Evidence) -> Iterator[Finding]:
             "n_clusters": choice.n_clusters,
             "best": best,
             "silhouettes": choice.silhouettes,
+            "standard_error": choice.errors[best],
             "isoscore": global_score,
             "isoscore_within": inner_score,
             "mean_cosine_within": adjusted,
+            **({} if in_labels is None else {"labels_in_clusters": in_labels}),
         },
     )
+
+
+def _cluster_advice(apart: bool, in_labels: float | None) -> str:
+    """What to do about clusters: nothing that would remove the labels with them."""
+    if in_labels is not None and in_labels >= SHARE_LOOK:
+        return (
+            f"Leave the clusters: they hold {100 * in_labels:.0f}% of what the labels say, and a repair that centers "
+            "each cluster would remove it."
+        )
+    if not apart:
+        return "Leave it: the space is no rounder inside the clusters than as a whole."
+    return (
+        "The clusters make the anisotropy. Try `isoscope fix cluster-center`, and keep it if `isoscope advise` "
+        "confirms it on your task."
+    )
+
+
+def _labels_in_clusters(e: Evidence) -> float | None:
+    """The share of the labels' entropy that the clusters explain, less what chance would; None without labels."""
+    choice, given = e.m.clusters, e.m.sample.columns.get("labels")
+    if choice is None or given is None:
+        return None
+    found = groups(given[e.m.cluster_at], len(e.m.cluster_at))
+    if len(found.names) < 2:
+        return None
+    counts = np.zeros((choice.n_clusters, len(found.names)))
+    np.add.at(counts, (choice.labels, found.codes), 1)
+    joint = counts / counts.sum()
+    of_labels, of_clusters = joint.sum(axis=0), joint.sum(axis=1)
+    some = joint > 0
+    information = float(np.sum(joint[some] * np.log((joint / np.outer(of_clusters, of_labels))[some])))
+    chance = (counts.shape[0] - 1) * (counts.shape[1] - 1) / (2 * counts.sum())  # the bias of the plug-in estimate
+    entropy = -float(np.sum(of_labels * np.log(of_labels)))
+    return float(max(information - chance, 0.0) / entropy)
 
 
 def labels(e: Evidence) -> Iterator[Finding]:

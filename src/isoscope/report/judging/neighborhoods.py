@@ -9,58 +9,79 @@ import numpy as np
 
 from isoscope.auditing import spreads
 from isoscope.errors import InputError
+from isoscope.formulas import interval as student
 from isoscope.metrics.neighbors import local_dimensions, occurrence, two_nn_slope
 from isoscope.report.finding import Finding, Range
 from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 
-PUBLISHED_LID = (11.2, 52.2)
-"""Twice the least and the largest of Table 3 of Cai et al., whose scale is half the textbook's."""
+CONFIDENCE = 0.95
+"""Of the limits between which null samples lie."""
 
 
 def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     """Along how many directions neighbours spread."""
-    around = e.m.around
-    if around is None:
+    local, around = e.m.local, e.m.around
+    if local is None or around is None:
         return
-    estimates, known = local_dimensions(np, around.distances, _eps(e))
-    if not known.any():
-        raise InputError("no row has neighbours at different distances: there is no local dimension")
-    known &= (around.distances > 0).mean(axis=1) >= 0.5  # what is left beside copies tells nothing
-    if not known.any():
-        raise InputError("most neighbours of every row are copies of it: there is no local dimension")
-    estimates = estimates[known]
-    value = float(estimates.mean())
-    low, high = e.around(value, spreads.of_mean(estimates), len(estimates))
-    look = (min(PUBLISHED_LID[0], e.d / 2), PUBLISHED_LID[1])
-    source = "published: 11 to 18 contextual, 36 to 52 static (Cai et al. 2021, ×2); half of d where that is less"
-    judged = Range(look, (min(1.0, look[0]), math.inf), source)
-    k = around.distances.shape[1]
-    if value < look[0]:
+    estimates, known = _estimates(e, local.distances)
+    value, eps = float(estimates.mean()), _eps(e)
+    null = local.null[np.isfinite(local.null)]
+    if len(null) < 2:
+        raise InputError("null samples of this spectrum have no local dimension: there is nothing to compare it with")
+    center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
+    low, high = student(center, reach, CONFIDENCE, len(null) - 1)
+    low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
+    source = (
+        f"null: {len(null)} Gaussian samples with the same rows, spectrum and lengths have {center:.3g}; ok from half "
+        "of their lower 95% limit to a tenth above their upper one"
+    )
+    judged = Range((low, high), (min(1.0, low), math.inf), source, center)
+    k = local.distances.shape[1]
+    fact = f"Around a vector its {k} neighbors spread along {value:.0f} directions"
+    if value < low:
+        meaning = f"{fact}, Gaussian data of the same spectrum along {center:.0f}: the space is thin locally."
+        advice = "Look for near-duplicates and templates among the nearest neighbors."
+    elif value > high:
         meaning = (
-            f"Around a vector its {k} neighbours spread along only {value:.0f} directions: the space is thin there."
+            f"{fact}, Gaussian data of the same spectrum along {center:.0f}: neighbors are hardly nearer than others."
         )
-        advice = "Expect near-duplicates and templates; a smaller dimension would hold these vectors as well."
-    elif value > look[1]:
-        meaning = f"Around a vector its {k} neighbours spread along {value:.0f} directions: nearest is hardly nearer."
-        advice = "Neighbours are weak evidence here; check that the vectors are of one model and not noise."
+        advice = "Check that all vectors come from one model and are not noise."
     else:
-        meaning, advice = f"Around a vector its {k} neighbours spread along {value:.0f} directions.", "Leave it."
+        meaning, advice = f"{fact}; Gaussian data of the same spectrum, along {center:.0f}.", "Leave it."
+    as_published, some = local_dimensions(np, local.distances, eps, unbiased=False)
+    details = {
+        "k": k,
+        "metric": e.m.settings.metric,
+        "cai_scale": float(as_published[some & known].mean()) / 2,
+        "without_estimate": int((~known).sum()),
+        "standard_error": spreads.of_mean(estimates),
+        "null": local.null.tolist(),
+    }
+    if len(local.distances) < len(around.distances) or not e.m.whole:
+        details["among_all_rows"] = float(_estimates(e, around.distances)[0].mean())
     yield e.finding(
         "intrinsic_dimension",
         "Local dimension (LID)",
         value,
-        (low, high),
+        None,
         judged,
         meaning,
         advice,
-        rows=len(around.asked),
-        details={
-            "k": k,
-            "metric": e.m.settings.metric,
-            "cai_scale": value / 2,
-            "without_estimate": int((~known).sum()),
-        },
+        rows=len(local.distances),
+        sampled=not e.m.whole,
+        details=details,
     )
+
+
+def _estimates(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's LID where it has one, and which rows do: most of their neighbors must not be copies."""
+    estimates, known = local_dimensions(np, distances, _eps(e))
+    if not known.any():
+        raise InputError("no row has neighbours at different distances: there is no local dimension")
+    known &= (distances > 0).mean(axis=1) >= 0.5
+    if not known.any():
+        raise InputError("most neighbours of every row are copies of it: there is no local dimension")
+    return estimates[known], known
 
 
 def two_nn(e: Evidence) -> Iterator[Finding]:
@@ -110,7 +131,9 @@ def hubness(e: Evidence) -> Iterator[Finding]:
         meaning, advice = f"Nearly every row is in some row's {k} nearest; {hub}.", "Leave it."
     else:
         meaning = f"{100 * value:.0f}% of rows are in nobody's {k} nearest: a search hardly ever finds them; {hub}."
-        advice = "Centre the vectors; if hubs stay, re-rank by mutual neighbours or local scaling."
+        advice = (
+            "Try `isoscope fix center`, and keep it if `isoscope advise` confirms it on your task; then audit again."
+        )
     yield e.finding(
         "hubness",
         "Rows in no list (hubness)",

@@ -13,15 +13,6 @@ from isoscope.metrics.cosine import mean_cosine as cosine_of
 from isoscope.report.finding import Finding, Range, written
 from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 
-REPAIRED_PARTITION = 0.46
-"""The least partition isotropy of a repaired space in Rajaee and Sheikhi's table."""
-RAW_PARTITION = 8.26e-4
-"""The largest of a raw one."""
-
-_PARTITION_ADVICE = (
-    "Centre the vectors, or scale them to unit length if you compare by cosine: this number depends on both."
-)
-
 
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
     """Whether random vectors already look alike."""
@@ -223,32 +214,26 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
 
 
 def partition_isotropy(e: Evidence) -> Iterator[Finding]:
-    """Whether every direction sees the same total weight."""
-    logs = e.m.partition
-    total = np.logaddexp.reduce(logs, axis=0)
-    log_ratio = float(total.min() - total.max())
-    without = []
-    for group in range(len(logs)):
-        rest = np.logaddexp.reduce(np.delete(logs, group, axis=0), axis=0)
-        without.append(rest.min() - rest.max())
+    """Whether every direction sees the same total weight, at a root-mean-square length of 1."""
+    logs = e.m.unit_partition
+    log_ratio = _log_ratio(logs)
+    without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]
     spread = spreads.of_groups(np.asarray(without)) if np.isfinite(without).all() else math.inf
     low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
-    norms = np.linalg.norm(e.seen, axis=1)
-    log_null = nulls.partition_log_ratio(norms, e.n, e.d)
-    null = math.exp(log_null)
-    single = float(np.mean(norms**2)) / e.d > math.log(e.n)  # each sum is about its largest term, and so is its spread
-    look = math.exp(2 * log_null) if single else min(REPAIRED_PARTITION, null / 2)
-    source = "published: repaired BERT states have 0.46 to 0.85, raw ones 8e-4 and less (Rajaee and Sheikhi 2020)"
-    if look < REPAIRED_PARTITION:
-        source += f"; at these lengths and this number of rows even random directions have only {null:.1g}"
-        source += ": its square is worth a look, its cube is bad" if single else ": half of it"
-    bad = math.exp(3 * log_null) if single else look * RAW_PARTITION / REPAIRED_PARTITION
-    judged = Range.above(look, bad, source, null)
+    norms = np.linalg.norm(e.seen / e.sketch.greatest_norm, axis=1)
+    log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)
+    look, bad = (math.exp(log_null - 2 * math.sqrt(share)) for share in (SHARE_LOOK, SHARE_BAD))
+    source = (
+        f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction that holds a share s of "
+        f"all squared lengths takes a factor of exp(−2√s); {SHARE_SOURCE}"
+    )
+    judged = Range.above(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
+    advice = "Try `isoscope fix center`, and keep it if `isoscope advise` confirms it on your task."
     meaning, advice = {
         "ok": ("Every direction sees about the same total weight.", "Leave it."),
-        "look": ("Some directions see far more total weight than others, at these lengths.", _PARTITION_ADVICE),
-        "bad": ("One direction sees nearly all of the weight, as in raw language-model states.", _PARTITION_ADVICE),
+        "look": ("Some directions see more total weight than others: the vectors share a direction.", advice),
+        "bad": ("One direction sees most of the total weight: the vectors point the same way.", advice),
     }[judged.verdict(value)]
     yield e.finding(
         "partition_isotropy",
@@ -259,5 +244,11 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         form="power",
-        details={"log10": log_ratio / math.log(10)},
+        details={"log10": log_ratio / math.log(10), "log10_as_published": _log_ratio(e.m.partition) / math.log(10)},
     )
+
+
+def _log_ratio(logs: np.ndarray) -> float:
+    """log(min Z/max Z) from log Z of each direction, for each of some groups of rows."""
+    total = np.logaddexp.reduce(logs, axis=0)
+    return float(total.min() - total.max())

@@ -19,7 +19,8 @@ SIZES = (1_000, 4_000, 16_000, 64_000, 256_000)
 """Numbers of rows at which the local dimension is measured, so that clouds can be compared at the same number."""
 METRICS = ("cosine", "euclidean")
 TEXTBOOK = 2
-"""What the authors' scale of LID is multiplied with to have the textbook's: see `isoscope.lid`."""
+"""Factor from the authors' scale of LID to that of distances: their numbers are of squared distances. With k neighbors
+`isoscope.lid` reads (k − 2)/k of that, since it is unbiased and theirs is not."""
 
 _PLACES, _RANGES = 16, 8  # parts of a window, and ranges of frequency with as many tokens each
 

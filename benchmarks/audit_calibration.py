@@ -1,0 +1,143 @@
+"""How often an audit finds clusters or an odd local dimension where there are none, and how often where there are.
+
+Each line of the tables is one kind of data at one size: `make calibration-audit` prints them and writes them into
+docs/findings.md. The same seed gives the same tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from isoscope.auditing.passes import Axes
+from isoscope.auditing.spreads import share_interval
+from isoscope.auditing.structure import falls_apart, has_clusters
+from isoscope.report.audit import audit
+from isoscope.sketching import Sketch
+from pages import put
+
+DIMENSIONS, ROWS = (16, 64, 256, 768), (200, 1_000, 5_000)
+POWERS = {"isotropic": 0.0, "power law 1": 1.0, "power law 2": 2.0}
+FORMS = {
+    "centered": (0.0, False, None),
+    "large mean": (3.0, False, None),
+    "unit length": (0.0, True, None),
+    "unit length, mean": (1.0, True, None),
+    "t, 3 degrees": (0.0, False, 3),
+}
+COMPONENTS, SEPARATIONS = (2, 5, 15), (8.0, 30.0)
+
+
+def unimodal(n: int, d: int, power: float, form: str, rng: np.random.Generator) -> np.ndarray:
+    """Return a cloud with one mode."""
+    mean, unit, degrees = FORMS[form]
+    deviations = np.arange(1, d + 1) ** (-power / 2)
+    X = rng.standard_normal((n, d)) * deviations
+    if degrees:
+        X *= np.sqrt(degrees / rng.chisquare(degrees, (n, 1)))
+    direction = rng.standard_normal(d)
+    X += mean * np.linalg.norm(deviations) * direction / np.linalg.norm(direction)
+    return scaled(X, unit)
+
+
+def mixture(n: int, d: int, k: int, separation: float, unit: bool, rng: np.random.Generator) -> np.ndarray:
+    """Return k round components of deviation 1 whose centers are `separation` apart."""
+    centers = np.linalg.qr(rng.standard_normal((d, k)))[0].T * separation / np.sqrt(2)
+    return scaled(rng.standard_normal((n, d)) + centers[rng.integers(0, k, n)], unit)
+
+
+def scaled(X: np.ndarray, unit: bool) -> np.ndarray:
+    """Return X in float32, its rows of unit length if asked for."""
+    return (X / np.linalg.norm(X, axis=1, keepdims=True) if unit else X).astype(np.float32)
+
+
+def clusters_found(X: np.ndarray, seed: int) -> bool:
+    """Return whether the null test finds several clusters; an audit also needs a silhouette of 0.1."""
+    return falls_apart(X, Axes.of(Sketch.of(X).scatter)) or has_clusters(X, seed)
+
+
+def dimension_flagged(X: np.ndarray, seed: int) -> bool:
+    """Return whether an audit finds the local dimension worth a look."""
+    return audit(X, seed=seed)["intrinsic_dimension"].verdict != "ok"
+
+
+def rate(
+    draw: Callable[[np.random.Generator], np.ndarray], flagged: Callable[..., bool], runs: int, key: list[int]
+) -> list[bool]:
+    """Return for each run whether it was flagged."""
+    return [flagged(draw(np.random.default_rng([*key, run])), run) for run in range(runs)]
+
+
+def line(name: str, flags: list[bool]) -> str:
+    """Return a line of a table: how many of how many, with Wilson's interval."""
+    share = float(np.mean(flags))
+    low, high = share_interval(share, len(flags))
+    return f"| {name} | {sum(flags)} of {len(flags)} | {share:.1%} | {low:.1%} … {high:.1%} |"
+
+
+def tables(runs: int) -> tuple[str, str, str]:
+    """Return the tables of false clusters, of clusters found, and of flagged local dimensions."""
+    head = "| {} | flagged | rate | 95% interval |\n|---|---|---|---|"
+    false, pooled = [head.format("one mode")], []
+    for s, (spectrum, power) in enumerate(POWERS.items()):
+        for f, form in enumerate(FORMS):
+            flags = []
+            for d in DIMENSIONS:
+                for n in ROWS:
+
+                    def draw(rng, n=n, d=d, power=power, form=form):
+                        return unimodal(n, d, power, form, rng)
+
+                    flags += rate(draw, clusters_found, runs, [1, s, f, d, n])
+            pooled += flags
+            false.append(line(f"{spectrum}, {form}", flags))
+            print(false[-1], flush=True)
+    false.append(line("all", pooled))
+    print(false[-1], flush=True)
+    power_table = [head.format("mixture")]
+    for k in COMPONENTS:
+        for separation in SEPARATIONS:
+            for unit in (False, True):
+                flags = []
+                for d in DIMENSIONS:
+                    for n in ROWS:
+
+                        def draw(rng, n=n, d=d, k=k, separation=separation, unit=unit):
+                            return mixture(n, d, k, separation, unit, rng)
+
+                        flags += rate(draw, clusters_found, max(runs // 4, 1), [2, k, int(separation), int(unit), d, n])
+                power_table.append(
+                    line(f"{k} components, {separation:g} apart{', unit length' if unit else ''}", flags)
+                )
+                print(power_table[-1], flush=True)
+    lids = [head.format("local dimension")]
+    for spectrum in ("isotropic", "power law 1"):
+        for d, n in ((64, 1_000), (384, 1_000), (768, 500)):
+            for form in ("centered", "unit length"):
+
+                def draw(rng, n=n, d=d, spectrum=spectrum, form=form):
+                    return unimodal(n, d, POWERS[spectrum], form, rng)
+
+                flags = rate(draw, dimension_flagged, max(runs // 2, 1), [3, d, n, int(form == "centered")])
+                lids.append(line(f"{spectrum}, {form}, {n:,}×{d}", flags))
+                print(lids[-1], flush=True)
+    return "\n".join(false), "\n".join(power_table), "\n".join(lids)
+
+
+def main() -> None:
+    """Print the tables, and write them into a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=25, help="runs of each shape; 12 shapes for each line on clusters")
+    parser.add_argument("--page", type=Path)
+    asked = parser.parse_args()
+    found = tables(asked.runs)
+    if asked.page:
+        for table, name in zip(found, ("false clusters", "clusters found", "local dimension"), strict=True):
+            put(asked.page, table, name)
+
+
+if __name__ == "__main__":
+    main()
