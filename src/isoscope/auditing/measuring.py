@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
+from isoscope.auditing.metric_lists import list_overlaps
+from isoscope.auditing.near_duplicates import NearDuplicates, near_duplicates, typical_distance
 from isoscope.auditing.passes import (
     Axes,
     FirstPass,
@@ -41,6 +43,7 @@ COSINE_BINS = 2**14
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
+_LIST_PRODUCTS = 20_000_000  # pairs of rows that are ranked by several metrics, at most
 _FEW_ROWS = 30
 _LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 
@@ -90,6 +93,10 @@ class Measured:
     """The nearest of some queries among all rows."""
     lists: Neighborhood | None
     """The nearest of each row of the sample within it, by position."""
+    near_duplicates: NearDuplicates | None
+    """The rows that nearly repeat another, seen from the rows that ask for neighbors among all rows."""
+    list_overlaps: dict[tuple[str, str], np.ndarray]
+    """By two metrics: the share of its nearest rows in the sample that each of some rows keeps; empty for few rows."""
     clusters: ClusterChoice | None
     cluster_at: np.ndarray
     """Positions in the sample of the rows that were clustered."""
@@ -207,6 +214,8 @@ class Measuring:
             cosines=cosines,
             around=around,
             lists=lists,
+            near_duplicates=self._near_duplicates(around),
+            list_overlaps=_list_overlaps(sample),
             clusters=clusters,
             cluster_at=at,
             bars=np.asarray(h0_barcode(bar_rows), np.float64),
@@ -218,6 +227,19 @@ class Measuring:
             columns=self.columns,
             types_given_up=self.first.types_given_up,
             skipped=skipped,
+        )
+
+    def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
+        if around is None:
+            return None
+        typical = typical_distance(self.placed(self.sample.vectors[self.usable]), self.settings.seed)
+        return near_duplicates(
+            around.asked,
+            around.distances,
+            around.indices,
+            typical=typical * self.placed.unit,
+            n=around.among,
+            d=self.sketch.d,
         )
 
 
@@ -265,6 +287,15 @@ def _cosines(sample: Sample) -> np.ndarray:
     counted = CosineCounts(COSINE_BINS)
     nearest(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
     return counted.counts
+
+
+def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
+    """How far the lists by cosine, inner product and Euclidean distance agree, zero rows left out."""
+    at = np.flatnonzero(nonzero_rows(sample.vectors))
+    if len(at) < LIST + 2:  # one list holds all other rows
+        return {}
+    asked = np.flatnonzero(np.isin(at, sample.first(_LIST_PRODUCTS // len(at))))
+    return list_overlaps(sample.vectors[at], asked, LIST) if len(asked) else {}
 
 
 def asking(n: int, sample: int) -> int:
