@@ -21,7 +21,7 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report import grouped_table
 from isoscope.report.audit import Audit, audit
-from isoscope.report.comparing import agreements, changes
+from isoscope.report.comparing import HeldOut, agreements, changes
 from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
 from isoscope.report.terminal import Bar, moments, shown, side_by_side
@@ -78,17 +78,20 @@ def audit_several(sources: list[str], request: Request) -> list[Audit]:
     return done
 
 
-def show_several(done: list[Audit], html: Path | None, *, printed: bool = True) -> None:
+def show_several(
+    done: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOut | None = None
+) -> None:
     """Show audits side by side, on a page and on the terminal."""
     shared = agreements(done)
     if html is not None:
         from isoscope.report.page import page
 
         with replacing(html) as temporary:
-            temporary.write_text(page(done, agreement=shared[0] if len(shared) == 1 else None), encoding="utf-8")
+            agreement = shared[0] if len(shared) == 1 else None
+            temporary.write_text(page(done, agreement=agreement, held_out=held_out), encoding="utf-8")
         _say_written(html)
     if printed:
-        show(side_by_side(done, shared))
+        show(side_by_side(done, shared, held_out))
 
 
 def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:

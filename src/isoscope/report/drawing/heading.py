@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 
 from isoscope.report.audit import Audit
-from isoscope.report.comparing import Change, changes, differences_in_setting
+from isoscope.report.comparing import Change, HeldOut, changes, differences_in_setting
 from isoscope.report.drawing.cards import DIRECTIONS, SYMBOLS, WORDS
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import VERDICTS
@@ -18,8 +18,10 @@ SUMMARY = {
 }
 
 
-def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | None) -> Markup:
-    """The verdict before anything else; of two spaces also how far they agree."""
+def heading(
+    audits: Sequence[Audit], baseline: Audit | None, agreement: float | None, held_out: HeldOut | None = None
+) -> Markup:
+    """The verdict before anything else; of two spaces also how far they agree, and what a repair did."""
     if len(audits) == 1:
         return tag(
             "header",
@@ -31,8 +33,9 @@ def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | 
         )
     return tag(
         "header",
-        tag("p", f"isoscope: {counted_in_words(len(audits))} spaces side by side", class_="brand"),
+        tag("p", f"isoscope: {_brand(audits, held_out)}", class_="brand"),
         tag("h1", *_titles([audit.source for audit in audits])),
+        _repaired(audits[0], audits[1], held_out) if held_out is not None else None,
         tag("p", _agreement(agreement), class_="lede") if agreement is not None else None,
         tag(
             "div",
@@ -43,6 +46,24 @@ def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | 
             class_="pair",
         ),
     )
+
+
+def _brand(audits: Sequence[Audit], held_out: HeldOut | None) -> str:
+    if held_out is not None:
+        return f"before and after {held_out.repair}"
+    return f"{counted_in_words(len(audits))} spaces side by side"
+
+
+def _repaired(before: Audit, after: Audit, held_out: HeldOut) -> Markup:
+    """How a repair was compared, and which findings it made significantly worse or better."""
+    found = changes(before, after)
+    rows = (
+        tag("li", tag("strong", DIRECTIONS[trend]), ": ", _turn(change), class_=f"before {trend}")
+        for trend in ("worse", "better")
+        for change in found
+        if change.trend == trend
+    )
+    return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
 
 
 def listed(names: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
         advice = "Search by the metric that your model was trained for; with vectors of unit length all three agree."
     yield e.finding(
         "norm_spread",
-        f"Shared top {LIST}: {_WORDS[metric]} and {_WORDS[other]}",
+        f"Top {LIST} shared with other metrics",
         value,
         (low, high),
         judged,
