@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from isoscope.auditing.measuring import measure_cosines, percentile
+from isoscope.auditing.measuring import measure_cosines
 from isoscope.auditing.settings import Settings
 from isoscope.cli.session import interrupted, mute
 from isoscope.engines import Engine
@@ -22,6 +22,7 @@ from isoscope.files import replacing
 from isoscope.report import grouped_table
 from isoscope.report.audit import Audit, audit
 from isoscope.report.comparing import HeldOut, agreements, changes
+from isoscope.report.finding import percentage
 from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
 from isoscope.report.terminal import Bar, moments, shown, side_by_side
@@ -151,8 +152,8 @@ def tell_similarity(
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)
-        beyond = "" if nearest is None else f"; {nearest:.1f}% of rows have their nearest neighbour below it"
-        print(f"{cosine:g} is above {100 * percentile(counts, cosine):.2f}% of the pairs in {store.name}{beyond}")
+        beyond = "" if nearest is None else f"; {percentage(nearest)} of rows have their nearest neighbour below it"
+        print(f"{cosine:g} is above {percentage(found.percentile(cosine))} of the pairs in {store.name}{beyond}")
 
 
 def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from isoscope.errors import InputError
 from isoscope.report.comparing import Change, HeldOut, aligned, changes, differences_in_setting
-from isoscope.report.finding import VERDICTS, Finding, written
+from isoscope.report.finding import VERDICTS, Finding, percentage, written
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
@@ -95,15 +95,8 @@ def _similarity(audit: Audit) -> RenderableType:
     table.add_column("nearest neighbours below it", justify="right")
     for cosine, pairs, nearest in audit.similarity.table():
         if pairs > 0 or cosine == 0:
-            table.add_row(f"{cosine:.2f}", _per_cent(pairs), "–" if nearest is None else _per_cent(nearest))
+            table.add_row(f"{cosine:.2f}", percentage(pairs), "–" if nearest is None else percentage(nearest))
     return table
-
-
-def _per_cent(value: float) -> str:
-    """A percentile; never a round 100 that is not one."""
-    return (
-        "100%" if value >= 100 else "> 99.99%" if value > 99.99 else f"{value:.2f}%" if value > 99 else f"{value:.1f}%"
-    )
 
 
 def _since(baseline: Audit, audit: Audit) -> RenderableType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 
 from isoscope.report.audit import Audit
@@ -40,12 +40,20 @@ def heading(
         tag(
             "div",
             *(
-                tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit))
-                for letter, audit in zip(LETTERS, audits, strict=False)
+                tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit, lost))
+                for letter, audit, lost in zip(LETTERS, audits, _lost(audits, held_out), strict=False)
             ),
             class_="pair",
         ),
     )
+
+
+def _lost(audits: Sequence[Audit], held_out: HeldOut | None) -> list[set[str]]:
+    """For each space the findings that are ok and that the repair made worse all the same."""
+    if held_out is None:
+        return [set() for _ in audits]
+    found = changes(*audits)
+    return [set(), {c.name for c in found if c.after and c.after.verdict == "ok" and c.trend == "worse"}]
 
 
 def _brand(audits: Sequence[Audit], held_out: HeldOut | None) -> str:
@@ -58,7 +66,7 @@ def _repaired(before: Audit, after: Audit, held_out: HeldOut) -> Markup:
     """How a repair was compared, and which findings it made significantly worse or better."""
     found = changes(before, after)
     rows = (
-        tag("li", tag("strong", DIRECTIONS[trend]), ": ", _turn(change), class_=f"before {trend}")
+        tag("li", tag("strong", DIRECTIONS[trend]), ": ", _step(change), class_=f"before {trend}")
         for trend in ("worse", "better")
         for change in found
         if change.trend == trend
@@ -102,14 +110,18 @@ def _size(audit: Audit) -> Markup:
     return tag("p", " · ".join(facts), class_="size")
 
 
-def _verdict(audit: Audit) -> Markup:
+def _verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
     tallies = []
     for verdict in reversed(VERDICTS):
-        names = [finding for finding in audit.findings if finding.verdict == verdict]
+        names = [finding for finding in audit.findings if finding.verdict == verdict and finding.name not in lost]
         if names:
             count = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {len(names)} {WORDS[verdict]}")
             links = [joined(tag("a", finding.title, href=f"#finding-{finding.name}"), " ") for finding in names]
             tallies.append(tag("li", count, tag("span", *links) if verdict != "ok" else None, class_=verdict))
+    if lost:
+        links = [joined(tag("a", audit[name].title, href=f"#finding-{name}"), " ") for name in sorted(lost)]
+        count = tag("b", tag("span", "▼", aria_hidden="true"), f" {len(lost)} worse, same verdict")
+        tallies.insert(-1, tag("li", count, tag("span", *links), class_="look"))
     return tag(
         "div",
         tag("p", SUMMARY[audit.verdict], class_="lede"),
@@ -137,6 +149,13 @@ def _drift(audit: Audit, baseline: Audit) -> Markup:
         tag("ul", *rows) if turned else None,
         class_="drift",
     )
+
+
+def _step(change: Change) -> str:
+    """A change; its verdicts are named if they differ."""
+    if change.before is None or change.after is None or change.before.verdict != change.after.verdict:
+        return _turn(change)
+    return f"{change.title}, {change.before.shown} → {change.after.shown}"
 
 
 def _turn(change: Change) -> str:
