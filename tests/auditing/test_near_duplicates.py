@@ -101,3 +101,28 @@ def test_points_on_a_thin_curve_are_no_near_duplicates():
     rng = np.random.default_rng(0)
     line = rng.uniform(size=(600, 1)) @ rng.standard_normal((1, 20))
     assert search(line).rows / 600 < 0.01
+
+
+# thresholds
+
+
+def table(rows, inner, outer):
+    """Distances of some rows to 10 neighbors: five at `inner`, the others at `outer`."""
+    return np.repeat([[inner] * 5 + [outer] * 5], rows, axis=0), np.tile(np.arange(10), (rows, 1))
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(0.99, True), (1.01, False)])
+def test_one_reported_row_in_twenty_may_be_chance(factor, expected):
+    distances, indices = table(100, 0.9, 1.0)
+    wanted = factor * 0.05 / 100  # of 100 rows the smallest chance passes below this
+    distances[7, 0] = (1 - (1 - wanted) ** (1 / 9)) ** (1 / 4)
+    found = near_duplicates(np.arange(100) + 100, distances, indices, typical=10.0, n=1000, d=4)
+    assert (len(found.pairs) == 1) is expected
+
+
+@pytest.mark.parametrize(("inner", "expected"), [(0.0099, True), (0.0101, False)])
+def test_neighbors_within_one_hundredth_of_the_typical_distance_show_no_density(inner, expected):
+    distances, indices = table(100, 0.9, 1.0)
+    distances[7] = [0.001, *[inner] * 4, *[10 * inner] * 5]  # spread as if it had a third of a dimension
+    found = near_duplicates(np.arange(100) + 100, distances, indices, typical=1.0, n=1000, d=8)
+    assert (len(found.pairs) > 0) is expected

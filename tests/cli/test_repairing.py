@@ -113,18 +113,18 @@ def test_fix_on_shards_with_another_number_of_dimensions(cone, tmp_path, capsys)
 
 
 @pytest.fixture
-def labelled(tmp_path):
+def labeled(tmp_path):
     """Few rows for their dimensions, with three labels along the longest of them."""
     rng = np.random.default_rng(3)
     labels = np.arange(300) % 3
     X = rng.standard_normal((300, 60)) * np.arange(1, 61) ** -0.5 + 1.5 * np.eye(60)[labels]
-    path = tmp_path / "labelled.parquet"
+    path = tmp_path / "labeled.parquet"
     pq.write_table(pa.table({"embedding": list(X.astype(np.float32)), "label": labels.astype(str)}), path)
     return path
 
 
-def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labelled):
-    store = open_store(labelled, labels="label")
+def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labeled):
+    store = open_store(labeled, labels="label")
     seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
     assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
     (before, after), held_out = compare_held_out(isoscope.Whiten(), store, "after", written=300)
@@ -140,9 +140,9 @@ def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labe
     assert abs(found.value - truth) < 2 * (found.high - found.low) / 2
 
 
-def test_fix_names_the_repair_and_marks_what_it_lost(labelled, tmp_path, capsys):
+def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
     page = tmp_path / "page.html"
-    command = ["fix", "whiten", str(labelled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
+    command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
     assert main([*command, "--columns", "labels=label"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     note = "Both audits measure the same 150 rows, before and after Whiten() fitted on 150 other rows."

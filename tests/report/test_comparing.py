@@ -75,7 +75,7 @@ def test_a_significant_fall_within_a_verdict_has_the_sense_of_its_range(range_, 
     assert Change("x", "X", before, after).trend == trend
     assert Change("x", "X", after, before).trend == opposite
     assert Change("x", "X", before, near).trend == "same"  # the intervals meet
-    assert Change("x", "X", before, after).direction == "moved"  # the gate asks for another verdict
+    assert Change("x", "X", before, after).direction == "moved"  # --fail-on worse asks for another verdict
 
 
 def test_a_change_turned_round_is_the_opposite():
