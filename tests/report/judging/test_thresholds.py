@@ -68,6 +68,11 @@ def found():
         for name in ("queries", "frequency", "inter_type", "mean_cosine", "hubness")
         for value, verdict in [(0.0999, "ok"), (0.1, "look"), (0.4999, "look"), (0.5, "bad")]
     ]
+    + [
+        (name, value, verdict)
+        for name in ("duplicates", "near_duplicates")
+        for value, verdict in [(0.00999, "ok"), (0.01, "look"), (0.0999, "look"), (0.1, "bad")]
+    ]
     + [("norm_spread", 0.9, "ok"), ("norm_spread", 0.8999, "look"), ("norm_spread", 0.0, "look")]
     + [("label_conflict", 0.4999, "ok"), ("label_conflict", 0.5, "look"), ("label_conflict", 1.0, "look")],
 )
