@@ -19,6 +19,7 @@ import pytest
 
 import isoscope
 from isoscope.cli.main import main
+from isoscope.cli.repairing import compare_held_out
 from isoscope.stores import open_store
 
 N, D = 400, 8
@@ -105,7 +106,55 @@ def test_fix_on_shards_with_another_number_of_dimensions(cone, tmp_path, capsys)
         main(["fix", "whiten", str(tmp_path / "shards"), "-o", str(out), "--method", "pca", "--components", "3"]) == 0
     )
     assert np.load(out).shape == (N, 3)
-    assert "400 × 3" in capsys.readouterr().out
+    assert "200 × 3" in capsys.readouterr().out  # half of the rows are held out
+
+
+# before and after
+
+
+@pytest.fixture
+def labeled(tmp_path):
+    """Few rows for their dimensions, with three labels along the longest of them."""
+    rng = np.random.default_rng(3)
+    labels = np.arange(300) % 3
+    X = rng.standard_normal((300, 60)) * np.arange(1, 61) ** -0.5 + 1.5 * np.eye(60)[labels]
+    path = tmp_path / "labeled.parquet"
+    pq.write_table(pa.table({"embedding": list(X.astype(np.float32)), "label": labels.astype(str)}), path)
+    return path
+
+
+def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labeled):
+    store = open_store(labeled, labels="label")
+    seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
+    assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
+    (before, after), held_out = compare_held_out(isoscope.Whiten(), store, "after", written=300)
+    assert (held_out.fitted, held_out.measured, held_out.written) == (150, 150, 300)
+    assert (before.n, after.n, after.source) == (150, 150, "after")
+    # what a repair of 150 rows gives on rows from the same source: measured on many other rows
+    half = isoscope.Whiten().fit(store.take(np.sort(np.random.default_rng(0).permutation(300)[:150])))
+    rng, labels = np.random.default_rng(4), np.arange(6000) % 3
+    fresh = rng.standard_normal((6000, 60)) * np.arange(1, 61) ** -0.5 + 1.5 * np.eye(60)[labels]
+    truth = isoscope.isoscore(half.transform(fresh), unbiased=True)
+    found = after["isoscore"]
+    assert truth < 1
+    assert abs(found.value - truth) < 2 * (found.high - found.low) / 2
+
+
+def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
+    assert main([*command, "--columns", "labels=label"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    note = "Both audits measure the same 150 rows, before and after Whiten() fitted on 150 other rows."
+    assert note in told
+    assert "fitted on all 300 rows" in told
+    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", told)
+    text = page.read_text()
+    assert note in text
+    assert "before and after Whiten()" in text
+    assert re.search(r'<tr id="finding-labels">(?:(?!</tr>).)*▼ worse', text, re.S)
+    after = re.search(r'<tr id="finding-labels">(?:(?!</tr>).)*data-space="B"(.*?)</td>', text, re.S).group(1)
+    assert "✓" not in after
 
 
 WRONG = {
@@ -204,6 +253,7 @@ import isoscope.stores.store
 from isoscope.transforms import applying
 from isoscope.cli import repairing
 from isoscope.cli.main import main
+from isoscope.cli.repairing import compare_held_out
 isoscope.stores.store._BATCH_BYTES = 20 * 4 * 8
 
 class Slow(repairing.Watched):

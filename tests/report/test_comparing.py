@@ -49,10 +49,33 @@ def one_thread():
 def test_a_change_has_a_direction(before, after, direction):
     change = Change("x", "X", before, after)
     assert change.direction == direction
-    assert str(change).endswith(direction)
+    assert str(change).endswith(direction if change.trend == direction else f"{change.trend} within its verdict")
     held = change.to_dict()
     assert held["direction"] == direction
     assert held["before"] == (None if before is None else {"value": before.value, "verdict": before.verdict})
+
+
+def judged(value, reach, judged):
+    return Finding("x", "X", value, value - reach, value + reach, judged, "m", "a", 10)
+
+
+@pytest.mark.parametrize(
+    ("range_", "trend"),
+    [
+        (Range.above(0.0, -1.0, "labels"), "worse"),
+        (Range.below(0.1, 0.5, "shares"), "better"),
+        (Range((-1.0, 1.0), (-2.0, 2.0), "a middle"), "moved"),
+        (Range((-np.inf, np.inf), (-np.inf, np.inf), "for information"), "moved"),
+    ],
+)
+def test_a_significant_fall_within_a_verdict_has_the_sense_of_its_range(range_, trend):
+    before, after, near = judged(0.063, 0.006, range_), judged(0.012, 0.006, range_), judged(0.055, 0.006, range_)
+    opposite = {"worse": "better", "better": "worse", "moved": "moved"}[trend]
+    assert before.verdict == after.verdict == "ok"
+    assert Change("x", "X", before, after).trend == trend
+    assert Change("x", "X", after, before).trend == opposite
+    assert Change("x", "X", before, near).trend == "same"  # the intervals meet
+    assert Change("x", "X", before, after).direction == "moved"  # --fail-on worse asks for another verdict
 
 
 def test_a_change_turned_round_is_the_opposite():

@@ -98,3 +98,16 @@ def test_the_first_direction_of_glove_is_frequency(tmp_path):
     found = isoscope.audit(tmp_path / "glove.txt", sample=2000)["frequency"]
     assert found.verdict == "look"
     assert found.details["directions"][0] > 0.5
+
+
+def test_frequency_does_not_advise_what_the_labels_forbid():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((400, 16)), np.arange(400) % 2
+    frequency = np.exp(2 * labels + 0.1 * rng.standard_normal(400))  # one label is frequent
+    rows[:, 0] += 6 * labels
+    free, bound = isoscope.audit(rows, frequency=frequency), isoscope.audit(rows, frequency=frequency, labels=labels)
+    assert free["frequency"].verdict == bound["frequency"].verdict != "ok"
+    assert "all-but-the-top" in free["frequency"].advice
+    assert "if `isoscope advise` confirms it" in free["frequency"].advice
+    assert "Do not remove the first directions" in bound["label_conflict"].advice
+    assert "emove" not in bound["frequency"].advice

@@ -8,6 +8,7 @@ import pytest
 
 from isoscope.errors import InputError
 from isoscope.report.audit import Audit, audit
+from isoscope.report.comparing import HeldOut
 from isoscope.report.drawing import charts
 from isoscope.report.drawing.cloud import cloud
 from isoscope.report.drawing.colouring import NAMES, Groups, colourings
@@ -195,6 +196,7 @@ def test_several_spaces_stand_side_by_side(found, count):
         (2, {"baseline": True}, "a baseline was given with 2 audits"),
         (3, {"agreement": 0.5}, "an agreement was given with 3 audits"),
         (1, {"agreement": 0.5}, "an agreement was given with 1 audit:"),
+        (1, {"held_out": HeldOut("Center()", 5, 5, 10)}, "held_out was given with 1 audit:"),
     ],
 )
 def test_what_does_not_go_together_is_refused(found, count, given, said):

@@ -6,12 +6,16 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist, squareform
 from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope import InputError
+from isoscope.cli.main import main
 from isoscope.report.audit import Audit
+from isoscope.report.drawing import charts
+from isoscope.report.finding import percentage
 from isoscope.report.similarity import Similarity
 
 COSINES = [-0.8, -0.2, 0.0, 0.13, 0.3, 0.5, 0.77, 0.9, 0.97]
@@ -60,8 +64,60 @@ def test_json_keeps_the_percentiles(found, tmp_path):
     found.to_json(tmp_path / "a.json")
     again = Audit.from_json(tmp_path / "a.json")
     for cosine in COSINES:
-        assert again.percentile(cosine) == pytest.approx(found.percentile(cosine), abs=0.2)
+        assert again.percentile(cosine) == found.percentile(cosine)
         assert again.similarity.nearest_percentile(cosine) == found.similarity.nearest_percentile(cosine)
+
+
+# one number in every place
+
+
+@pytest.mark.parametrize("sample", [20_000, 150])
+def test_the_command_the_audit_and_its_json_say_the_same(X, sample, tmp_path, capsys):
+    path = tmp_path / "x.npy"
+    np.save(path, X)
+    found = isoscope.audit(path, sample=sample)
+    found.to_json(tmp_path / "a.json")
+    again = Audit.from_json(tmp_path / "a.json")
+    text = " ".join(str(found).split())
+    for cosine, pairs, nearest in found.similarity.table():
+        assert main(["similarity", str(path), f"{cosine}", "--sample", f"{sample}"]) == 0
+        said = capsys.readouterr().out
+        assert f"is above {percentage(pairs)} of the pairs" in said
+        assert f"; {percentage(nearest)} of rows" in said
+        assert f"{cosine:.2f} {percentage(pairs)} {percentage(nearest)}" in text
+    for cosine in (-0.8, 0.13, 0.5, 0.8, 0.805, 0.9173, 0.97):
+        assert main(["similarity", str(path), "--sample", f"{sample}", "--", f"{cosine}"]) == 0
+        said = capsys.readouterr().out
+        values = found.percentile(cosine), found.similarity.nearest_percentile(cosine)
+        assert f"is above {percentage(values[0])} of the pairs" in said
+        assert f"; {percentage(values[1])} of rows" in said
+        assert (again.percentile(cosine), again.similarity.nearest_percentile(cosine)) == values
+
+
+def test_a_cosine_with_two_decimals_is_counted(found, cosines, X):
+    table = squareform(1 - pdist(X, "cosine"))
+    np.fill_diagonal(table, -2)
+    nearest = table.max(axis=1)
+    for cosine in np.arange(-100, 101, 7) / 100:
+        assert found.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.05)
+        exact = 100 * (nearest < cosine).mean()
+        assert found.similarity.nearest_percentile(cosine) == pytest.approx(exact, abs=1e-9)
+
+
+def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
+    # skewed cosines in few rows: 200 bins of a sample have another mean
+    rng = np.random.default_rng(5)
+    X = np.abs(rng.standard_normal((3000, 3))) ** 3
+    with threadpool_limits(1):
+        found = isoscope.audit(X, sample=150)
+    shown = found["mean_cosine"].shown
+    drawn = charts.cosines(found.pictures, [found.pictures])
+    assert f"have a cosine of {shown} on average" in drawn.caption
+    assert f">mean {shown}<" in str(drawn.chart)
+    line = next(
+        each for each in found.plot_cosines(Figure().add_subplot()).lines if each.get_label() == "mean of pairs"
+    )
+    assert line.get_xdata()[0] == found["mean_cosine"].value
 
 
 # what must hold

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope.report import terminal
 from isoscope.report.comparing import changes
+from isoscope.report.finding import percentage
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +67,30 @@ def test_a_narrow_terminal_loses_nothing(found):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.0%"), (48.26, "48.3%"), (99.5, "99.50%"), (99.991, "> 99.99%"), (99.9999, "> 99.99%"), (100, "100%")],
+    [
+        (0, "0%"),
+        (0.444, "0.44%"),
+        (48.26, "48.3%"),
+        (99.5, "99.50%"),
+        (99.991, "> 99.99%"),
+        (99.9999, "> 99.99%"),
+        (100, "100%"),
+    ],
 )
 def test_a_percentile_is_never_rounded_to_all(value, text):
-    assert terminal._per_cent(value) == text
+    assert percentage(value) == text
 
 
 @pytest.mark.parametrize("value", [99.996, 99.9901, 98.999])
 def test_what_is_not_all_is_not_written_as_all(value):
-    assert "100" not in terminal._per_cent(value)
+    assert "100" not in percentage(value)
 
 
 def test_what_a_cosine_is_worth_is_a_table(found):
     text = flat(str(found))
     for cosine, pairs, nearest in found.similarity.table():
         if pairs > 0:
-            assert f"{cosine:.2f} {terminal._per_cent(pairs)} {terminal._per_cent(nearest)}" in text
+            assert f"{cosine:.2f} {percentage(pairs)} {percentage(nearest)}" in text
 
 
 def test_names_with_brackets_are_shown_as_they_are():

@@ -10,6 +10,8 @@ import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.grouping import drop_single_groups
+from isoscope.auditing.metric_lists import list_overlaps
+from isoscope.auditing.near_duplicates import NearDuplicates, near_duplicates, typical_distance
 from isoscope.auditing.passes import (
     Axes,
     FirstPass,
@@ -42,6 +44,7 @@ COSINE_BINS = 2**14
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
 _LEAST_QUERIES = 1_000
+_LIST_PRODUCTS = 20_000_000  # pairs of rows that are ranked by several metrics, at most
 _FEW_ROWS = 30
 _LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 
@@ -95,6 +98,10 @@ class Measured:
     """The nearest of each row of the sample within it, by position."""
     local: LocalDistances | None
     """What the local dimension is read from and judged by."""
+    near_duplicates: NearDuplicates | None
+    """The rows that nearly repeat another, seen from the rows that ask for neighbors among all rows."""
+    list_overlaps: dict[tuple[str, str], np.ndarray]
+    """By two metrics: the share of its nearest rows in the sample that each of some rows keeps; empty for few rows."""
     clusters: ClusterChoice | None
     cluster_at: np.ndarray
     """Positions in the sample of the rows that were clustered."""
@@ -224,6 +231,8 @@ class Measuring:
             around=around,
             lists=lists,
             local=local,
+            near_duplicates=self._near_duplicates(around),
+            list_overlaps=_list_overlaps(sample),
             clusters=clusters,
             cluster_at=at,
             bars=np.asarray(h0_barcode(bar_rows), np.float64),
@@ -245,6 +254,19 @@ class Measuring:
         rows = self.sample.vectors[at[np.isin(at, self.usable)]]
         known = around.distances if self.whole and len(at) == len(self.sample) else None
         return local_distances(self.sketch, rows, centred, self.placed, local(len(rows)), seed, known)
+
+    def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
+        if around is None:
+            return None
+        typical = typical_distance(self.placed(self.sample.vectors[self.usable]), self.settings.seed)
+        return near_duplicates(
+            around.asked,
+            around.distances,
+            around.indices,
+            typical=typical * self.placed.unit,
+            n=around.among,
+            d=self.sketch.d,
+        )
 
 
 def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
@@ -291,6 +313,15 @@ def _cosines(sample: Sample) -> np.ndarray:
     counted = CosineCounts(COSINE_BINS)
     nearest(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
     return counted.counts
+
+
+def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
+    """How far the lists by cosine, inner product and Euclidean distance agree, zero rows left out."""
+    at = np.flatnonzero(nonzero_rows(sample.vectors))
+    if len(at) < LIST + 2:  # one list holds all other rows
+        return {}
+    asked = np.flatnonzero(np.isin(at, sample.first(_LIST_PRODUCTS // len(at))))
+    return list_overlaps(sample.vectors[at], asked, LIST) if len(asked) else {}
 
 
 def asking(n: int, sample: int) -> int:

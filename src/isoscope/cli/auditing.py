@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from isoscope.auditing.measuring import measure_cosines, percentile
+from isoscope.auditing.measuring import measure_cosines
 from isoscope.auditing.settings import Settings
 from isoscope.cli.session import interrupted, mute
 from isoscope.engines import Engine
@@ -21,7 +21,8 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report import grouped_table
 from isoscope.report.audit import Audit, audit
-from isoscope.report.comparing import agreements, changes
+from isoscope.report.comparing import HeldOut, agreements, changes
+from isoscope.report.finding import percentage
 from isoscope.report.grouped import GroupedAudit, write_page
 from isoscope.report.similarity import Similarity
 from isoscope.report.terminal import Bar, moments, shown, side_by_side
@@ -78,17 +79,20 @@ def audit_several(sources: list[str], request: Request) -> list[Audit]:
     return done
 
 
-def show_several(done: list[Audit], html: Path | None, *, printed: bool = True) -> None:
+def show_several(
+    done: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOut | None = None
+) -> None:
     """Show audits side by side, on a page and on the terminal."""
     shared = agreements(done)
     if html is not None:
         from isoscope.report.page import page
 
         with replacing(html) as temporary:
-            temporary.write_text(page(done, agreement=shared[0] if len(shared) == 1 else None), encoding="utf-8")
+            agreement = shared[0] if len(shared) == 1 else None
+            temporary.write_text(page(done, agreement=agreement, held_out=held_out), encoding="utf-8")
         _say_written(html)
     if printed:
-        show(side_by_side(done, shared))
+        show(side_by_side(done, shared, held_out))
 
 
 def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:
@@ -148,8 +152,8 @@ def tell_similarity(
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)
-        beyond = "" if nearest is None else f"; {nearest:.1f}% of rows have their nearest neighbour below it"
-        print(f"{cosine:g} is above {100 * percentile(counts, cosine):.2f}% of the pairs in {store.name}{beyond}")
+        beyond = "" if nearest is None else f"; {percentage(nearest)} of rows have their nearest neighbour below it"
+        print(f"{cosine:g} is above {percentage(found.percentile(cosine))} of the pairs in {store.name}{beyond}")
 
 
 def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
+from isoscope.auditing.settings import Settings
 from isoscope.cli.auditing import Watched, _need_folders, _say_written, show_several
 from isoscope.cli.session import Interruption
 from isoscope.engines import Engine, Local
 from isoscope.engines.engine import Progress, Tallied, silent
 from isoscope.errors import InputError
-from isoscope.report.audit import audit
+from isoscope.memory import sample_rows
+from isoscope.report.audit import Audit, audit
+from isoscope.report.comparing import HeldOut
 from isoscope.stores import Store, open_store
+from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address
 from isoscope.stores.writing import is_folder, writable
 from isoscope.transforms.applying import repair_store
@@ -131,21 +135,60 @@ def fix(
         free_folder(saved)
     store = open_store(source, **columns)
     _need_apart(target, source)
-    repair, _ = _fitted(repair, store, engine)
+    repair, rows = _fitted(repair, store, engine)
     if saved is not None:
         repair.save(saved)
         _say_written(saved)
     _write(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
-    dim = repair.transform(np.zeros((1, store.dim), np.float32)).shape[1]
+    name = target.name if isinstance(target, Path) else target.shown
     try:
-        with Watched() as bar:
-            before = audit(store, progress=bar, engine=engine)
-        with Watched() as bar:
-            name = target.name if isinstance(target, Path) else target.shown
-            after = audit(store.mapped(repair.transform, dim, name=name), progress=bar, engine=engine)
+        done, held_out = compare_held_out(method.repair(), store, name, written=rows)
     except InputError as error:
         raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
-    show_several([before, after], html)
+    show_several(done, html, held_out=held_out)
+
+
+def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOut]:
+    """Audit random rows before and after a repair that was fitted on other rows.
+
+    A repair fits the rows it has seen better than any others, so these would flatter it.
+
+    Parameters
+    ----------
+    repair : Repair
+        A repair that is not fitted.
+    store : Store
+        Where the rows come from; of more than 40,000 a random sample is taken.
+    name : str
+        What the repaired vectors are called.
+    written : int
+        On how many rows the repair that is written was fitted.
+    """
+    size = len(store)
+    most = sample_rows(2 * Settings().sample, store.dim, store.dtype.itemsize)
+    drawn = np.random.default_rng(0).permutation(size)[:most]
+    fitted, measured = np.sort(drawn[: len(drawn) // 2]), np.sort(drawn[len(drawn) // 2 :])
+    repair.fit(store.take(fitted))
+    rows = open_store(store.take(measured), **_columns_of(store, measured))
+    rows.name = store.name
+    dim = repair.transform(np.zeros((1, store.dim), np.float32)).shape[1]
+    with Watched() as bar:
+        before = audit(rows, progress=bar)
+    with Watched() as bar:
+        after = audit(rows.mapped(repair.transform, dim, name=name), progress=bar)
+    return [before, after], HeldOut(" ".join(str(repair).split()), len(fitted), len(measured), written)
+
+
+def _columns_of(store: Store, rows: np.ndarray) -> dict[str, Any]:
+    """The columns of some rows that an audit reads; a guessed column that cannot be read is left out."""
+    found: dict[str, Any] = {}
+    for role in ("labels", "types", "text", "frequency"):
+        try:
+            found[role] = store.column(role, rows)
+        except ColumnError:
+            if role not in store.guessed:
+                raise
+    return found
 
 
 def _fitted(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, int]:

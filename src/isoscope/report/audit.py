@@ -13,7 +13,7 @@ import numpy as np
 
 import isoscope
 from isoscope.arrays import real, whole
-from isoscope.auditing.measuring import Measured, measure, percentile
+from isoscope.auditing.measuring import Measured, measure
 from isoscope.auditing.settings import Settings
 from isoscope.engines import Engine, engine_for
 from isoscope.engines.engine import Progress, silent
@@ -340,8 +340,6 @@ class Audit:
         """
         if not -1 <= real(cosine, "cosine") <= 1:
             raise InputError(f"cosine is {cosine}: need a number from −1 to 1")
-        if self.measured is not None:
-            return 100 * percentile(self.measured.cosines, float(cosine))
         return self.similarity.percentile(float(cosine))
 
     # pictures for papers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,22 @@ class Change:
             return "worse" if step > 0 else "better"
         return "moved" if _apart(self.before, self.after) else "same"
 
+    @property
+    def trend(self) -> str:
+        """The direction; a finding that moved within its verdict is better or worse where its range has a good side."""
+        if self.direction != "moved" or self.before is None or self.after is None:
+            return self.direction
+        low, high = self.after.judged.ok
+        if math.isfinite(low) == math.isfinite(high):
+            return "moved"
+        rose = self.after.value > self.before.value
+        return "better" if rose == math.isfinite(low) else "worse"
+
     def __str__(self) -> str:
         then = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
         now = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
-        return f"{self.title}: {then} → {now}, {self.direction}"
+        within = " within its verdict" if self.trend != self.direction else ""
+        return f"{self.title}: {then} → {now}, {self.trend}{within}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -47,6 +60,29 @@ class Change:
             side: None if f is None else {"value": plain(f.value), "verdict": f.verdict} for side, f in sides.items()
         }
         return {"name": self.name, "direction": self.direction, **held}
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How a repair was compared before and after: fitted on some rows, measured on others."""
+
+    repair: str
+    """The repair and its parameters."""
+    fitted: int
+    """Rows that the compared repair was fitted on."""
+    measured: int
+    """Other rows, on which both audits were made."""
+    written: int
+    """Rows that the written repair was fitted on."""
+
+    @property
+    def note(self) -> str:
+        """What was measured, in two sentences."""
+        return (
+            f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
+            f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
+            f"{self.written:,} rows."
+        )
 
 
 def changes(before: Audit, after: Audit) -> list[Change]:

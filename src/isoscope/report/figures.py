@@ -49,9 +49,7 @@ def cosines(pictures: Pictures, ax: Axes | None = None) -> Axes:
     ax.plot(middles, pictures.cosine_null, "--", color=_GREY, label="random directions")
     if pictures.nearest_cosines is not None:
         ax.stairs(pictures.nearest_cosines, edges, color=_ORANGE, label="nearest neighbours")
-    total = float(pictures.cosines.sum())
-    if total:
-        ax.axvline(float(middles @ pictures.cosines) / total, color=_BLUE, linestyle=":", label="mean of pairs")
+    ax.axvline(pictures.mean_cosine, color=_BLUE, linestyle=":", label="mean of pairs")
     ax.set(xlabel="cosine", ylabel="density")
     ax.legend(frameon=False)
     return ax

@@ -169,6 +169,19 @@ def written(value: float | None, form: str = "number") -> str:
     return text.replace("-", "−") if any(digit in text for digit in "123456789") else text.replace("-", "")
 
 
+def percentage(value: float) -> str:
+    """A percentile that never rounds to all or to none; page.js writes them alike.
+
+    >>> [percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
+    ['0%', '< 0.01%', '12.3%', '99.93%', '> 99.99%', '100%']
+    """
+    if value <= 0 or value >= 100:
+        return "0%" if value <= 0 else "100%"
+    if value < 0.01 or value > 99.99:
+        return "< 0.01%" if value < 0.01 else "> 99.99%"
+    return f"{value:.{1 if 1 <= value < 99 else 2}f}%"
+
+
 def worst(findings: list[Finding]) -> str:
     """The worst verdict among findings."""
     return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")

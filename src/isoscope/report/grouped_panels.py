@@ -154,14 +154,21 @@ _PANELS = (
         "share",
     ),
     Panel(
-        "Spread of lengths",
-        "The deviation of the vectors' lengths by their mean: 0 if all are equally long.",
-        (Trace("norm_spread", "deviation by mean"),),
+        "Results by different metrics",
+        "The share of a row's 10 nearest rows that another metric finds as well: 100% if all rows are equally long.",
+        (Trace("norm_spread", "same top 10"),),
+        "share",
     ),
     Panel(
         "Duplicate rows",
         "The share of rows that copy an earlier one.",
         (Trace("duplicates", "copies"),),
+        "share",
+    ),
+    Panel(
+        "Near-duplicate rows",
+        "The share of rows that nearly repeat another row.",
+        (Trace("near_duplicates", "near-duplicates"),),
         "share",
     ),
 )

@@ -10,15 +10,25 @@
     return `${value.toFixed(value >= 1 && value < 99 ? 1 : 2)}%`;
   };
 
-  // The share of quantiles below a cosine, with straight lines between; of equal ones the first counts.
-  const percentile = (quantiles, shares, cosine) => {
-    if (cosine <= quantiles[0]) return 0;
-    if (cosine >= quantiles.at(-1)) return 100;
+  // The percentage below a cosine: counted where it was, between two counts by straight lines from quantile to quantile,
+  // of which equal ones count as the first; similarity.py finds it in the same way.
+  const percentile = (quantiles, shares, cosines, counted, cosine) => {
+    let after = cosines.findIndex((each) => each >= cosine - 1e-9);
+    if (after < 0) after = cosines.length;
+    if (after < counted.length && Math.abs(cosines[after] - cosine) < 1e-9) return 100 * counted[after];
+    const low = after > 0 ? counted[after - 1] : 0;
+    const high = after < counted.length ? counted[after] : 1;
+    return 100 * Math.min(Math.max(interpolated(quantiles, shares, cosine), low), high);
+  };
+
+  const interpolated = (quantiles, shares, cosine) => {
+    if (cosine <= quantiles[0]) return shares[0];
+    if (cosine >= quantiles.at(-1)) return shares[quantiles.indexOf(quantiles.at(-1))];
     const after = quantiles.findIndex((each) => each >= cosine);
     let before = after - 1;
     while (before > 0 && quantiles[before - 1] === quantiles[before]) before -= 1;
     const way = (cosine - quantiles[before]) / (quantiles[after] - quantiles[before]);
-    return 100 * (shares[before] + way * (shares[after] - shares[before]));
+    return shares[before] + way * (shares[after] - shares[before]);
   };
 
   const field = document.getElementById("cosine");
@@ -32,10 +42,11 @@
         said.textContent = field.value === "" ? "" : "A cosine lies between −1 and 1.";
         return;
       }
-      said.textContent = spaces.map(({ name, shares, pairs, nearest }) => {
+      said.textContent = spaces.map(({ name, shares, pairs, nearest, cosines, pairs_below, nearest_below }) => {
         const whose = spaces.length > 1 ? `${name}: ` : "";
-        const beyond = nearest.length ? ` and of ${percentage(percentile(nearest, shares, cosine))} of nearest neighbours` : "";
-        return `${whose}${field.value} is above the cosine of ${percentage(percentile(pairs, shares, cosine))} of random pairs${beyond}.`;
+        const among = (quantiles, counted) => percentage(percentile(quantiles, shares, cosines, counted, cosine));
+        const beyond = nearest.length ? ` and of ${among(nearest, nearest_below)} of nearest neighbours` : "";
+        return `${whose}${field.value} is above the cosine of ${among(pairs, pairs_below)} of random pairs${beyond}.`;
       }).join(" ");
     });
   }

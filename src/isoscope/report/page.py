@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
 from isoscope.report.audit import Audit
-from isoscope.report.comparing import changes
+from isoscope.report.comparing import HeldOut, changes
 from isoscope.report.drawing import charts
 from isoscope.report.drawing.cards import SYMBOLS, WORDS, beside, cards, counted
 from isoscope.report.drawing.cloud import cloud
@@ -24,7 +24,13 @@ MOST = 26
 """Spaces on one page: each has a letter."""
 
 
-def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: float | None = None) -> str:
+def page(
+    audits: Sequence[Audit],
+    *,
+    baseline: Audit | None = None,
+    agreement: float | None = None,
+    held_out: HeldOut | None = None,
+) -> str:
     """One audit, or several side by side, as a self-contained document.
 
     Parameters
@@ -35,6 +41,8 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
         An earlier audit of the same space: each finding says what it was.
     agreement : float, optional
         The share of their nearest neighbours that two spaces have in common.
+    held_out : HeldOut, optional
+        The repair between two audits of the same rows: the page names it and shows what it made better or worse.
 
     Examples
     --------
@@ -49,14 +57,16 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
         raise InputError(f"a baseline was given with {len(audits)} audits: it goes with one")
     if agreement is not None and len(audits) != 2:
         raise InputError(f"an agreement was given with {plural(len(audits), 'audit')}: it is that of two")
+    if held_out is not None and len(audits) != 2:
+        raise InputError(f"held_out was given with {plural(len(audits), 'audit')}: it goes with two, before and after")
     return document(
         "".join(listed([audit.source for audit in audits])),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        heading(audits, baseline, agreement),
+        heading(audits, baseline, agreement, held_out),
         tag(
             "main",
-            _findings(audits, baseline),
+            _findings(audits, baseline, held_out),
             worth(audits),
             _pictures(audits),
             _notes(audits),
@@ -69,7 +79,7 @@ def page(audits: Sequence[Audit], *, baseline: Audit | None = None, agreement: f
 # the body
 
 
-def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
+def _findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOut | None) -> Markup:
     confidence = f"{100 * audits[0].settings.confidence:g}%"
     lead = tag(
         "p",
@@ -81,6 +91,9 @@ def _findings(audits: Sequence[Audit], baseline: Audit | None) -> Markup:
         "what a cloud of as many rows and dimensions has that is without structure.",
         class_="hint",
     )
+    if held_out is not None:
+        since = {change.name: change for change in changes(*audits)}
+        return section("findings", "Findings", lead, beside(audits, since))
     if len(audits) > 1:
         return section("findings", "Findings", lead, beside(audits))
     since = {} if baseline is None else {change.name: change for change in changes(baseline, audits[0])}

@@ -39,6 +39,10 @@ class Pictures:
     """The same of random directions."""
     nearest_cosines: np.ndarray | None
     """Density of the cosine with the nearest neighbour; None if neighbours are not by cosine."""
+    mean_cosine: float
+    """Of all pairs of all rows, as the finding has it."""
+    mean_nearest_cosine: float | None
+    """Of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
     activation_mean: np.ndarray
     """Of each coordinate."""
     activation_spread: np.ndarray
@@ -80,7 +84,8 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
     trace = max(centred.sum(), 1e-300)
     explained = np.zeros(3)
     explained[:k] = centred[:k] / trace
-    edges, cosines, null, nearest = _cosines(m)
+    near = _nearest_cosines(m)
+    edges, cosines, null, nearest = _cosines(m, near)
     labels, names = _labels(m, shown.columns.get("labels"))
     text = shown.columns.get("text")
     rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
@@ -92,6 +97,8 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
         cosines=cosines,
         cosine_null=null,
         nearest_cosines=nearest,
+        mean_cosine=m.sketch.mean_cosine(),
+        mean_nearest_cosine=None if near is None else float(near.mean()),
         activation_mean=m.sketch.mean,
         activation_spread=np.sqrt(np.diag(m.sketch.scatter) / (m.n - 1)),
         rogue=list(rogue.details["dimensions"]) if rogue is not None else [],
@@ -121,11 +128,15 @@ def thinned(p: Pictures, count: int) -> Pictures:
     return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
 
 
-def _cosines(m: Measured) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+def _nearest_cosines(m: Measured) -> np.ndarray | None:
+    """The cosine of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
+    if m.around is None or m.settings.metric != "cosine":
+        return None
+    return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)
+
+
+def _cosines(m: Measured, nearest: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Edges and densities over the stretch where anything is to be seen."""
-    nearest = None
-    if m.around is not None and m.settings.metric == "cosine":
-        nearest = 1 - m.around.distances[:, 0] ** 2 / 2
     fine = np.linspace(-1, 1, len(m.cosines) + 1)
     some = np.flatnonzero(m.cosines)
     reach = min(4 / np.sqrt(m.d), 1.0)

@@ -9,7 +9,8 @@ import numpy as np
 from isoscope.auditing.measuring import Neighborhood, percentile, quantile
 
 _TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
-_COSINES = np.asarray([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
+_COSINES = np.arange(-100, 101) / 100
+_ROUND = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 
 
@@ -27,7 +28,7 @@ class Similarity:
     nearest: np.ndarray
     """The cosine with the nearest neighbour below which each share of rows lies; empty without neighbours by cosine."""
     cosines: np.ndarray
-    """Round cosines for a table."""
+    """Cosines at which the shares are counted: all with two decimals."""
     pairs_below: np.ndarray
     """The share of all pairs below each of them, counted."""
     nearest_below: np.ndarray
@@ -45,30 +46,27 @@ class Similarity:
         return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), _COSINES, below, nearer)
 
     def percentile(self, cosine: float) -> float:
-        """The share of random pairs below this cosine, in per cent."""
-        return 100 * _share_below(self.pairs, self.shares, cosine)
+        """The share of random pairs below this cosine, in per cent: counted at two decimals, interpolated between."""
+        return 100 * self._share_below(self.pairs, self.pairs_below, cosine)
 
     def nearest_percentile(self, cosine: float) -> float | None:
         """The share of rows whose nearest neighbour is less alike than this cosine, in per cent."""
-        return 100 * _share_below(self.nearest, self.shares, cosine) if len(self.nearest) else None
+        return 100 * self._share_below(self.nearest, self.nearest_below, cosine) if len(self.nearest) else None
 
     def table(self) -> list[tuple[float, float, float | None]]:
         """Rows of (cosine, percentile among random pairs, percentile among nearest neighbours) at round cosines."""
-        pairs = (100 * float(share) for share in self.pairs_below)
-        if not len(self.nearest_below):
-            return [(cosine, below, None) for cosine, below in zip(self.cosines.tolist(), pairs, strict=True)]
-        nearest = (100 * float(share) for share in self.nearest_below)
-        return list(zip(self.cosines.tolist(), pairs, nearest, strict=True))
+        return [(cosine, self.percentile(cosine), self.nearest_percentile(cosine)) for cosine in _ROUND]
 
     def to_dict(self) -> dict[str, np.ndarray]:
         """The three arrays by name."""
         return dict(vars(self))
 
-
-def _share_below(quantiles: np.ndarray, shares: np.ndarray, cosine: float) -> float:
-    if cosine <= quantiles[0]:
-        return 0.0
-    if cosine >= quantiles[-1]:
-        return 1.0
-    rising, first = np.unique(quantiles, return_index=True)
-    return float(np.interp(cosine, rising, shares[first]))
+    def _share_below(self, quantiles: np.ndarray, counted: np.ndarray, cosine: float) -> float:
+        """The share below a cosine; page.js finds it in the same way."""
+        after = int(np.searchsorted(self.cosines, cosine - 1e-9))
+        if after < len(counted) and abs(self.cosines[after] - cosine) < 1e-9:
+            return float(counted[after])
+        low = float(counted[after - 1]) if after else 0.0
+        high = float(counted[after]) if after < len(counted) else 1.0
+        rising, first = np.unique(quantiles, return_index=True)
+        return float(np.clip(np.interp(cosine, rising, self.shares[first]), low, high))

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope.errors import InputError
-from isoscope.report.comparing import aligned, changes, differences_in_setting
-from isoscope.report.finding import VERDICTS, Finding, written
+from isoscope.report.comparing import Change, HeldOut, aligned, changes, differences_in_setting
+from isoscope.report.finding import VERDICTS, Finding, percentage, written
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
+STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
 _PATIENCE = 1.0  # seconds before a bar is shown
 
@@ -94,15 +95,8 @@ def _similarity(audit: Audit) -> RenderableType:
     table.add_column("nearest neighbours below it", justify="right")
     for cosine, pairs, nearest in audit.similarity.table():
         if pairs > 0 or cosine == 0:
-            table.add_row(f"{cosine:.2f}", _per_cent(pairs), "–" if nearest is None else _per_cent(nearest))
+            table.add_row(f"{cosine:.2f}", percentage(pairs), "–" if nearest is None else percentage(nearest))
     return table
-
-
-def _per_cent(value: float) -> str:
-    """A percentile; never a round 100 that is not one."""
-    return (
-        "100%" if value >= 100 else "> 99.99%" if value > 99.99 else f"{value:.2f}%" if value > 99 else f"{value:.1f}%"
-    )
 
 
 def _since(baseline: Audit, audit: Audit) -> RenderableType:
@@ -110,9 +104,8 @@ def _since(baseline: Audit, audit: Audit) -> RenderableType:
     parts += [
         Text(f"not like with like: {difference}", "yellow") for difference in differences_in_setting(baseline, audit)
     ]
-    styles = {"worse": "red", "better": "green", "moved": "yellow"}
     told = [change for change in changes(baseline, audit) if change.direction != "same"]
-    parts += [Text(str(change), styles.get(change.direction, "")) for change in told]
+    parts += [Text(str(change), STYLES.get(change.trend, "")) for change in told]
     return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
 
 
@@ -145,16 +138,28 @@ def moments(sketch: Sketch, name: str) -> Group:
     return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
 
 
-def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None]) -> Group:
-    """Several audits in one table, and how far each but the first agrees with the first on who is near."""
+def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOut | None = None) -> Group:
+    """Several audits in one table, and how far each but the first agrees with the first on who is near.
+
+    Two audits before and after a repair get one more column: what the repair made better or worse.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
     for audit in audits:
         table.add_column(Text(audit.source), overflow="fold")
+    if held_out is not None:
+        table.add_column("change")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
     for title, findings in aligned(audits):
-        table.add_row(title, *(_cell(finding) for finding in findings))
-    parts: list[RenderableType] = [table]
+        if held_out is None:
+            table.add_row(title, *(_cell(finding) for finding in findings))
+            continue
+        change = Change("", title, findings[0], findings[1])
+        lost = change.trend == "worse"
+        table.add_row(
+            title, _cell(findings[0]), _cell(findings[1], lost=lost), Text(change.trend, STYLES.get(change.trend, ""))
+        )
+    parts: list[RenderableType] = [table] if held_out is None else [Text(held_out.note), Text(), table]
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None:
             where = "the other" if len(audits) == 2 else other.source
@@ -165,10 +170,14 @@ def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None]) ->
     return Group(*parts)
 
 
-def _cell(finding: Finding | None) -> Text:
+def _cell(finding: Finding | None, *, lost: bool = False) -> Text:
+    """A value with the mark of its verdict; what a repair lost is not marked ok."""
     if finding is None:
         return Text("–")
-    text = Text.assemble((MARKS[finding.verdict] + " ", COLORS[finding.verdict]), finding.shown)
+    mark, color = (
+        ("▼", "red") if lost and finding.verdict == "ok" else (MARKS[finding.verdict], COLORS[finding.verdict])
+    )
+    text = Text.assemble((mark + " ", color), finding.shown)
     return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
 
 

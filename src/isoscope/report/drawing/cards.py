@@ -117,9 +117,10 @@ def _before(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
         return None
     if change.before is None:
         return tag("p", "Not in the baseline", class_="before")
-    words = tag("strong", DIRECTIONS[change.direction])
+    same = ", same verdict" if change.trend != change.direction else ""
+    words = tag("strong", DIRECTIONS[change.trend] + same)
     return tag(
-        "p", f"Was {change.before.shown} ({WORDS[change.before.verdict]}): ", words, class_=f"before {change.direction}"
+        "p", f"Was {change.before.shown} ({WORDS[change.before.verdict]}): ", words, class_=f"before {change.trend}"
     )
 
 
@@ -152,19 +153,28 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def beside(audits: Sequence[Audit]) -> Markup:
-    """One table with a column for each space."""
+def beside(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
+    """One table with a column for each space; with changes `since` the first, one more column for them."""
     names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
     worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
+    if since is not None:
+        worst = {name: worst[name] + len(VERDICTS) * (since[name].trend == "worse") for name in names}
     rows = []
     for name in sorted(names, key=lambda name: -worst[name]):
         title = next(audit[name].title for audit in audits if name in audit)
-        cells = (_cell(audit, name, chr(ord("A") + i)) for i, audit in enumerate(audits))
+        change = None if since is None else since[name]
+        cells = [
+            _cell(audit, name, chr(ord("A") + i), change if i == len(audits) - 1 else None)
+            for i, audit in enumerate(audits)
+        ]
+        if change is not None:
+            cells.append(tag("td", _changed(change), data_space="Change"))
         rows.append(tag("tr", tag("th", title, scope="row"), *cells, id=f"finding-{name}"))
     head = tag(
         "tr",
         tag("th", "Finding", scope="col"),
         *(tag("th", f"{chr(ord('A') + i)}: ", tag("bdi", audit.source), scope="col") for i, audit in enumerate(audits)),
+        tag("th", "Change", scope="col") if since is not None else None,
     )
     if len(audits) == 2:
         return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
@@ -172,13 +182,19 @@ def beside(audits: Sequence[Audit]) -> Markup:
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="findings-title")
 
 
-def _cell(audit: Audit, name: str, letter: str) -> Markup:
+def _changed(change: Change) -> Markup:
+    return tag("p", tag("strong", DIRECTIONS[change.trend]), class_=f"before {change.trend}")
+
+
+def _cell(audit: Audit, name: str, letter: str, change: Change | None) -> Markup:
     if name not in audit:
         return tag("td", tag("p", f"Not measured: {audit.skipped.get(name, 'it does not apply')}"), data_space=letter)
     finding = audit[name]
+    lost = change is not None and change.trend == "worse" and finding.verdict == "ok"
+    verdict = tag("span", DIRECTIONS["worse"], class_="badge look") if lost else badge(finding.verdict, brief=True)
     return tag(
         "td",
-        tag("div", _number(finding), badge(finding.verdict, brief=True), class_="read"),
+        tag("div", _number(finding), verdict, class_="read"),
         meter(finding),
         tag(
             "details",

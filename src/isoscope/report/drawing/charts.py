@@ -101,7 +101,7 @@ def cosines(p: Pictures, among: Sequence[Pictures]) -> Drawn:
     if p.nearest_cosines is not None:
         inner.append(curve(staircase(p.cosine_edges[::2], _coarse(p.nearest_cosines), across, up), "line nearest"))
         entries.append(("line nearest", "nearest neighbours"))
-    mean = _mean(p, p.cosines)
+    mean = p.mean_cosine
     place = across.per_cent(mean)
     over = [
         tag("line", x1=place, x2=place, y1="0", y2="100%", class_="mean"),
@@ -112,9 +112,9 @@ def cosines(p: Pictures, among: Sequence[Pictures]) -> Drawn:
         f"Two random vectors have a cosine of {written(mean)} on average; random directions in {d:,} dimensions would "
         f"have 0 ± {written(1 / math.sqrt(d))}."
     )
-    if p.nearest_cosines is not None:
+    if p.mean_nearest_cosine is not None:
         caption += (
-            f" Nearest neighbours have {written(_mean(p, p.nearest_cosines))}: the further the two humps are apart, "
+            f" Nearest neighbours have {written(p.mean_nearest_cosine)}: the further the two humps are apart, "
             "the more a cosine tells."
         )
     if max(_peaks(p)) > up.high:
@@ -145,11 +145,6 @@ def _coarse(density: np.ndarray) -> np.ndarray:
 
 def _middles(p: Pictures) -> np.ndarray:
     return np.asarray((p.cosine_edges[1:] + p.cosine_edges[:-1]) / 2)
-
-
-def _mean(p: Pictures, density: np.ndarray) -> float:
-    total = float(density.sum())
-    return float(_middles(p) @ density) / total if total else 0.0
 
 
 def activations(p: Pictures, among: Sequence[Pictures]) -> Drawn:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 
 from isoscope.report.audit import Audit
-from isoscope.report.comparing import Change, changes, differences_in_setting
+from isoscope.report.comparing import Change, HeldOut, changes, differences_in_setting
 from isoscope.report.drawing.cards import DIRECTIONS, SYMBOLS, WORDS
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import VERDICTS
@@ -18,8 +18,10 @@ SUMMARY = {
 }
 
 
-def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | None) -> Markup:
-    """The verdict before anything else; of two spaces also how far they agree."""
+def heading(
+    audits: Sequence[Audit], baseline: Audit | None, agreement: float | None, held_out: HeldOut | None = None
+) -> Markup:
+    """The verdict before anything else; of two spaces also how far they agree, and what a repair did."""
     if len(audits) == 1:
         return tag(
             "header",
@@ -31,18 +33,45 @@ def heading(audits: Sequence[Audit], baseline: Audit | None, agreement: float | 
         )
     return tag(
         "header",
-        tag("p", f"isoscope: {counted_in_words(len(audits))} spaces side by side", class_="brand"),
+        tag("p", f"isoscope: {_brand(audits, held_out)}", class_="brand"),
         tag("h1", *_titles([audit.source for audit in audits])),
+        _repaired(audits[0], audits[1], held_out) if held_out is not None else None,
         tag("p", _agreement(agreement), class_="lede") if agreement is not None else None,
         tag(
             "div",
             *(
-                tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit))
-                for letter, audit in zip(LETTERS, audits, strict=False)
+                tag("div", tag("h2", f"{letter}: ", tag("bdi", audit.source)), _size(audit), _verdict(audit, lost))
+                for letter, audit, lost in zip(LETTERS, audits, _lost(audits, held_out), strict=False)
             ),
             class_="pair",
         ),
     )
+
+
+def _lost(audits: Sequence[Audit], held_out: HeldOut | None) -> list[set[str]]:
+    """For each space the findings that are ok and that the repair made worse all the same."""
+    if held_out is None:
+        return [set() for _ in audits]
+    found = changes(*audits)
+    return [set(), {c.name for c in found if c.after and c.after.verdict == "ok" and c.trend == "worse"}]
+
+
+def _brand(audits: Sequence[Audit], held_out: HeldOut | None) -> str:
+    if held_out is not None:
+        return f"before and after {held_out.repair}"
+    return f"{counted_in_words(len(audits))} spaces side by side"
+
+
+def _repaired(before: Audit, after: Audit, held_out: HeldOut) -> Markup:
+    """How a repair was compared, and which findings it made significantly worse or better."""
+    found = changes(before, after)
+    rows = (
+        tag("li", tag("strong", DIRECTIONS[trend]), ": ", _step(change), class_=f"before {trend}")
+        for trend in ("worse", "better")
+        for change in found
+        if change.trend == trend
+    )
+    return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
 
 
 def listed(names: Sequence[str]) -> list[str]:
@@ -81,14 +110,18 @@ def _size(audit: Audit) -> Markup:
     return tag("p", " · ".join(facts), class_="size")
 
 
-def _verdict(audit: Audit) -> Markup:
+def _verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
     tallies = []
     for verdict in reversed(VERDICTS):
-        names = [finding for finding in audit.findings if finding.verdict == verdict]
+        names = [finding for finding in audit.findings if finding.verdict == verdict and finding.name not in lost]
         if names:
             count = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {len(names)} {WORDS[verdict]}")
             links = [joined(tag("a", finding.title, href=f"#finding-{finding.name}"), " ") for finding in names]
             tallies.append(tag("li", count, tag("span", *links) if verdict != "ok" else None, class_=verdict))
+    if lost:
+        links = [joined(tag("a", audit[name].title, href=f"#finding-{name}"), " ") for name in sorted(lost)]
+        count = tag("b", tag("span", "▼", aria_hidden="true"), f" {len(lost)} worse, same verdict")
+        tallies.insert(-1, tag("li", count, tag("span", *links), class_="look"))
     return tag(
         "div",
         tag("p", SUMMARY[audit.verdict], class_="lede"),
@@ -116,6 +149,13 @@ def _drift(audit: Audit, baseline: Audit) -> Markup:
         tag("ul", *rows) if turned else None,
         class_="drift",
     )
+
+
+def _step(change: Change) -> str:
+    """A change; its verdicts are named if they differ."""
+    if change.before is None or change.after is None or change.before.verdict != change.after.verdict:
+        return _turn(change)
+    return f"{change.title}, {change.before.shown} → {change.after.shown}"
 
 
 def _turn(change: Change) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from isoscope.report.audit import Audit
 from isoscope.report.drawing.axes import short
 from isoscope.report.drawing.markup import Markup, data, tag
-from isoscope.report.finding import written
+from isoscope.report.finding import percentage, written
 
 
 def worth(audits: Sequence[Audit]) -> Markup:
@@ -76,19 +76,6 @@ def _table(audits: Sequence[Audit]) -> Markup:
 def _cell(per_cent: float) -> Markup:
     bar = tag("svg", tag("rect", width=f"{short(per_cent)}%", height="100%"), class_="share", aria_hidden="true")
     return tag("td", tag("span", percentage(per_cent)), bar)
-
-
-def percentage(value: float) -> str:
-    """A percentile that never rounds to all or to none; page.js writes them alike.
-
-    >>> [percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
-    ['0%', '< 0.01%', '12.3%', '99.93%', '> 99.99%', '100%']
-    """
-    if value <= 0 or value >= 100:
-        return "0%" if value <= 0 else "100%"
-    if value < 0.01 or value > 99.99:
-        return "< 0.01%" if value < 0.01 else "> 99.99%"
-    return f"{value:.{1 if 1 <= value < 99 else 2}f}%"
 
 
 def _held(audit: Audit) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     "norm_spread": rows.norm_spread,
     "broken_rows": rows.broken_rows,
     "duplicates": rows.duplicates,
+    "near_duplicates": rows.near_duplicates,
     "intrinsic_dimension": neighborhoods.intrinsic_dimension,
     "two_nn": neighborhoods.two_nn,
     "hubness": neighborhoods.hubness,

@@ -10,6 +10,7 @@ from isoscope.auditing import spreads
 from isoscope.errors import InputError
 from isoscope.report.finding import Finding, Range
 from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.judging.groups import label_conflict
 from isoscope.stores.columns import RANK
 
 _SHUFFLES = 20
@@ -42,9 +43,12 @@ def frequency(e: Evidence) -> Iterator[Finding]:
         meaning, advice = f"{fact}: what is far apart is not so for being rare.", "Leave it."
     else:
         meaning = f"{fact}: rows are near each other for being as frequent, besides what they mean."
-        advice = (
-            "Try removing the first directions and see if your task gains; till then compare rows of like frequency."
-        )
+        advice = "Compare rows of similar frequency."
+        if all(conflict.verdict == "ok" for conflict in label_conflict(e)):  # a conflict forbids removing them
+            advice += (
+                " Remove the first directions (`isoscope fix all-but-the-top`) only if `isoscope advise` confirms it "
+                "on your task."
+            )
     ranked = e.m.columns.get("frequency") == RANK
     yield e.finding(
         "frequency",

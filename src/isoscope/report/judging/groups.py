@@ -126,8 +126,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     wrong = float((scores < 0).mean())
     meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
     advice = {
-        "ok": "The labels are visible as clusters: weigh any repair against them.",
-        "look": "The labels overlap here: a linear probe may still part them, a vote of nearest neighbours hardly.",
+        "ok": "The labels are visible as clusters: use a repair only if `isoscope advise --labels` confirms it.",
+        "look": "The labels overlap here; `isoscope advise --labels` measures whether a linear probe separates them.",
         "bad": "The labels are no more than chance here: check that they belong to these rows, in this order.",
     }[judged.verdict(value)]
     yield e.finding(
@@ -174,13 +174,17 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     )
     if judged.verdict(value) == "ok":
         meaning = f"Labels make {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)."
-        advice = "Removing the first directions costs the labels little; measure it on your task all the same."
+        advice = (
+            "The first directions hold little of the labels; still, remove them only if `isoscope advise` confirms it."
+        )
     else:
         meaning = (
             f"Labels make {100 * value:.0f}% of the first {k} directions' variance: isotropy and classes pull apart, "
             f"and IsoScore is {whole:.2f} with the labels' means in, {inner:.2f} without."
         )
-        advice = "Do not remove the first directions or whiten for a task on these labels without testing it."
+        advice = (
+            "Do not remove the first directions or whiten unless `isoscope advise --labels` confirms it on your task."
+        )
     yield e.finding(
         "label_conflict",
         "Labels in the first directions",
@@ -229,7 +233,7 @@ def types(e: Evidence) -> Iterator[Finding]:
         f"Tokens of different types have a mean cosine of {inter:.2f}, over {number:,} types.",
         "Leave it."
         if judged.verdict(inter) == "ok"
-        else "Centre, by cluster if there are clusters; then measure again.",
+        else "Subtract the mean (`isoscope fix center`) if `isoscope advise` confirms it on your task.",
         rows=rows,
         details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
     )

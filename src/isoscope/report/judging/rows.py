@@ -10,6 +10,8 @@ import numpy as np
 from isoscope.arrays import tiles
 from isoscope.auditing import nulls, spreads
 from isoscope.auditing.measuring import LIST
+from isoscope.auditing.near_duplicates import CLOSE, FALSE_DISCOVERIES
+from isoscope.errors import InputError
 from isoscope.report.finding import Finding, Range
 from isoscope.report.judging.evidence import (
     BROKEN_BAD,
@@ -21,36 +23,55 @@ from isoscope.report.judging.evidence import (
     Evidence,
 )
 
+_LISTED = 20  # pairs of near-duplicates in the details
+_NEAR_SOURCE = (
+    f"closer than {CLOSE:.0%} of the typical distance and than the density around them explains (false discovery rate "
+    f"{FALSE_DISCOVERIES:.0%})"
+)
+_WORDS = {"cosine": "cosine", "inner_product": "inner product", "euclidean": "Euclidean distance"}
+
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
-    """Whether vectors are about equally long."""
+    """Whether a search by cosine, by inner product and by Euclidean distance finds the same rows."""
+    overlaps, metric = e.m.list_overlaps, e.m.settings.metric
+    if not overlaps:
+        raise InputError(f"fewer than {LIST + 2} sampled rows have a direction: too few to compare top-{LIST} lists")
     vectors = e.m.sample.vectors
     norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
-    value = float(norms.std() / norms.mean())
-    low, high = e.around(value, spreads.variation(norms, len(norms)), len(norms))
-    null = nulls.norm_variation(e.d)
-    look = max(SHARE_LOOK, 2 * null)
-    judged = Range.below(look, max(SHARE_BAD, look), f"Gaussian vectors vary by {null:.2g}; {SHARE_SOURCE}", null)
+    shares = {pair: float(each.mean()) for pair, each in overlaps.items()}
+    with_metric = {next(name for name in pair if name != metric): pair for pair in shares if metric in pair}
+    other = min(with_metric, key=lambda name: shares[with_metric[name]])
+    each = overlaps[with_metric[other]]
+    value = shares[with_metric[other]]
+    low, high = e.around(value, spreads.of_mean(each), len(each))
+    judged = Range.above(
+        1 - SHARE_LOOK, -math.inf, "convention for shares: one result in ten that differs is worth a look"
+    )
     spread = np.quantile(norms, [0.01, 0.5, 0.99])
+    agree = " and ".join(f"{LIST * shares[pair]:.1f} by {_WORDS[name]}" for name, pair in with_metric.items())
+    fact = f"Of a row's top {LIST} by {_WORDS[metric]}, another search finds {agree}, on average."
     if judged.verdict(value) == "ok":
-        meaning, advice = "All vectors are about equally long: cosine and inner product agree.", "Leave it."
+        meaning, advice = f"The choice of metric hardly matters. {fact}", "Leave it."
     else:
         meaning = (
-            f"Lengths run from {e.sketch.least_norm:.3g} to {e.sketch.greatest_norm:.3g}, 98% of them from "
-            f"{spread[0]:.3g} to {spread[2]:.3g}: an inner product ranks long vectors first."
+            f"The choice of metric changes the results. {fact} Lengths run from {e.sketch.least_norm:.3g} to "
+            f"{e.sketch.greatest_norm:.3g}, 98% of them from {spread[0]:.3g} to {spread[2]:.3g}."
         )
-        advice = "Search by cosine, or scale vectors to unit length; see whether length tells frequency or text size."
+        advice = "Search by the metric that your model was trained for; with vectors of unit length all three agree."
     yield e.finding(
         "norm_spread",
-        "Spread of lengths",
+        f"Top {LIST} shared with other metrics",
         value,
-        (max(low, 0.0), high),
+        (low, high),
         judged,
         meaning,
         advice,
-        rows=len(norms),
-        sampled=not e.m.whole,
+        rows=len(each),
+        form="share",
         details={
+            "overlaps": {f"{a}_{b}": share for (a, b), share in shares.items()},
+            "spread": float(norms.std() / norms.mean()),
+            "gaussian_spread": nulls.norm_variation(e.d),
             "least": e.sketch.least_norm,
             "percentile_1": spread[0],
             "median": spread[1],
@@ -106,6 +127,48 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
         advice,
         form="share",
         details={"copies": copies, "exact": exact},
+    )
+
+
+def near_duplicates(e: Evidence) -> Iterator[Finding]:
+    """Rows that nearly repeat another row without being copies of it."""
+    found = e.m.near_duplicates
+    if found is None:
+        return
+    whole = e.m.whole
+    share = found.rows / found.asked
+    rows = found.rows if whole else share * e.n
+    pairs = len(found.pairs) if whole else found.neighbors / found.asked * e.n / 2
+    judged = Range.below(BROKEN_LOOK, BROKEN_BAD, f"{_NEAR_SOURCE}; {BROKEN_SOURCE}", 0.0)
+    advice = "Leave it."
+    if not found.rows:
+        meaning = "No row nearly repeats another."
+    else:
+        some = ", ".join(f"{a:,} and {b:,}" for a, b in found.pairs[:3].tolist())
+        meaning = (
+            f"{'' if whole else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so result "
+            f"lists repeat themselves. The closest pairs are rows {some}, numbered from 0."
+        )
+    if judged.verdict(share) != "ok":
+        advice = "Compare the rows listed here; if they hold the same content, index only one of them."
+    yield e.finding(
+        "near_duplicates",
+        "Near-duplicate rows",
+        share,
+        None if whole else spreads.share_interval(share, found.asked),
+        judged,
+        meaning,
+        advice,
+        rows=found.asked,
+        form="share",
+        sampled=not whole,
+        details={
+            "rows": rows,
+            "pairs": pairs,
+            "exact": whole,
+            "closest_rows": found.pairs[:_LISTED].tolist(),
+            "closest_distances": found.distances[:_LISTED].tolist(),
+        },
     )
 
 

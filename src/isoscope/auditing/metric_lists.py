@@ -1,0 +1,55 @@
+"""How far the nearest rows by cosine, by inner product and by Euclidean distance are the same rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoscope.arrays import blocks, tiles
+
+METRICS = ("cosine", "inner_product", "euclidean")
+
+_BLOCK = 64  # queries whose products with all rows are held at once
+
+
+def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str, str], np.ndarray]:
+    """Return for each pair of metrics the share of its k nearest rows that each asking row keeps under the other.
+
+    One product of the rows ranks them by all three: x·y by inner product, x·y/‖y‖ by cosine, x·y − ‖y‖²/2 by
+    Euclidean distance.
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        Rows that are not zero.
+    asked : (q,) integers
+        Positions of the rows whose lists are compared; no row is on its own list.
+    k : int
+        The length of a list; less than n.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.asarray([[1.0, 0.0], [0.9, 0.1], [9.0, 9.0]])
+    >>> {pair: share.tolist() for pair, share in list_overlaps(X, np.asarray([0]), 1).items()}
+    {('cosine', 'inner_product'): [0.0], ('cosine', 'euclidean'): [1.0], ('inner_product', 'euclidean'): [0.0]}
+    """
+    unit = float(max(rows.max(), -rows.min()))  # squares neither overflow nor vanish
+
+    def scaled(part: slice | np.ndarray) -> np.ndarray:
+        return np.asarray(rows[part], np.float64) / unit
+
+    lengths = np.concatenate([np.linalg.norm(scaled(part), axis=1) for part in tiles(rows)])
+    pairs = [(a, b) for i, a in enumerate(METRICS) for b in METRICS[i + 1 :]]
+    shares: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in pairs}
+    for part in blocks(len(asked), _BLOCK):
+        own = asked[part]
+        queries = scaled(own)
+        products = np.concatenate([queries @ scaled(part).T for part in tiles(rows)], axis=1)
+        scores = {"cosine": products / lengths, "inner_product": products, "euclidean": products - lengths**2 / 2}
+        lists = {}
+        for metric, score in scores.items():
+            score[np.arange(len(own)), own] = -np.inf
+            lists[metric] = np.argpartition(-score, k - 1, axis=1)[:, :k]
+        for a, b in pairs:
+            shares[a, b].append((lists[a][:, :, None] == lists[b][:, None, :]).sum(axis=(1, 2)) / k)
+    return {pair: np.concatenate(each) for pair, each in shares.items()}

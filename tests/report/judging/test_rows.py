@@ -1,0 +1,115 @@
+"""Findings on rows: near-duplicates are reported by row number, and the lists of the metrics are judged."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+import numpy as np
+import pytest
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
+
+import isoscope
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+def ball(n=400, d=32, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)) / np.sqrt(d)
+
+
+def with_noisy_copies(n, noise, dtype="float64", seed=0):
+    """A cloud whose first fifth copies the second with relative noise."""
+    rng, k = np.random.default_rng(seed), n // 5
+    X = ball(n, seed=seed)
+    X[:k] = X[k : 2 * k] * (1 + noise * rng.standard_normal((k, X.shape[1])))
+    return X.astype(dtype)
+
+
+# near-duplicates
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("noise", [1e-4, 1e-2])
+def test_near_duplicates_are_counted_and_named(noise, metric, dtype):
+    found = isoscope.audit(with_noisy_copies(400, noise, dtype), metric=metric)["near_duplicates"]
+    assert (found.verdict, found.value, found.interval) == ("bad", 0.4, "")
+    assert (found.details["rows"], found.details["pairs"], found.details["exact"]) == (160, 80, True)
+    assert all(b - a == 80 for a, b in found.details["closest_rows"])
+    assert len(found.details["closest_rows"]) == len(found.details["closest_distances"]) == 20
+    first, second = found.details["closest_rows"][0]
+    assert f"rows {first} and {second}" in found.meaning
+
+
+def test_more_rows_than_the_sample_give_an_estimate_whose_interval_holds_the_truth():
+    shares = []
+    for seed in range(8):
+        found = isoscope.audit(with_noisy_copies(2000, 1e-4, seed=seed), sample=300, seed=seed)["near_duplicates"]
+        assert found.sampled
+        assert not found.details["exact"]
+        assert found.details["rows"] == pytest.approx(found.value * 2000)
+        assert found.details["pairs"] == pytest.approx(found.details["rows"] / 2)
+        assert "About " in found.meaning
+        assert all(b - a == 400 for a, b in found.details["closest_rows"])
+        shares.append((found.low, found.value, found.high))
+    low, value, high = np.transpose(shares)
+    assert ((low <= 0.4) & (high >= 0.4)).sum() >= 7
+    assert value.mean() == pytest.approx(0.4, abs=0.04)
+
+
+def test_exact_copies_are_duplicates_and_not_near_duplicates():
+    for sample in (20_000, 150):
+        found = isoscope.audit(with_noisy_copies(400, 0.0).astype("float32"), sample=sample)
+        assert found["duplicates"].value == 0.2
+        assert (found["near_duplicates"].value, found["near_duplicates"].verdict) == (0, "ok")
+
+
+def test_a_space_without_near_duplicates_is_ok():
+    found = isoscope.audit(ball())["near_duplicates"]
+    assert (found.verdict, found.value, found.meaning) == ("ok", 0, "No row nearly repeats another.")
+
+
+# the lists of three metrics
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_the_least_agreement_with_the_metric_of_the_audit_is_judged(metric):
+    found = isoscope.audit(ball(), metric=metric)["norm_spread"]
+    overlaps = found.details["overlaps"]
+    own = [share for names, share in overlaps.items() if metric in names]
+    assert (len(overlaps), len(own)) == (3, 2)
+    assert found.value == min(own)
+    assert found.low < found.value < found.high
+    X = ball()
+    assert found.details["spread"] == pytest.approx(np.linalg.norm(X, axis=1).std() / np.linalg.norm(X, axis=1).mean())
+
+
+def test_lengths_that_differ_are_worth_a_look_and_unit_lengths_are_ok():
+    X = ball()
+    X[::2] *= 4
+    found = isoscope.audit(X)["norm_spread"]
+    assert found.verdict == "look"
+    assert "The choice of metric changes the results" in found.meaning
+    found = isoscope.audit(X / np.linalg.norm(X, axis=1, keepdims=True))["norm_spread"]
+    assert (found.verdict, found.value) == ("ok", 1)
+    assert "hardly matters" in found.meaning
+
+
+def test_the_demo_is_not_said_to_rank_alike_by_cosine_and_inner_product():
+    with as_file(files("isoscope") / "demo" / "glosses-layer5.parquet") as path:
+        found = isoscope.audit(path)["norm_spread"]
+        X = isoscope.open_store(path).take(range(1750)).astype(np.float64)
+    by_cosine = NearestNeighbors(n_neighbors=11, metric="cosine").fit(X).kneighbors(X, return_distance=False)[:, 1:]
+    products = X @ X.T
+    np.fill_diagonal(products, -np.inf)
+    by_product = np.argsort(-products, axis=1)[:, :10]
+    shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(by_cosine, by_product, strict=True)])
+    assert found.details["overlaps"]["cosine_inner_product"] == pytest.approx(shared, abs=1e-4)
+    assert found.shown == "36.5%"
+    assert found.verdict == "look"
+    assert "agree" not in found.meaning

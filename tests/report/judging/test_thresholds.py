@@ -1,0 +1,146 @@
+"""Every threshold, from just below to just above: a constant cannot change without a test that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import silhouette_samples
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
+
+import isoscope
+
+N = 400
+FINDINGS = (Path(__file__).parents[3] / "docs" / "findings.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+def ball(n=N, d=32, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)) / np.sqrt(d)
+
+
+# shares of rows, on the number of rows next to the threshold
+
+
+@pytest.mark.parametrize(("copies", "verdict"), [(3, "ok"), (4, "look"), (39, "look"), (40, "bad")])
+def test_one_copy_in_a_hundred_is_worth_a_look_and_one_in_ten_is_bad(copies, verdict):
+    X = ball()
+    X[N - copies :] = X[:copies]
+    assert isoscope.audit(X)["duplicates"].verdict == verdict
+
+
+@pytest.mark.parametrize(("zeros", "verdict"), [(0, "ok"), (1, "look"), (39, "look"), (40, "bad")])
+def test_one_zero_row_is_worth_a_look_and_one_in_ten_is_bad(zeros, verdict):
+    X = ball()
+    X[:zeros] = 0
+    assert isoscope.audit(X)["broken_rows"].verdict == verdict
+
+
+@pytest.mark.parametrize(("near", "verdict"), [(3, "ok"), (4, "look"), (39, "look"), (40, "bad")])
+def test_one_near_duplicate_in_a_hundred_is_worth_a_look_and_one_in_ten_is_bad(near, verdict):
+    X = ball()
+    X[:near] = X[0] + 1e-4 * X[:near]
+    found = isoscope.audit(X)["near_duplicates"]
+    assert (found.details["rows"], found.verdict) == (near, verdict)
+
+
+# the ranges of findings whose value cannot be set by hand
+
+
+@pytest.fixture(scope="module")
+def found():
+    labels, types = np.arange(N) % 4, np.arange(N) % 50
+    with threadpool_limits(1):
+        return isoscope.audit(ball(), labels=labels, types=types, queries=ball(80, seed=1), frequency=np.arange(N) + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        (name, value, verdict)
+        for name in ("queries", "frequency", "inter_type", "mean_cosine", "hubness")
+        for value, verdict in [(0.0999, "ok"), (0.1, "look"), (0.4999, "look"), (0.5, "bad")]
+    ]
+    + [
+        (name, value, verdict)
+        for name in ("duplicates", "near_duplicates")
+        for value, verdict in [(0.00999, "ok"), (0.01, "look"), (0.0999, "look"), (0.1, "bad")]
+    ]
+    + [("norm_spread", 0.9, "ok"), ("norm_spread", 0.8999, "look"), ("norm_spread", 0.0, "look")]
+    + [("label_conflict", 0.4999, "ok"), ("label_conflict", 0.5, "look"), ("label_conflict", 1.0, "look")],
+)
+def test_a_share_of_one_in_ten_is_worth_a_look_and_one_half_is_bad(found, name, value, verdict):
+    assert found[name].judged.verdict(value) == verdict
+
+
+def test_tokens_of_one_type_are_at_least_as_alike_as_tokens_of_different_types(found):
+    inter = found["inter_type"].value
+    judged = found["intra_type"].judged
+    assert (judged.verdict(inter), judged.verdict(np.nextafter(inter, -1))) == ("ok", "bad")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_labels_are_bad_up_to_four_standard_errors_above_shuffled_ones(metric):
+    X, labels = ball(60, 4), np.arange(60) % 2
+    found = isoscope.audit(X, labels=labels, metric=metric)["labels"]
+    dealt = silhouette_samples(X, np.random.default_rng(0).permutation(labels), metric=metric)
+    limit = dealt.mean() + 4 * dealt.std(ddof=1) / np.sqrt(60)
+    assert limit > 0.02
+    assert found.judged.verdict(limit * 0.999) == "bad"
+    assert found.judged.verdict(limit * 1.001) == "ok"  # above 0 there is nothing between bad and ok
+
+
+def test_labels_below_zero_are_worth_a_look_where_shuffled_ones_are_lower():
+    # many labels: shuffled ones are far below 0
+    found = isoscope.audit(ball(400, 2), labels=np.arange(400) % 20)["labels"]
+    assert found.judged.bearable[0] < -0.01
+    assert [found.judged.verdict(value) for value in (-1e-9, 0.0)] == ["look", "ok"]
+
+
+@pytest.mark.parametrize(("labels", "limit"), [(2, 0.5), (15, 0.5), (20, 2 * 19 / 59)])
+def test_labels_in_the_first_directions_count_from_one_half_or_twice_what_shuffled_ones_hold(labels, limit):
+    judged = isoscope.audit(ball(60, 4), labels=np.arange(60) % labels)["label_conflict"].judged
+    assert (judged.verdict(limit - 1e-6), judged.verdict(limit + 1e-6)) == ("ok", "look")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_queries_are_outside_beyond_the_tenth_neighbor_of_99_in_100_rows(metric):
+    X, queries = ball(), ball(80, seed=1)
+    found = isoscope.audit(X, queries=queries, metric=metric)["queries"]
+    if metric == "cosine":
+        X, queries = (Y / np.linalg.norm(Y, axis=1, keepdims=True) for Y in (X, queries))
+    search = NearestNeighbors(n_neighbors=10).fit(X)
+    own = search.kneighbors()[0][:, -1]
+    limit = np.quantile(own, 0.99)
+    assert found.details["limit"] == pytest.approx(limit, rel=1e-6)
+    assert found.value == (search.kneighbors(queries)[0][:, -1] > limit).mean()
+
+
+# what the documentation says
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "*one in ten* is worth\n   a look and *one in two* is bad",
+        "*one in a hundred* is worth a look, *one in ten* is bad",
+        "look from 0.1, bad from 0.5",
+        "Worth a look below 0.9, where one result in ten differs; never bad",
+        "one is worth a look, one in ten is bad",
+        "its distance is below 3% of the typical distance",
+        "false discovery\nrate of 5%",
+        "within 1% of the typical distance",
+        "99% of the rows are from theirs",
+        "look below. Bad is what\nshuffled labels reach (mean + 4 standard errors",
+        "From one half on these directions *are* the labels",
+    ],
+)
+def test_the_documentation_names_the_thresholds(words):
+    assert " ".join(words.split()) in " ".join(FINDINGS.split())
