@@ -136,8 +136,8 @@ def audit(
     >>> found = isoscope.audit(cone)
     >>> found.verdict, found["mean_cosine"].verdict, found["mean_cosine"].shown
     ('bad', 'bad', '0.801')
-    >>> print(found["mean_cosine"].advice)
-    Subtract the mean vector from corpus and queries alike: here the mean cosine falls to 0.000.
+    >>> print(found["mean_cosine"].meaning)
+    Every cosine is high, related or not: 80% of every vector's squared length is one direction that all share.
     """
     settings = Settings(metric=metric, sample=sample, seed=seed, nonfinite=nonfinite)
     if by is not None and queries is not None:

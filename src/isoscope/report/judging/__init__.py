@@ -7,7 +7,9 @@ look and one in two is bad; for rows that are broken, one in a hundred and one i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from isoscope.auditing.measuring import Measured
 from isoscope.errors import InputError
@@ -52,4 +54,20 @@ def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
             findings.extend(find(evidence))
         except InputError as error:
             skipped[name] = str(error)
-    return findings, skipped
+    return _without_conflicts(findings), skipped
+
+
+_FIX = re.compile(r"isoscope fix ([a-z-]+)")
+_REMOVES_LABELS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
+
+
+def _without_conflicts(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with no suggestion of a repair that another finding warns against."""
+    if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
+        return findings
+    return [
+        replace(finding, advice="Leave it: a repair would take out the first directions, which hold the labels.")
+        if _REMOVES_LABELS & set(_FIX.findall(finding.advice))
+        else finding
+        for finding in findings
+    ]

@@ -18,6 +18,9 @@ SHARE_LOOK, SHARE_BAD = 0.1, 0.5
 BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
 """For rows that should not be there: one in a hundred is worth a look, one in ten is bad."""
 
+IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
+"""Ends every suggestion of a repair: shape alone does not tell whether it helps."""
+
 SHARE_SOURCE = "convention for shares: one in ten is worth a look, one in two is bad"
 BROKEN_SOURCE = "convention for broken rows: one in a hundred is worth a look, one in ten is bad"
 

@@ -9,8 +9,7 @@ import numpy as np
 from isoscope.auditing import spreads
 from isoscope.errors import InputError
 from isoscope.report.finding import Finding, Range
-from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
-from isoscope.report.judging.groups import label_conflict
+from isoscope.report.judging.evidence import FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 from isoscope.stores.columns import RANK
 
 _SHUFFLES = 20
@@ -43,12 +42,10 @@ def frequency(e: Evidence) -> Iterator[Finding]:
         meaning, advice = f"{fact}: what is far apart is not so for being rare.", "Leave it."
     else:
         meaning = f"{fact}: rows are near each other for being as frequent, besides what they mean."
-        advice = "Compare rows of similar frequency."
-        if all(conflict.verdict == "ok" for conflict in label_conflict(e)):  # a conflict forbids removing them
-            advice += (
-                " Remove the first directions (`isoscope fix all-but-the-top`) only if `isoscope advise` confirms it "
-                "on your task."
-            )
+        advice = (
+            "Compare rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
+            f"{IF_CONFIRMED}."
+        )
     ranked = e.m.columns.get("frequency") == RANK
     yield e.finding(
         "frequency",

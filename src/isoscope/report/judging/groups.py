@@ -12,7 +12,7 @@ from isoscope.auditing import spreads
 from isoscope.auditing.structure import CLUSTER_NULLS, LEAST_SILHOUETTE
 from isoscope.errors import InputError
 from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
-from isoscope.report.finding import Finding, Range
+from isoscope.report.finding import Finding, Range, written
 from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 from isoscope.sketching import Sketch
 
@@ -54,7 +54,7 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = (
             f"The vectors form {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
-            f"(whole: {global_score:.2f}) and the mean cosine {adjusted:.2f}."
+            f"(whole: {global_score:.2f}) and the mean cosine {written(adjusted)}."
         )
         advice = _cluster_advice(apart, in_labels)
     yield e.finding(

@@ -11,7 +11,7 @@ from isoscope import formulas
 from isoscope.auditing import nulls, spreads
 from isoscope.metrics.cosine import mean_cosine as cosine_of
 from isoscope.report.finding import Finding, Range, written
-from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.judging.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
 
 
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
@@ -24,14 +24,14 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
         low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
     null = nulls.mean_cosine_spread(e.n, e.d)
     centred = float(cosine_of(e.seen - e.sketch.mean))
-    centre = _centring(e, value, centred)
+    center = _centering(e, value, centred)
     look = max(SHARE_LOOK, 4 * null)
     judged = Range.below(look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0)
     common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
     meaning, advice = {
         "ok": ("Two random vectors are as good as unrelated: a cosine means what it seems to mean.", "Leave it."),
-        "look": (f"Random pairs are already alike: {common}.", centre),
-        "bad": (f"Every cosine is high, related or not: {common}.", centre),
+        "look": (f"Random pairs are already alike: {common}.", center),
+        "bad": (f"Every cosine is high, related or not: {common}.", center),
     }[judged.verdict(value)]
     yield e.finding(
         "mean_cosine",
@@ -45,18 +45,19 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _centring(e: Evidence, value: float, centred: float) -> str:
-    """What to try against a common direction: what was seen to lower the mean cosine here."""
+def _centering(e: Evidence, value: float, centred: float) -> str:
+    """Return the advice against a common direction."""
     if not np.trace(e.sketch.scatter) > 0:
-        return "All vectors are equal: no repair will tell them apart; look at how they were made."
+        return "All vectors are equal: no repair can separate them; check how they were made."
     if abs(centred) < value / 2:
         fallen = written(abs(centred))
-        return f"Subtract the mean vector from corpus and queries alike: here the mean cosine falls to {fallen}."
-    units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
-    fallen = written(abs(float(cosine_of(units - e.sketch.unit_sum / e.n))))
+        return (
+            f"Subtract the mean from corpus and queries (`isoscope fix center`; the mean cosine falls to {fallen}) "
+            f"{IF_CONFIRMED}."
+        )
     return (
-        f"A few long rows would make centring worse (to {written(centred)}): look at them, scale all vectors to unit "
-        f"length, then subtract the mean: here the mean cosine falls to {fallen}."
+        f"A few long rows hold most of the mean: subtracting it would leave a mean cosine of {written(centred)}. Check "
+        "the longest rows, fix or drop broken ones, and audit again."
     )
 
 
@@ -80,7 +81,7 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
         low, high = -math.inf, math.inf
         meaning = f"A few long rows carry the variance: it fills {used:.0f} of {e.d} dimensions, and they decide which."
-        advice = "Look at the longest rows; scale vectors to unit length, or drop what is broken, and audit again."
+        advice = "Check the longest rows, fix or drop broken ones, and audit again."
     yield e.finding(
         "isoscore",
         title,
@@ -130,8 +131,8 @@ def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[s
         return f"{fact}: once centred, unrelated vectors stay below a cosine of about {ceiling:.2f}.", "Leave it."
     meaning = f"{fact}: of {e.n:,} centred Gaussian vectors an unrelated one may reach a cosine of {ceiling:.2f}."
     return meaning, (
-        "Look at the first directions' shares; try removing them or whitening, and keep it only if your task gains: "
-        "a low value is no fault where clusters or classes make it."
+        "A low value is no fault if clusters or classes cause it. Otherwise remove the first directions (`isoscope fix "
+        f"all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
     )
 
 
@@ -154,10 +155,10 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         meaning = (
             f"One direction, the mean, holds {100 * value:.0f}% of all squared lengths; centred, {shares} are left."
         )
-        advice = "Subtract the mean vector; there is no need to remove principal components."
+        advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
     else:
-        meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centring leaves {shares}."
-        advice = "Centre, then try removing the first few principal components, and check it on your task."
+        meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centering leaves {shares}."
+        advice = f"Remove the mean and the first directions (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
     yield e.finding(
         "anisotropy",
         "First direction's share",
@@ -195,7 +196,7 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
         share = f"{100 * shares[named].sum():.0f}%"
         those = f"Coordinate {listed} alone makes" if len(named) == 1 else f"Coordinates {listed} alone make"
         meaning = f"{those} {share} of every vector's squared length, so of every cosine."
-        advice = "Standardise the coordinates (subtract the mean, divide by the deviation); see if your task gains."
+        advice = f"Standardize the coordinates (`isoscope fix standardize`) {IF_CONFIRMED}."
     yield e.finding(
         "rogue_dimensions",
         f"Largest {few_of}",
@@ -229,7 +230,7 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     )
     judged = Range.above(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
-    advice = "Try `isoscope fix center`, and keep it if `isoscope advise` confirms it on your task."
+    advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
     meaning, advice = {
         "ok": ("Every direction sees about the same total weight.", "Leave it."),
         "look": ("Some directions see more total weight than others: the vectors share a direction.", advice),
