@@ -65,7 +65,8 @@ estimators: .venv-bench/done
 calibration-audit: .venv-bench/done
 	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
 
-# What runs of `isoscope study run NAME -o RUNS/NAME` came to, as docs/studies.md and docs/studies/; make studies RUNS=folder
+# Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
+# make studies RUNS=folder
 studies: .venv-bench/done
 	.venv-bench/bin/python benchmarks/study_pages.py $(RUNS)
 
