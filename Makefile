@@ -40,10 +40,10 @@ bench-scale: .venv-bench/done .venv-test/done
 # writes the tables in docs/advisor.md. An interrupted run resumes.
 # make calibration RUNS=folder [DATA=vectors made by make advisor]
 calibration: .venv-bench/done
-	.venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/advisor.md
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/advisor.md
 
 calibration-full: .venv-bench/done
-	.venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --full
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --full
 
 # The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder

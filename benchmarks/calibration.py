@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import beta, spearmanr
-from threadpoolctl import threadpool_limits
 
 import isoscope
 from pages import put
@@ -405,7 +404,7 @@ def run(place: int, number: int, full: bool, data: Path | None) -> dict[str, Any
 def collect(folder: Path, full: bool, data: Path | None) -> dict[str, list[dict[str, Any]]]:
     """Run what is missing of every cell, two processes at a time, and return all results by cell."""
     results: dict[str, list[dict[str, Any]]] = {}
-    with ProcessPoolExecutor(os.cpu_count(), initializer=threadpool_limits, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
         for place, cell in enumerate(cells(full, data)):
             key = f"{cell.task}: {cell.name}"
             path = folder / f"{key.replace('/', '-')}.jsonl"

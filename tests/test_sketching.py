@@ -549,7 +549,8 @@ SOURCES = {
     "a number": (lambda rng: 5, "source is a int: need an"),
     "nothing": (lambda rng: None, "source is a NoneType"),
     "chunks of numbers": (lambda rng: iter([np.float64(3)]), r"chunk has shape \(\)"),
-    "triples": (lambda rng: iter([(np.eye(2), [0, 1], "?")]), r"tuple of 3: .* a pair \(array, its types\)"),
+    "four of a kind": (lambda rng: iter([(np.eye(2), [0, 1], [0, 1], "?")]), "tuple of 4"),
+    "groups that are no list": (lambda rng: iter([(np.eye(2), [0, 1], "?")]), r"groups has shape \(\)"),
 }
 
 

@@ -81,7 +81,7 @@ def test_every_token_of_every_layer_is_the_models_own_state(which, request, tmp_
 def test_layers_follow_each_other_with_the_same_rows(encoder):
     found = embed(encoder, TEXTS[:5], layers=[0, -1])
     n = len(found) // 2
-    assert found.columns == {"types": "token", "text": "text", "frequency": "frequency"}
+    assert found.columns == {"types": "token", "text": "text", "frequency": "frequency", "groups": "document"}
     assert found.types[:n].tolist() == found.types[n:].tolist() == " ".join(TEXTS[:5]).split()
     alone = embed(encoder, TEXTS[:5], layers=-1)
     assert np.array_equal(alone.take(range(n)), found.take(range(n, 2 * n)))

@@ -43,7 +43,6 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     other = min(with_metric, key=lambda name: shares[with_metric[name]])
     each = overlaps[with_metric[other]]
     value = shares[with_metric[other]]
-    low, high = e.around(value, spreads.of_mean(each), len(each))
     judged = Range.above(
         1 - SHARE_LOOK, -math.inf, "convention for shares: one result in ten that differs is worth a look"
     )
@@ -62,13 +61,14 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
         "norm_spread",
         f"Top {LIST} shared with other metrics",
         value,
-        (low, high),
+        None,  # lists share rows: an error that takes them as independent is too small to be called 95%
         judged,
         meaning,
         advice,
         rows=len(each),
         form="share",
         details={
+            "standard_error": spreads.of_mean(each),
             "overlaps": {f"{a}_{b}": share for (a, b), share in shares.items()},
             "spread": float(norms.std() / norms.mean()),
             "gaussian_spread": nulls.norm_variation(e.d),
