@@ -136,6 +136,12 @@ def test_a_random_procedure_widens_the_interval(rng):
     assert np.ptp([lucky.low[1], lucky.high[1]]) > 2 * np.ptp([calm.low[1], calm.high[1]])
 
 
+def test_a_variance_factor_widens_the_interval(rng):
+    values = {"m": rng.standard_normal((200, 2))}
+    one, two = (compare(Scores(values, {}, units_of(np.arange(200)), of), 0.95, ["m"])["m"] for of in ({}, {"m": 2.0}))
+    assert np.ptp([two.low[1], two.high[1]]) == pytest.approx(np.sqrt(2) * np.ptp([one.low[1], one.high[1]]))
+
+
 # the rule
 
 

@@ -11,6 +11,7 @@ from isoscope import Chain, InputError
 from isoscope.advising import labels as labels_module
 from isoscope.advising.labels import Labels, plurality, stratified
 from isoscope.advising.probe import LinearProbe
+from isoscope.advising.search import top_k
 from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, topics
 
@@ -132,3 +133,19 @@ def test_new_rows_take_no_part_in_fit_or_labels(rng, n):
     for round in task.rounds:
         assert not set(round.fit_rows) & set(round.examples)
         assert len(round.fit_rows) + len(round.examples) == n
+
+
+def test_votes_on_noise_vary_no_more_than_their_factor_allows():
+    """Rows that vote for each other are not independent: their accuracy varies up to twice as much."""
+    ratios = []
+    for run in range(150):
+        rng = np.random.default_rng([8, run])
+        X, of = rng.standard_normal((150, 6)), rng.integers(0, 3, 150)
+        task = Labels(rows_of(X), of, "euclidean", 5, 0)
+        hits = []
+        for Y in (X, X[:, :2]):
+            near = top_k(Y, Y, 10, "euclidean", exclude_self=True)
+            hits.append(plurality(task.labels[near]) == task.labels)
+        difference = hits[1].astype(float) - hits[0]
+        ratios.append(difference.mean() / (difference.std(ddof=1) / np.sqrt(150)))
+    assert 1.1 < np.std(ratios) < np.sqrt(Labels.variance_factors["knn"]) * 1.12

@@ -44,11 +44,21 @@ def test_leave_one_out_predictions_are_those_of_refitting_without_each_row(rng, 
     targets = np.eye(3)[labels]
     penalties = _PENALTIES * np.var(X, axis=0).sum() * len(X) / X.shape[1]
     best = min(penalties, key=lambda penalty: left_out_error(X, targets, penalty))
+    centered, shares = X - X.mean(axis=0), targets.mean(axis=0)  # of all rows, or each row's own label would be rarer
     expected = []
     for i in range(n):
         rest = np.arange(n) != i
-        expected.append(Ridge(best).fit(X[rest], targets[rest]).predict(X[[i]]).argmax())
+        fitted = Ridge(best, fit_intercept=False).fit(centered[rest], targets[rest] - shares)
+        expected.append((fitted.predict(centered[[i]]) + shares).argmax())
     np.testing.assert_array_equal(LinearProbe(X, labels).leave_one_out(), expected)
+
+
+def test_leave_one_out_on_noise_is_right_as_often_as_chance():
+    """A mean label without the row itself would make its own label the rarest, and be wrong nearly always."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 4
+    hits = [(LinearProbe(rng.standard_normal((400, 3)), labels).leave_one_out() == labels).mean() for _ in range(20)]
+    assert np.mean(hits) == pytest.approx(0.25, abs=0.03)
 
 
 @pytest.mark.parametrize("d", [5, 60])

@@ -160,8 +160,7 @@ def test_the_promise_for_pairs_is_kept_on_pairs_that_were_not_given():
 
 
 def assert_same_advice(**arguments):
-    found = [isoscope.advise(**arguments, folds=folds) for folds in (3, 5, 10)]
-    found += [isoscope.advise(**arguments, seed=seed) for seed in range(1, 5)]
+    found = [isoscope.advise(**arguments, folds=folds, seed=seed) for seed, folds in enumerate((3, 5, 10, 5, 5))]
     choices = [advice.choice.name for advice in found]
     usual = max(set(choices), key=choices.count)
     for advice in found:

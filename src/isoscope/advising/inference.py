@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -98,6 +98,8 @@ class Scores:
     repeats: dict[str, np.ndarray]
     """By measure that repeats a random procedure: (repetitions, candidates)."""
     units: Units
+    factors: dict[str, float] = field(default_factory=dict)
+    """By measure: how many times larger its variance may be than that of independent units (1 by default)."""
 
     def __len__(self) -> int:
         return len(self.units.of)
@@ -182,7 +184,8 @@ def compare(
     values = [scores.values[measure][chosen] for measure in measures]
     differences = np.hstack([of - of[:, :1] for of in values])
     gains = differences.mean(axis=0)
-    covariance = scores.units.covariance(differences - gains, chosen)
+    scale = np.repeat([np.sqrt(scores.factors.get(measure, 1.0)) for measure in measures], values[0].shape[1])
+    covariance = scores.units.covariance((differences - gains) * scale, chosen)
     freedom = np.full(len(gains), max(scores.units.effective(chosen) - 1, 1.0))
     covariance, freedom = _add_repeats(covariance, freedom, scores, measures)
     error = np.sqrt(np.diag(covariance))

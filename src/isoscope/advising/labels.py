@@ -35,6 +35,7 @@ class Labels(Task):
         "v_measure": "adjusted V-measure",
     }
     example: ClassVar = "row"
+    variance_factors: ClassVar = {"knn": 2.0}  # rows vote for each other: of two that do, both are right or wrong
 
     def __init__(self, rows: Rows, labels: np.ndarray, metric: str, folds: int, seed: int, *, new_rows: bool = False):
         super().__init__(rows, metric)

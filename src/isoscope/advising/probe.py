@@ -36,11 +36,12 @@ class LinearProbe:
         for penalty in _PENALTIES * float(variances.mean()):
             shrunk = 1 / (variances + penalty)
             weights = shrunk[:, None] * along
-            leverage = 1 / len(X) + squares @ shrunk
-            residuals = (targets - P @ weights) / np.maximum(1 - leverage, 1e-9)[:, None]
+            leverage, fitted = squares @ shrunk, P @ weights
+            residuals = (targets - fitted) / np.maximum(1 - 1 / len(X) - leverage, 1e-9)[:, None]
             if (error := float(np.sum(residuals**2))) < least:
                 least, self.coefficients = error, V @ weights
-                self.left_out = targets + self.shares - residuals
+                # the mean label stays that of all rows: without a row its own label would always be rarer
+                self.left_out = self.shares + (fitted - leverage[:, None] * targets) / (1 - leverage)[:, None]
 
     def predict(self, Z: np.ndarray) -> np.ndarray:
         """Return the label of each row of Z."""

@@ -30,6 +30,8 @@ class Task(ABC):
     """The name of each measure, and how it reads in a sentence; the first decides if several could."""
     example: ClassVar[str]
     """What one example is: a pair, a query or a row."""
+    variance_factors: ClassVar[dict[str, float]] = {}
+    """By measure: how many times larger its variance may be than that of independent units."""
 
     corpus: Rows
     """The rows in memory, which repairs are fitted to."""

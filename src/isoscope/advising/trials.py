@@ -72,6 +72,7 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
             {measure: np.column_stack(of) for measure, of in values.items()},
             {measure: np.column_stack(of) for measure, of in repeats.items() if of},
             task.units,
+            dict(task.variance_factors),
         ),
         shapes,
         left_out,

@@ -50,8 +50,8 @@ def advise(
     """Return which repair improves your task significantly, if any, and by how much on examples not used to select it.
 
     Each candidate, including leaving the vectors alone, is fitted to the whole source, as in production, and scored on
-    the task; fitting uses no judgments. Give one of `pairs`, `queries` with `qrels`, or `labels`; without any the
-    evidence is weak, and the advice says so.
+    the task; fitting uses no judgments. Give one of `pairs`, `queries` with `qrels`, or `labels`; without a task
+    the evidence is weak.
 
     Parameters
     ----------
