@@ -123,8 +123,8 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
-        return f"{what}: {before:.3f} as it is, and so it stays.\n"
-    return f"{what}, with the repair as it was saved: {before:.3f} before, {after:.3f} after.\n"
+        return f"{what} the score is {before:.3f}, unchanged.\n"
+    return f"{what} the saved repair changes the score from {before:.3f} to {after:.3f}.\n"
 
 
 def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
@@ -152,7 +152,7 @@ def main() -> None:
     both: dict[str, tuple[Run, Run]] = {}
     for model in MODELS:
         pairs = advised(vectors, f"stsb-dev-{model}.parquet", "--pairs", "stsb-dev-pairs.tsv")
-        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part")
+        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part,")
         parts[f"stsb-{model}"] = f"{table(pairs)}\n{unseen}"
         both[model] = pairs, advised(vectors, f"stsb-dev-{model}.parquet")
         corpus, queries = f"cranfield-docs-{model}.parquet", f"cranfield-queries-{model}.parquet"
@@ -161,7 +161,7 @@ def main() -> None:
         if (vectors / f"scifact-corpus-{model}.parquet").exists():
             corpus, claims = f"scifact-corpus-{model}.parquet", f"scifact-train-{model}.parquet"
             found = advised(vectors, corpus, "--queries", claims, "--qrels", "scifact-train-qrels.tsv")
-            unseen = afresh(found, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test)")
+            unseen = afresh(found, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test),")
             parts[f"scifact-{model}"] = f"{table(found)}\n{unseen}"
         if (vectors / f"banking77-train-{model}.parquet").exists():
             found = advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label")

@@ -94,6 +94,12 @@ def test_stable_and_unstable_advice():
     assert "(others: as it is 4 times, Whiten once)" in said
 
 
+def test_parts_that_choose_among_repairs():
+    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 13, "Whiten": 7}))
+    assert "Which repair is best is unstable: only 13 of 20 selections" in said
+    assert "all of them prescribe a repair" in said
+
+
 @pytest.mark.parametrize(("agree", "stable"), [(16, True), (15, False)])
 def test_four_of_five_selections_make_it_stable(agree, stable):
     assert made([0, 0.1], chosen=1, selections={"Center": agree, "as it is": 20 - agree}).is_stable is stable

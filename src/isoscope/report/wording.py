@@ -113,6 +113,8 @@ def _stability(advice: Advice) -> list[str]:
         words += f" (others: {listed})"
     if advice.is_stable:
         return [f"{words}."]
+    if not advice.leaves_alone and advice.trials[0].name not in advice.selections:
+        return [f"Which repair is best is unstable: only {words}; all of them prescribe a repair."]
     return [f"This advice is unstable: only {words}. More {PLURALS[advice.example]} would settle it."]
 
 
