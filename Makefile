@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -20,6 +20,10 @@ lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .
 	.venv-test/bin/ruff format .
 	.venv-test/bin/mypy
+
+# Import cycles, import order, size, the path of one audit, shared module names, public names without a page.
+structure: .venv-test/done
+	.venv-test/bin/python tools/structure.py
 
 # Every performance promise beside its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
 bench: .venv-bench/done
