@@ -11,9 +11,10 @@ u = x/‖x‖ the unit vectors.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isoscope.arrays import Array
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 
 class Traces(NamedTuple):

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import Groups, unit_rows
+from isoscope.arrays import unit_rows
 from isoscope.duplicates import RowCounts
 from isoscope.errors import InputError
-from isoscope.formulas import Traces, jackknife_error
-from isoscope.group_sums import LEAST, GroupSums, moments_to_sums
+from isoscope.formulas import jackknife_error
+from isoscope.group_sums import LEAST, moments_to_sums
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Groups
+    from isoscope.formulas import Traces
+    from isoscope.group_sums import GroupSums
 
 MOST = 20
 """Blocks that are kept at most."""

@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import TILE_BYTES, Array, Groups, accumulator, blocks, take, zeros
+from isoscope.arrays import TILE_BYTES, accumulator, blocks, take, zeros
 from isoscope.formulas import Traces
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array, Groups
 
 LEAST = 4
 """Groups that an estimate needs: the kernel takes rows from four different ones."""

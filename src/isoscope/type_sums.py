@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.arrays import Groups
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Groups
 
 
 @dataclass(frozen=True)

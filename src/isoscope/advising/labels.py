@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,12 +11,14 @@ from scipy.sparse import csr_array
 from isoscope.advising.inference import Units
 from isoscope.advising.measures import Evidence, v_measure
 from isoscope.advising.probe import LinearProbe
-from isoscope.advising.rows import Rows
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import scattered_rows
 from isoscope.stores.columns import plural
+
+if TYPE_CHECKING:
+    from isoscope.advising.rows import Rows
 
 _NEIGHBORS, _CLUSTERINGS = 10, 8
 _MOST_CLUSTERED = 4_000

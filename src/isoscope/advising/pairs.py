@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope.advising.inference import Units
-from isoscope.advising.measures import Evidence, spearman
-from isoscope.advising.rows import Rows
+from isoscope.advising.measures import spearman
 from isoscope.advising.search import prepare, similarity
 from isoscope.advising.task import Round, Task, check_fit_rows, check_folds, row_identity
+
+if TYPE_CHECKING:
+    from isoscope.advising.measures import Evidence
+    from isoscope.advising.rows import Rows
 
 
 class GradedPairs(Task):

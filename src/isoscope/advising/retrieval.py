@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope.advising.inference import Units
 from isoscope.advising.measures import Evidence
-from isoscope.advising.rows import Rows
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
+
+if TYPE_CHECKING:
+    from isoscope.advising.rows import Rows
 
 _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
 

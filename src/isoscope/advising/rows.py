@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.arrays import host
-from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.memory import sample_rows
 from isoscope.sketching import Sketch
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.engines.engine import Progress
+    from isoscope.stores.store import Store
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from isoscope.advising.inference import Units
-from isoscope.advising.measures import Evidence
-from isoscope.advising.rows import Rows
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.advising.inference import Units
+    from isoscope.advising.measures import Evidence
+    from isoscope.advising.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,13 +11,15 @@ from isoscope.advising.labels import Labels
 from isoscope.advising.pairs import GradedPairs
 from isoscope.advising.retrieval import Retrieval
 from isoscope.advising.rows import find_rows, gather, refuse_unknown
-from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.task import Task
 from isoscope.advising.unlabeled import Unlabeled
-from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.stores.columns import plural
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.advising.settings import AdviceSettings
+    from isoscope.advising.task import Task
+    from isoscope.engines.engine import Progress
+    from isoscope.stores.store import Store
 
 NOTHING = np.empty(0, np.int64)
 

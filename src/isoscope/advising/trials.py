@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
 
-from isoscope.advising.candidates import AS_IS, Candidate
+from isoscope.advising.candidates import AS_IS
 from isoscope.advising.inference import Scores
 from isoscope.advising.labels import Labels
-from isoscope.advising.task import Task
-from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.spectrum import isoscore
-from isoscope.sketching import Sketch, sketch
-from isoscope.stores import Store
+from isoscope.sketching import sketch
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.chain import Chain
+
+if TYPE_CHECKING:
+    from isoscope.advising.candidates import Candidate
+    from isoscope.advising.task import Task
+    from isoscope.engines.engine import Progress
+    from isoscope.sketching import Sketch
+    from isoscope.stores import Store
 
 _SHAPE_ROWS = 4_000  # at most, and as many to fit on
 

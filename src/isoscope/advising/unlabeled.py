@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -10,12 +10,14 @@ from sklearn.base import clone
 
 from isoscope.advising.inference import Units
 from isoscope.advising.measures import Evidence
-from isoscope.advising.rows import Rows
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, row_identity
 from isoscope.errors import InputError
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
+
+if TYPE_CHECKING:
+    from isoscope.advising.rows import Rows
 
 _NEIGHBORS, _SPLITS = 10, 8
 _MOST_SCORED, _MOST_FITTED = 4_000, 10_000  # rows

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.auditing.grouping import Grouping, drop_single_groups
-from isoscope.auditing.measuring import Measured, Measuring
+from isoscope.auditing.grouping import drop_single_groups
+from isoscope.auditing.measuring import Measuring
 from isoscope.auditing.passes import FirstLook, held
-from isoscope.auditing.settings import Settings
-from isoscope.engines import Engine, Tally
-from isoscope.engines.engine import Progress, silent, tallied
+from isoscope.engines import Tally
+from isoscope.engines.engine import silent, tallied
 from isoscope.errors import InputError
 from isoscope.group_blocks import most_blocks
 from isoscope.memory import sample_rows
-from isoscope.stores import Batch, Store
+from isoscope.stores import Batch
 from isoscope.stores.store import default_rows
+
+if TYPE_CHECKING:
+    from isoscope.auditing.grouping import Grouping
+    from isoscope.auditing.measuring import Measured
+    from isoscope.auditing.settings import Settings
+    from isoscope.engines import Engine
+    from isoscope.engines.engine import Progress
+    from isoscope.stores import Store
 
 _SAMPLE_BYTES = 2**30  # what the samples of all groups may take
 _LEAST_SAMPLE = 2_000

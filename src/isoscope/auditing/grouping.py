@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.stores import Store
 from isoscope.stores.shards import natural_order
+
+if TYPE_CHECKING:
+    from isoscope.stores import Store
 
 MOST = 24
 """Groups that are measured apart."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.arrays import nonzero_rows, unit_rows
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.metric_lists import list_overlaps
-from isoscope.auditing.near_duplicates import NearDuplicates, near_duplicates, typical_distance
+from isoscope.auditing.near_duplicates import near_duplicates, typical_distance
 from isoscope.auditing.passes import (
-    Axes,
-    FirstPass,
     Neighbors,
     PartitionSums,
     Placed,
@@ -22,18 +21,27 @@ from isoscope.auditing.passes import (
     first_pass,
     second_pass,
 )
-from isoscope.auditing.settings import Settings
-from isoscope.auditing.structure import LID_AMONG, LocalDistances, cluster_rows, label_scores, local_distances
-from isoscope.auditing.type_cosines import TypeCosines
-from isoscope.engines import Engine, Tally, Together
-from isoscope.engines.engine import Progress
+from isoscope.auditing.structure import LID_AMONG, cluster_rows, label_scores, local_distances
+from isoscope.engines import Together
 from isoscope.errors import InputError
-from isoscope.metrics.clusters import ClusterChoice
 from isoscope.metrics.topology import h0_barcode
 from isoscope.pairs import CosineCounts, NearestSoFar, nearest
-from isoscope.sketching import Sketch
-from isoscope.stores import Store
-from isoscope.stores.sampling import Sample
+
+if TYPE_CHECKING:
+    from isoscope.auditing.near_duplicates import NearDuplicates
+    from isoscope.auditing.passes import (
+        Axes,
+        FirstPass,
+    )
+    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.structure import LocalDistances
+    from isoscope.auditing.type_cosines import TypeCosines
+    from isoscope.engines import Engine, Tally
+    from isoscope.engines.engine import Progress
+    from isoscope.metrics.clusters import ClusterChoice
+    from isoscope.sketching import Sketch
+    from isoscope.stores import Store
+    from isoscope.stores.sampling import Sample
 
 NEIGHBORS = 100
 """Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""

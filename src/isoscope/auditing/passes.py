@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
-from isoscope.auditing.settings import Settings
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
-from isoscope.engines import Engine, Tally
-from isoscope.engines.engine import Progress, tallied
+from isoscope.engines import Tally
+from isoscope.engines.engine import tallied
 from isoscope.errors import InputError
 from isoscope.memory import tile_bytes
 from isoscope.metrics.partition import LogSum
-from isoscope.pairs import NearestSoFar
 from isoscope.sketching import Sketch
-from isoscope.stores import Batch, Store
+from isoscope.stores import Batch
 from isoscope.stores.sampling import Sample, Sampler
+
+if TYPE_CHECKING:
+    from isoscope.auditing.settings import Settings
+    from isoscope.engines import Engine
+    from isoscope.engines.engine import Progress
+    from isoscope.pairs import NearestSoFar
+    from isoscope.stores import Store
 
 GROUPS = 16
 """Groups of rows that are left out in turn, to see how sure the partition function is."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
 from isoscope.memory import sample_rows
-from isoscope.stores import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores import Store
 
 LEAST_SAMPLE = 100
 

@@ -7,12 +7,15 @@ jackknife: the interval speaks of other rows from the same source, not of the ro
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope import formulas
 from isoscope.arrays import unit_rows
-from isoscope.sketching import Sketch
+
+if TYPE_CHECKING:
+    from isoscope.sketching import Sketch
 
 
 def mean_cosine(sketch: Sketch, rows: np.ndarray) -> float:

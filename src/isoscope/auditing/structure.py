@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.auditing import nulls
-from isoscope.auditing.passes import Axes, Placed
-from isoscope.auditing.settings import Settings
-from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
+from isoscope.metrics.clusters import choose_clusters, silhouette
 from isoscope.metrics.neighbors import local_dimensions
 from isoscope.pairs import nearest
-from isoscope.sketching import Sketch
-from isoscope.stores.sampling import Sample
+
+if TYPE_CHECKING:
+    from isoscope.auditing.passes import Axes, Placed
+    from isoscope.auditing.settings import Settings
+    from isoscope.metrics.clusters import ClusterChoice
+    from isoscope.sketching import Sketch
+    from isoscope.stores.sampling import Sample
 
 CLUSTERS = range(2, 16)
 LEAST_SILHOUETTE = 0.1

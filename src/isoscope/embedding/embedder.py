@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope.embedding.spool import Reader
+if TYPE_CHECKING:
+    from isoscope.embedding.spool import Reader
 
 
 class Given(NamedTuple):

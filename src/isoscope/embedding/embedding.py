@@ -7,17 +7,21 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.arrays import whole
-from isoscope.embedding.embedder import Embedder
 from isoscope.embedding.running import Settings, Work, run
 from isoscope.embedding.shards import Shards
-from isoscope.embedding.spool import Progress, Spool
+from isoscope.embedding.spool import Spool
 from isoscope.embedding.texts import open_texts
 from isoscope.embedding.words import open_words
 from isoscope.errors import InputError, MissingExtra
-from isoscope.stores import Store, open_store
+from isoscope.stores import open_store
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder
+    from isoscope.embedding.spool import Progress
+    from isoscope.stores import Store
 
 POOLS = ("tokens", "mean", "cls", "last", "sentence-transformers")
 WINDOW = 512

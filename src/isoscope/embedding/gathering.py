@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from isoscope.embedding.embedder import Embedder, Given
-from isoscope.embedding.spool import Block
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder, Given
+    from isoscope.embedding.spool import Block
 
 
 class Gathering(Protocol):

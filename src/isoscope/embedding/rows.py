@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.embedding.spool import Block, Spool
 from isoscope.embedding.texts import storable
+
+if TYPE_CHECKING:
+    from isoscope.embedding.spool import Block, Spool
 
 _AROUND = 40  # characters of context before a token, and behind it
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.embedding.embedder import Embedder, Given
+from isoscope.embedding.embedder import Given
 from isoscope.embedding.gathering import gathering, refuse_nonfinite
 from isoscope.embedding.rows import text_columns, token_columns
-from isoscope.embedding.shards import Held, Part, Shards
-from isoscope.embedding.spool import Block, Counts, Progress, Spool, Windows, batches
-from isoscope.embedding.texts import Texts
+from isoscope.embedding.shards import Held
+from isoscope.embedding.spool import Windows, batches
 from isoscope.errors import InputError, tell
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder
+    from isoscope.embedding.shards import Part, Shards
+    from isoscope.embedding.spool import Block, Counts, Progress, Spool
+    from isoscope.embedding.texts import Texts
 
 _BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding

@@ -7,18 +7,21 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.embedding.embedder import Given
-from isoscope.embedding.spool import Reader, Tokens
+from isoscope.embedding.spool import Tokens
 from isoscope.embedding.texts import storable
 from isoscope.embedding.transformer import HubReader, asked_to_trust
 from isoscope.errors import InputError, MissingExtra
 from isoscope.training.capturing import evaluating
 from isoscope.training.layers import find_stack
 from isoscope.training.loading import LOADING, place_of, quiet, unreachable
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Given
+    from isoscope.embedding.spool import Reader
 
 
 class PlainReader:

@@ -10,17 +10,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import isoscope
 from isoscope.embedding.direct import PastTheCache
-from isoscope.embedding.spool import Progress
 from isoscope.errors import InputError
 from isoscope.files import locked_folder, replacing, sync
 from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
 from isoscope.threads import threads
+
+if TYPE_CHECKING:
+    from isoscope.embedding.spool import Progress
 
 VECTORS = "embedding"
 _BATCH_BYTES = 16 * 2**20  # of vectors in a record batch

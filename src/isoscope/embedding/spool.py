@@ -9,12 +9,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope.embedding.texts import Texts, missing, storable
+from isoscope.embedding.texts import missing, storable
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.embedding.texts import Texts
 
 Progress = Callable[[str, int, float], None]
 

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isoscope.errors import InputError, MissingExtra
 from isoscope.stores.columns import Wanted, choose_columns
-from isoscope.stores.lines import Lines, read_lines
+from isoscope.stores.lines import read_lines
+
+if TYPE_CHECKING:
+    from isoscope.stores.lines import Lines
 
 SPLITS = ("line", "paragraph", "file")
 """What one text of a plain text file is."""

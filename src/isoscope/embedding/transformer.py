@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from isoscope.embedding.embedder import Given
 from isoscope.embedding.spool import Tokens
 from isoscope.errors import InputError
 from isoscope.training.capturing import Capture, evaluating
-from isoscope.training.layers import Layer
 from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
+
+if TYPE_CHECKING:
+    from isoscope.training.layers import Layer
 
 _TASK = "used for embedding"
 _CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # in a batch

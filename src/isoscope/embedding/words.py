@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.embedding.embedder import Given
 from isoscope.embedding.spool import Tokens
 from isoscope.errors import InputError
-from isoscope.stores import Store, open_store
+from isoscope.stores import open_store
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Given
+    from isoscope.stores import Store
 
 _CHUNK = re.compile(r"\S+")
 _PIECE = re.compile(r"\w+|[^\w\s]")

@@ -12,18 +12,22 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import isoscope
 from isoscope.engines import signals
 from isoscope.engines.allocating import memory_kept
-from isoscope.engines.engine import Progress, Tallied, silent, tallied
+from isoscope.engines.engine import silent, tallied
 from isoscope.errors import InputError, MissingExtra
 from isoscope.memory import limit_now, memory_limit, need_room
-from isoscope.stores import Store
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.spans import SPAN_BYTES, Span, spans
+from isoscope.stores.spans import SPAN_BYTES, spans
 from isoscope.threads import alone
+
+if TYPE_CHECKING:
+    from isoscope.engines.engine import Progress, Tallied
+    from isoscope.stores import Store
+    from isoscope.stores.spans import Span
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from isoscope.engines.tally import Tally
 from isoscope.errors import InputError
-from isoscope.stores import Batch, Store
 from isoscope.threads import in_threads
+
+if TYPE_CHECKING:
+    from isoscope.stores import Batch, Store
 
 T = TypeVar("T")
 R = TypeVar("R")

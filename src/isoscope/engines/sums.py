@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,12 @@ from isoscope.engines.engine import engine_for
 from isoscope.engines.tally import Tally
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
-from isoscope.stores import Batch, open_store
-from isoscope.stores.sampling import Sample, Sampler
+from isoscope.stores import open_store
+from isoscope.stores.sampling import Sampler
+
+if TYPE_CHECKING:
+    from isoscope.stores import Batch
+    from isoscope.stores.sampling import Sample
 
 
 class Sums(Tally):

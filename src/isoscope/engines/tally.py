@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isoscope.stores import Batch
+if TYPE_CHECKING:
+    from isoscope.stores import Batch
 
 
 class Tally:

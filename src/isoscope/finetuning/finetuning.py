@@ -15,11 +15,12 @@ import numpy as np
 from isoscope.errors import InputError, MissingExtra
 from isoscope.files import replacing
 from isoscope.finetuning.outcomes import FineTuning, SeedOutcome, write_json
-from isoscope.finetuning.recipes import REGULARIZERS, Settings, settle
+from isoscope.finetuning.recipes import REGULARIZERS, settle
 from isoscope.finetuning.tasks import GLUE_NAMES, Task, even_part, read_glue, read_own
 
 if TYPE_CHECKING:
     from isoscope.finetuning.preparing import Reader
+    from isoscope.finetuning.recipes import Settings
     from isoscope.finetuning.running import Moment, Rows
 
 Progress = Callable[["Moment", float], None]

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.files import replacing
-from isoscope.finetuning.recipes import Settings
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.recipes import Settings
 
 SCHEMA = "isoscope.finetuning/1"
 LATE = 0.3

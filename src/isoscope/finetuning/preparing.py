@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Split, Task
 from isoscope.stores.columns import plural
 from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tasks import Split, Task
 
 Row = dict[str, Any]
 

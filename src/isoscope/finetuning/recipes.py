@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Task
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,16 +21,20 @@ from transformers.trainer_callback import PrinterCallback
 
 from isoscope.finetuning.batching import GroupingTrainer
 from isoscope.finetuning.outcomes import SeedOutcome
-from isoscope.finetuning.preparing import Reader, Row, load_model
-from isoscope.finetuning.recipes import SCHEDULES, Settings
+from isoscope.finetuning.preparing import load_model
+from isoscope.finetuning.recipes import SCHEDULES
 from isoscope.finetuning.scores import score_logits
-from isoscope.finetuning.tasks import Task
 from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore
 from isoscope.training.attaching import attach
 from isoscope.training.loading import quiet
 from isoscope.training.repairing import Repairing
 from isoscope.training.tracking import IsotropyTracker
 from isoscope.watching.history import FILE, History
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.preparing import Reader, Row
+    from isoscope.finetuning.recipes import Settings
+    from isoscope.finetuning.tasks import Task
 
 _LONG_EPOCH = 500
 """Steps after which a checkpoint is made though the epoch goes on."""

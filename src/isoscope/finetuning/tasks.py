@@ -7,14 +7,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES
-from isoscope.finetuning.tables import TextTable, read_table
+from isoscope.finetuning.tables import read_table
 from isoscope.stores.columns import Wanted, choose_columns, plural
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tables import TextTable
 
 
 @dataclass(frozen=True, eq=False)

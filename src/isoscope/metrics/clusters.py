@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import (
-    Array,
-    Groups,
     accumulator,
     blocks,
     carries_gradient,
@@ -29,6 +27,12 @@ from isoscope.arrays import (
 )
 from isoscope.errors import InputError
 from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed, weighted_distances
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+        Groups,
+    )
 
 _ROUNDS = 300  # of K-means at most
 _COLUMNS = 256  # clusters to which distances are summed up in one go

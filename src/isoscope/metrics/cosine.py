@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope import formulas
 from isoscope.arrays import (
-    Array,
-    Groups,
     accumulator,
     groups,
     like,
@@ -22,6 +20,12 @@ from isoscope.arrays import (
     zeros,
 )
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+        Groups,
+    )
 
 
 def mean_cosine(X: Any) -> Array:

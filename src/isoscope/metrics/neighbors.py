@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import (
-    Array,
     accumulator,
     carries_gradient,
     host,
@@ -24,6 +23,11 @@ from isoscope.arrays import (
 )
 from isoscope.errors import InputError, tell
 from isoscope.pairs import MAX_MEMORY, nearest, tamed
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+    )
 
 
 class Hubness(NamedTuple):

@@ -6,16 +6,19 @@ label are all they need.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope import formulas
-from isoscope.arrays import Array, Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
+from isoscope.arrays import Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
 from isoscope.errors import InputError
 from isoscope.metrics.clusters import distance_sums
 from isoscope.metrics.spectrum import ratio_of
 from isoscope.pairs import MAX_MEMORY
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 
 def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isoscope.arrays import Array, accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
+from isoscope.arrays import accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
 from isoscope.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 
 def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Array:

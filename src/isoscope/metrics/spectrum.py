@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope import formulas
 from isoscope.arrays import (
-    Array,
-    Groups,
     accumulator,
     detached,
     host,
@@ -28,7 +26,14 @@ from isoscope.arrays import (
 from isoscope.arrays import groups as grouped
 from isoscope.errors import InputError
 from isoscope.formulas import Moments
-from isoscope.group_sums import LEAST, GroupSums, jackknife_blocks, sum_groups
+from isoscope.group_sums import LEAST, jackknife_blocks, sum_groups
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+        Groups,
+    )
+    from isoscope.group_sums import GroupSums
 
 _CONSTANT = "all {n} rows of X are equal: there is no variance to share among the dimensions"
 

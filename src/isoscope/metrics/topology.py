@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.arrays import (
-    Array,
     accumulator,
     array_of,
     carries_gradient,
@@ -21,6 +20,11 @@ from isoscope.arrays import (
 )
 from isoscope.errors import InputError
 from isoscope.pairs import MAX_MEMORY, spanning_tree, tamed
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+    )
 
 
 def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:

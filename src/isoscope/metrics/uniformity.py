@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.arrays import (
-    Array,
     accumulator,
     blocks,
     carries_gradient,
@@ -27,6 +26,11 @@ from isoscope.arrays import (
 from isoscope.errors import InputError
 from isoscope.pairs import MAX_MEMORY, tile_rows
 from isoscope.threads import in_threads
+
+if TYPE_CHECKING:
+    from isoscope.arrays import (
+        Array,
+    )
 
 
 def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:

@@ -6,22 +6,27 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope.advising.candidates import candidates as all_candidates
-from isoscope.advising.inference import STABLE, Choice, Promise, compare, decide
+from isoscope.advising.inference import STABLE, compare, decide
 from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.task import Task
 from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
-from isoscope.advising.trials import Trials, try_candidates
-from isoscope.engines.engine import Progress
+from isoscope.advising.trials import try_candidates
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import plain
-from isoscope.stores import Store, open_store
+from isoscope.stores import open_store
 from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import shown
+
+if TYPE_CHECKING:
+    from isoscope.advising.inference import Choice, Promise
+    from isoscope.advising.task import Task
+    from isoscope.advising.trials import Trials
+    from isoscope.engines.engine import Progress
+    from isoscope.stores import Store
 
 SCHEMA = "isoscope.advice/2"
 """The schema of the JSON; the number rises when a reader of the old one would misread the new one."""

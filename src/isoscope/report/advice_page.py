@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from isoscope.advising.inference import TOLERANCE
 from isoscope.advising.task import PLURALS
-from isoscope.report.advice import Advice, Trial
 from isoscope.report.advice_table import MARKS, SHAPES
 from isoscope.report.drawing.commands import commands
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.evenness import evenness
 from isoscope.report.drawing.forest import VERDICT_WORDS, forest, key, name_of, scored
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.finding import written
 from isoscope.report.wording import LABEL_FREE, headline, label_free, signed, span
+
+if TYPE_CHECKING:
+    from isoscope.report.advice import Advice, Trial
+    from isoscope.report.drawing.markup import Markup
 
 _EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}
 _FITTED = {

@@ -13,23 +13,28 @@ import numpy as np
 
 import isoscope
 from isoscope.arrays import real, whole
-from isoscope.auditing.measuring import Measured, measure
+from isoscope.auditing.measuring import measure
 from isoscope.auditing.settings import Settings
-from isoscope.engines import Engine, engine_for
-from isoscope.engines.engine import Progress, silent
+from isoscope.engines import engine_for
+from isoscope.engines.engine import silent
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.finding import VERDICTS, Finding, plain, worst
 from isoscope.report.judging import judge
-from isoscope.report.pictures import Pictures, pictures
+from isoscope.report.pictures import pictures
 from isoscope.report.similarity import Similarity
-from isoscope.stores import Store, open_store
+from isoscope.stores import open_store
 from isoscope.stores.columns import ColumnError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from isoscope.auditing.measuring import Measured
+    from isoscope.engines import Engine
+    from isoscope.engines.engine import Progress
     from isoscope.report.grouped import GroupedAudit
+    from isoscope.report.pictures import Pictures
+    from isoscope.stores import Store
 
 T = TypeVar("T")
 

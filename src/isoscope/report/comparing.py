@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.finding import VERDICTS, Finding, plain
+from isoscope.report.finding import VERDICTS, plain
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
+    from isoscope.report.finding import Finding
 
 
 @dataclass(frozen=True)

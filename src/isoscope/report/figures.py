@@ -9,13 +9,13 @@ import numpy as np
 from isoscope.errors import InputError
 from isoscope.report.drawing.charts import BARS
 from isoscope.report.grouped_words import are_numbers
-from isoscope.report.pictures import Pictures
 from isoscope.report.token_kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from isoscope.report.grouped import GroupedAudit
+    from isoscope.report.pictures import Pictures
 
 _BLUE, _ORANGE, _GREY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
 GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")

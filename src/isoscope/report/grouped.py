@@ -13,21 +13,24 @@ import numpy as np
 
 import isoscope
 from isoscope.arrays import whole
-from isoscope.auditing.by_groups import MeasuredGroups, measure_groups
-from isoscope.auditing.grouping import MOST, Grouping, group_rows
+from isoscope.auditing.by_groups import measure_groups
+from isoscope.auditing.grouping import MOST, group_rows
 from isoscope.auditing.settings import Settings
-from isoscope.engines import Engine
-from isoscope.engines.engine import Progress
 from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.report.audit import Audit, forgiving, held_json, printable
 from isoscope.report.finding import VERDICTS, plain
 from isoscope.report.judging import FINDINGS
-from isoscope.stores import Store
 from isoscope.threads import in_threads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from isoscope.auditing.by_groups import MeasuredGroups
+    from isoscope.auditing.grouping import Grouping
+    from isoscope.engines import Engine
+    from isoscope.engines.engine import Progress
+    from isoscope.stores import Store
 
 SCHEMA = "isoscope.grouped-audit/1"
 """The schema of the JSON; see `isoscope.report.audit.SCHEMA`."""

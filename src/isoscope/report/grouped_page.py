@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from string import ascii_uppercase as LETTERS
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +17,15 @@ from isoscope.report.drawing.course import Axis, Course, course_chart, nulls_out
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.gallery import gallery
 from isoscope.report.drawing.heading import counted_in_words, listed
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.finding import VERDICTS, written
-from isoscope.report.grouped import GroupedAudit
-from isoscope.report.grouped_panels import Panel, Trace, panels
+from isoscope.report.grouped_panels import panels
 from isoscope.report.grouped_words import along, are_numbers, called, one_of, sentences, several_of
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.grouped import GroupedAudit
+    from isoscope.report.grouped_panels import Panel, Trace
 
 _TICKS = 4  # names of ranges under a chart
 

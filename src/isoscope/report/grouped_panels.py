@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.report.finding import Finding
-from isoscope.report.grouped import GroupedAudit
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.grouped import GroupedAudit
 
 Path = tuple[str | int, ...]
 

@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from isoscope.report.drawing.markup import Markup, tag
-from isoscope.report.finding import Finding
+from isoscope.report.drawing.markup import tag
 from isoscope.report.terminal import COLORS, MARKS, printed
 
 if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.finding import Finding
     from isoscope.report.grouped import GroupedAudit
 
 HEADLINES = {

@@ -6,12 +6,15 @@ import itertools
 import math
 import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.report.drawing.heading import listed
 from isoscope.report.finding import written
-from isoscope.report.grouped import GroupedAudit, Series
+
+if TYPE_CHECKING:
+    from isoscope.report.grouped import GroupedAudit, Series
 
 TOLD = {
     "mean_cosine": "Mean cosine",

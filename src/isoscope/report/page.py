@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from isoscope.auditing.settings import Settings
 from isoscope.errors import InputError
-from isoscope.report.audit import Audit
-from isoscope.report.comparing import HeldOut, changes
+from isoscope.report.comparing import changes
 from isoscope.report.drawing import charts
 from isoscope.report.drawing.cards import SYMBOLS, WORDS, beside, cards, counted
 from isoscope.report.drawing.cloud import cloud
 from isoscope.report.drawing.document import document, facts, section
 from isoscope.report.drawing.heading import SUMMARY, heading, listed
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.drawing.worth import worth
-from isoscope.report.pictures import Pictures
 from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import address
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+    from isoscope.report.comparing import HeldOut
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.pictures import Pictures
 
 MOST = 26
 """Spaces on one page: each has a letter."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.auditing import nulls
-from isoscope.auditing.measuring import Measured
 from isoscope.metrics.topology import select_bars
-from isoscope.report.finding import Finding
 from isoscope.report.judging.frequency import positive
 from isoscope.report.token_kinds import are_words, token_kinds
-from isoscope.stores.sampling import Sample
+
+if TYPE_CHECKING:
+    from isoscope.auditing.measuring import Measured
+    from isoscope.report.finding import Finding
+    from isoscope.stores.sampling import Sample
 
 POINTS = 3_000
 """Points that are drawn; the page says so where there are more."""

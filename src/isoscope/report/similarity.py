@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.auditing.measuring import Neighborhood, percentile, quantile
+from isoscope.auditing.measuring import percentile, quantile
+
+if TYPE_CHECKING:
+    from isoscope.auditing.measuring import Neighborhood
 
 _TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
 _COSINES = np.arange(-100, 101) / 100

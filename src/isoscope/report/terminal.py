@@ -15,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope.errors import InputError
-from isoscope.report.comparing import Change, HeldOut, aligned, changes, differences_in_setting
-from isoscope.report.finding import VERDICTS, Finding, percentage, written
+from isoscope.report.comparing import Change, aligned, changes, differences_in_setting
+from isoscope.report.finding import VERDICTS, percentage, written
 
 if TYPE_CHECKING:
     from isoscope.report.audit import Audit
+    from isoscope.report.comparing import HeldOut
+    from isoscope.report.finding import Finding
     from isoscope.sketching import Sketch
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}

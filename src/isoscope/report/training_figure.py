@@ -12,11 +12,12 @@ from isoscope.files import replacing
 from isoscope.report.drawing.profile import called
 from isoscope.report.figures import GROUPS, literal
 from isoscope.report.training_words import NAMES
-from isoscope.watching.history import History
 from isoscope.watching.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from isoscope.watching.history import History
 
 _FORMATS = ("png", "svg", "pdf")
 _LIGHTEST = 0.9  # of the colours: the last are too pale for paper

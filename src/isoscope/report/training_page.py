@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import isoscope
 from isoscope.report.drawing.document import document, facts, section
-from isoscope.report.drawing.markup import Markup, joined, tag
-from isoscope.report.drawing.profile import Stroke, arm_key, by_arm, by_layer, called, layer_key, profile
+from isoscope.report.drawing.markup import joined, tag
+from isoscope.report.drawing.profile import arm_key, by_arm, by_layer, called, layer_key, profile
 from isoscope.report.finding import written
 from isoscope.report.training_words import NAMES, change, headline, paragraph, the
-from isoscope.watching.collapse import Collapse, collapses
-from isoscope.watching.history import History
+from isoscope.watching.collapse import collapses
 from isoscope.watching.runs import LATE, Runs
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.drawing.profile import Stroke
+    from isoscope.watching.collapse import Collapse
+    from isoscope.watching.history import History
 
 _ANISOTROPY = [name for name in NAMES if name.startswith("anisotropy")]
 _OTHERS = [name for name in NAMES if name not in _ANISOTROPY]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from isoscope.report.drawing.profile import called
 from isoscope.report.finding import written
 from isoscope.watching.collapse import effective_dimensions
-from isoscope.watching.runs import Line, Runs
+
+if TYPE_CHECKING:
+    from isoscope.watching.runs import Line, Runs
 
 NAMES = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},

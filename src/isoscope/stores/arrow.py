@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.stores.beside import Layout, wide_layout
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dimensions
+from isoscope.stores.columns import choose_columns, choose_vectors, dimensions
 from isoscope.stores.indexed import check_rows
 from isoscope.stores.store import Piece, Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
 
 _BUFFER_BYTES = 2**20  # of a column chunk
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.arrays import blocks
 from isoscope.errors import InputError
-from isoscope.stores.arrow import ArrowStore, Pieces
-from isoscope.stores.columns import Wanted
-from isoscope.stores.store import Store
+from isoscope.stores.arrow import ArrowStore
+
+if TYPE_CHECKING:
+    from isoscope.stores.arrow import Pieces
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 
 def open_frame(source: Any, library: str, wanted: Wanted) -> Store:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
+from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.indexed import IndexedStore, check_rows
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a file that was changed
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.beside import Layout
-from isoscope.stores.store import Piece, Store
+from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.store import Piece
 
 Function = Callable[[np.ndarray], Any]
 

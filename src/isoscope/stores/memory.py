@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_cupy_array, is_numpy_array, is_torch_array
 
 from isoscope.arrays import array_of, detached, take
 from isoscope.errors import InputError
-from isoscope.stores.columns import Wanted, choose_columns
+from isoscope.stores.columns import choose_columns
 from isoscope.stores.indexed import IndexedStore, check_rows
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 
 class _Foreign:

@@ -10,14 +10,17 @@ import zipfile
 import zlib
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
+from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.indexed import IndexedStore, Mapped, check_rows, check_size
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 _COPY_BYTES = 2**20
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.arrays import host
-from isoscope.stores.store import Batch
+
+if TYPE_CHECKING:
+    from isoscope.stores.store import Batch
 
 
 @dataclass(frozen=True)

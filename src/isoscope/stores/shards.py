@@ -6,14 +6,18 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.beside import Layout, joined
+from isoscope.stores.beside import joined
 from isoscope.stores.columns import RANK
-from isoscope.stores.store import Piece, Store
+from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.store import Piece
 
 _GUESSES = ("ids", "frequency")  # done without where shards differ
 

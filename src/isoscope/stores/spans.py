@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.beside import Layout
-from isoscope.stores.store import Batch, Piece, Store
+from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.store import Batch, Piece
 
 SPAN_BYTES = 128 * 2**20
 """Of vectors: what a worker reads in one task. It holds a batch of them at a time."""

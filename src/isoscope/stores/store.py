@@ -6,15 +6,17 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError
 from isoscope.memory import batch_bytes, need_room
-from isoscope.stores.beside import Layout
 from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, plain_values, plural, refuse_missing
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
 
 _BATCH_BYTES = 16 * 2**20  # of float32
 _MOST_ROWS = 65_536

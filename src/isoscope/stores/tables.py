@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dimensions, plural
+from isoscope.stores.columns import choose_columns, choose_vectors, dimensions, plural
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 _SAMPLE = 100  # rows that say which columns are numbers
 

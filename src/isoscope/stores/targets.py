@@ -9,14 +9,16 @@ from contextlib import suppress
 from io import BytesIO, FileIO
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.stores.beside import VECTORS, Layout, arrow_type
 from isoscope.stores.footers import join_footers, read_footer
-from isoscope.stores.store import Batch
+
+if TYPE_CHECKING:
+    from isoscope.stores.store import Batch
 
 _SAFETENSORS = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
 _SAFETENSORS |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
-from isoscope.stores.columns import RANK, Wanted, choose_columns
+from isoscope.stores.columns import RANK, choose_columns
 from isoscope.stores.indexed import IndexedStore, check_rows
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
 
 _SAMPLE = 20  # lines that say what the file is
 _WORD_BYTES, _LONGEST_WORD = 64, 2**12  # of nearly all words, and of any

@@ -6,18 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.files import replacing
-from isoscope.stores.beside import VECTORS, Layout
+from isoscope.stores.beside import VECTORS
 from isoscope.stores.columns import RANK, ColumnError
 from isoscope.stores.databases.address import Address, address
 from isoscope.stores.opening import open_store
 from isoscope.stores.store import Batch, Store
-from isoscope.stores.targets import Flat, Mark, Parquet, Target, npy_header, role_layout, safetensors_header
+from isoscope.stores.targets import Flat, Mark, Parquet, npy_header, role_layout, safetensors_header
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.targets import Target
 
 ENDINGS = (".npy", ".safetensors", ".parquet")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from isoscope.errors import InputError
-from isoscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from isoscope.studies.study import Study
 
 _MODULES = {
     "shrink-the-longest": ("shrink_the_longest", "ShrinkTheLongest"),

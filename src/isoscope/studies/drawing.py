@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from isoscope.report.drawing.axes import Scale, chart, key, line
 from isoscope.report.drawing.markup import Markup, joined, tag
 from isoscope.report.finding import written
 from isoscope.studies.clouds import cloud_part, placed_clouds
-from isoscope.studies.outcome import Cloud, Figure, Panel, Series
+from isoscope.studies.outcome import Cloud, Panel
 from isoscope.studies.words import figure_name
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Figure, Series
 
 _HUES = 7
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not even when it is escaped

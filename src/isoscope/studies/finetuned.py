@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.errors import InputError
 from isoscope.finetuning.finetuning import finetune
-from isoscope.finetuning.outcomes import SeedOutcome
-from isoscope.finetuning.tasks import Task
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Parameter, Setting, Workbench
+from isoscope.studies.study import Parameter
 from isoscope.watching.measuring import MEASUREMENTS
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.outcomes import SeedOutcome
+    from isoscope.finetuning.tasks import Task
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Setting, Workbench
 
 _FOLDER = "finetuning"
 _LEAST = {"batch_size": 1, "max_length": 4, "reference": 2}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
-from isoscope.studies.outcome import Bounds, Case, Holds, Verdict
-from isoscope.studies.published import Claim
+from isoscope.studies.outcome import Holds, Verdict
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Bounds, Case
+    from isoscope.studies.published import Claim
 
 BELOW_ZERO: Bounds = (-math.inf, 0.0)
 ABOVE_ZERO: Bounds = (0.0, math.inf)

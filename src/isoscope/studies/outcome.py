@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.published import Claim, Number
+if TYPE_CHECKING:
+    from isoscope.studies.published import Claim, Number
 
 
 @dataclass(frozen=True)

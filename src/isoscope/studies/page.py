@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope.report.drawing.document import document, facts, section
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.studies.drawing import figure
 from isoscope.studies.judging import RULE
-from isoscope.studies.outcome import Holds, Outcome, Row, Table, Value, Verdict
-from isoscope.studies.study import Study
+from isoscope.studies.outcome import Holds
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.studies.outcome import Outcome, Row, Table, Value, Verdict
+    from isoscope.studies.study import Study
 
 _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecided: "", Holds.untested: ""}
 

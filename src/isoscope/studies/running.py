@@ -15,20 +15,24 @@ from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.errors import InputError, MissingExtra
 from isoscope.files import locked_folder, replacing
 from isoscope.finetuning.outcomes import plain
 from isoscope.stores.columns import plural
 from isoscope.studies.catalog import study as study_by_name
-from isoscope.studies.outcome import Case, Outcome, Verdict
+from isoscope.studies.outcome import Case
 from isoscope.studies.page import study_page
 from isoscope.studies.settings import joined, kept_settings, settle, told_of
-from isoscope.studies.study import Arm, Results, Setting, Study, Workbench
+from isoscope.studies.study import Workbench
 from isoscope.studies.summary import write_summary
 from isoscope.studies.words import file_name
 from isoscope.threads import threads
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome, Verdict
+    from isoscope.studies.study import Arm, Results, Setting, Study
 
 SCHEMA = "isoscope.study/1"
 

@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.errors import InputError
 from isoscope.studies.catalog import study as study_by_name
 from isoscope.studies.reading import look_for
 from isoscope.studies.sources import Data, Model
-from isoscope.studies.study import Setting, Study, shown
+from isoscope.studies.study import Setting, shown
+
+if TYPE_CHECKING:
+    from isoscope.studies.study import Study
 
 SCHEMA = "isoscope.study-settings/1"
 _OF_SEEDS = ("seeds", "draws")  # where they are lists

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.files import replacing
 from isoscope.studies.drawing import svg_file
 from isoscope.studies.judging import RULE
-from isoscope.studies.outcome import Outcome, Table, Value, Verdict
-from isoscope.studies.study import Study
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome, Table, Value, Verdict
+    from isoscope.studies.study import Study
 
 
 def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:

@@ -6,11 +6,14 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
-from isoscope.studies.outcome import Holds, Value, Verdict
-from isoscope.studies.published import Number
+from isoscope.studies.outcome import Holds
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Value, Verdict
+    from isoscope.studies.published import Number
 
 OBSERVATIONS = "Our own observations, which the paper does not claim"
 """The heading of what a study tests beside the paper's claims."""

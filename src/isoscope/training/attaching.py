@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from isoscope.errors import InputError, tell
 from isoscope.losses import IStar
-from isoscope.training.capturing import Capture, Hook, Seen, called, refuse_nonfinite, run
+from isoscope.training.capturing import Capture, Hook, called, refuse_nonfinite, run
 from isoscope.training.following import follow, is_lightning, stepped
-from isoscope.training.layers import Layer
-from isoscope.training.pooling import Rows, texts_of
+from isoscope.training.pooling import texts_of
 from isoscope.training.refreshing import STATES, shrinkage_sketch
 from isoscope.training.sharing import share_of_step
+
+if TYPE_CHECKING:
+    from isoscope.training.capturing import Seen
+    from isoscope.training.layers import Layer
+    from isoscope.training.pooling import Rows
 
 _LABELS = ("labels", "label", "targets", "target")
 

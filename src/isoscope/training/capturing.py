@@ -6,15 +6,19 @@ import inspect
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from isoscope.errors import InputError, tell
-from isoscope.training.layers import Layer, chosen, find_stack, tensor_in
-from isoscope.training.pooling import Pool, Rows, checked_pool, pooled, texts_of
+from isoscope.training.layers import chosen, find_stack, tensor_in
+from isoscope.training.pooling import checked_pool, pooled, texts_of
+
+if TYPE_CHECKING:
+    from isoscope.training.layers import Layer
+    from isoscope.training.pooling import Pool, Rows
 
 
 class Seen(NamedTuple):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from isoscope.errors import InputError
-from isoscope.training.capturing import ProbeRows, probe_rows, run
+from isoscope.training.capturing import probe_rows, run
 from isoscope.training.following import is_lightning, stepped
-from isoscope.training.layers import Layer
+
+if TYPE_CHECKING:
+    from isoscope.training.capturing import ProbeRows
+    from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")
 _TOGETHER = 32  # examples of a dataset in a batch

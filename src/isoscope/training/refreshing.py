@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,10 @@ from isoscope.arrays import blocks, whole
 from isoscope.errors import InputError
 from isoscope.losses.gathering import is_parallel
 from isoscope.sketching import Sketch, sketch
-from isoscope.training.capturing import Capture, evaluating, refuse_nonfinite
+from isoscope.training.capturing import evaluating, refuse_nonfinite
+
+if TYPE_CHECKING:
+    from isoscope.training.capturing import Capture
 
 STATES = 250_000
 """How many token states I-STAR's authors take."""

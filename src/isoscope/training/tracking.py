@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope.arrays import whole
 from isoscope.errors import InputError, MissingExtra, tell
-from isoscope.watching.collapse import Collapse, Watch
+from isoscope.watching.collapse import Watch
 from isoscope.watching.history import History
 from isoscope.watching.measuring import MEASUREMENTS, measure
 
 if TYPE_CHECKING:
     from isoscope.training.probing import Probe
+    from isoscope.watching.collapse import Collapse
 
 
 class IsotropyTracker:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import Array
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch, sketch
 from isoscope.transforms.arithmetic import minus
 from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 
 class AffineRepair(Repair):

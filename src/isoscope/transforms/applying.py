@@ -20,17 +20,19 @@ from isoscope.arrays import blocks
 from isoscope.engines import Local
 from isoscope.errors import InputError
 from isoscope.files import replacing
-from isoscope.stores import Batch, Store, open_store
+from isoscope.stores import Store, open_store
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, address
 from isoscope.stores.databases.writing import write_to_database
 from isoscope.stores.resuming import Unfinished
-from isoscope.stores.targets import Flat, Mark, Target
+from isoscope.stores.targets import Flat, Mark
 from isoscope.stores.writing import forgivable, is_folder, open_target, rows_to_write, writable
 from isoscope.threads import in_threads
 from isoscope.transforms.plain import PlainRepair
 
 if TYPE_CHECKING:
+    from isoscope.stores import Batch
+    from isoscope.stores.targets import Target
     from isoscope.transforms.repair import Repair
 
 _TILE_BYTES = 2 * 2**20  # rows that are repaired at once: they and what is made of them stay in the cache

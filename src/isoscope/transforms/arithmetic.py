@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import Array, like, take
+from isoscope.arrays import like, take
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 
 def minus(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:

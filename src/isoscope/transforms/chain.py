@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from isoscope.arrays import Array
-from isoscope.engines import Engine, engine_for
+from isoscope.engines import engine_for
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.repair import FLOATS, Repair, is_source, on_host, store_of
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
+    from isoscope.engines import Engine
 
 
 class Chain(Repair):

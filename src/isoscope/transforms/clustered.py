@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -12,7 +12,7 @@ from sklearn.base import OneToOneFeatureMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import Array, accumulator, host, like, take, tiles
+from isoscope.arrays import accumulator, host, like, take, tiles
 from isoscope.engines import engine_for
 from isoscope.engines.sums import Kept
 from isoscope.errors import InputError
@@ -22,6 +22,9 @@ from isoscope.sketching import Sketch
 from isoscope.threads import in_threads, run_all
 from isoscope.transforms.arithmetic import in_two, minus
 from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 _AUTO = range(2, 16)
 _WORTH_THREADS = 500  # rows to a thread: to start one takes as long as to repair some hundreds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from isoscope.files import replacing
 from isoscope.transforms.affine import AffineRepair, AllButTheTop, Standardize, Whiten
 from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter, ClusterNull
-from isoscope.transforms.repair import Repair
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
 
 _OPSET, _IR = 17, 8  # of ONNX 1.12: old enough for the runtimes in use
 

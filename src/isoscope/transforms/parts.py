@@ -14,10 +14,11 @@ from isoscope.errors import InputError
 from isoscope.files import locked_folder, replacing
 from isoscope.stores import Store
 from isoscope.stores.manifest import REPAIRED
-from isoscope.stores.spans import Span, spans
+from isoscope.stores.spans import spans
 from isoscope.threads import alone
 
 if TYPE_CHECKING:
+    from isoscope.stores.spans import Span
     from isoscope.transforms.plain import PlainRepair
     from isoscope.transforms.repair import Repair
 

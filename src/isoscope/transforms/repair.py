@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,11 +13,14 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import Array, host, like
+from isoscope.arrays import host, like
 from isoscope.errors import InputError
 from isoscope.sketching import Sketch
 from isoscope.stores import Store, open_store
 from isoscope.transforms.arithmetic import in_two, rounded
+
+if TYPE_CHECKING:
+    from isoscope.arrays import Array
 
 FLOATS = [np.float64, np.float32]
 _AS_THEY_ARE = frozenset(map(np.dtype, (*FLOATS, np.float16)))

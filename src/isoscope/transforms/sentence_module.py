@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sentence_transformers.base.modules import Module
 
 from isoscope.errors import InputError
-from isoscope.transforms.repair import Repair
 from isoscope.transforms.saving import load
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
 
 
 class RepairModule(Module):  # type: ignore[misc]

@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
 
 UNITS = 1000
 """Length of a side of the inner drawing."""

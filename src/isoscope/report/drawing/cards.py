@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isoscope.report.audit import Audit
-from isoscope.report.comparing import Change
 from isoscope.report.drawing.document import facts
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.drawing.meter import meter
-from isoscope.report.finding import VERDICTS, Finding, written
+from isoscope.report.finding import VERDICTS, written
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+    from isoscope.report.comparing import Change
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.finding import Finding
 
 SYMBOLS = {"ok": "✓", "look": "◐", "bad": "✕"}
 WORDS = {"ok": "ok", "look": "worth a look", "bad": "bad"}

@@ -8,13 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.report.drawing.axes import UNITS, Scale, chart, curve, key, label, line, short, staircase
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.report.finding import written
-from isoscope.report.pictures import Pictures
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.pictures import Pictures
 
 BARS = 150
 """Bars of the barcode that are drawn."""

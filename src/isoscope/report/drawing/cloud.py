@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.report.drawing.axes import short
-from isoscope.report.drawing.colouring import Groups, Measure, classes, colourings
+from isoscope.report.drawing.colouring import classes, colourings
 from isoscope.report.drawing.colouring import legend as legend_of
-from isoscope.report.drawing.markup import Markup, data, joined, tag
+from isoscope.report.drawing.markup import data, joined, tag
 from isoscope.report.finding import written
-from isoscope.report.pictures import Pictures
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.colouring import Groups, Measure
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.pictures import Pictures
 
 _WIDTH, _HEIGHT = 1000, 620
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.report.finding import written
-from isoscope.report.pictures import Pictures
 from isoscope.report.token_kinds import KINDS
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.pictures import Pictures
 
 NAMES = 20
 """Groups that have a colour and a shape of their own; the rest are "others"."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from isoscope.advising.settings import AdviceSettings
-from isoscope.report.advice import Advice
 from isoscope.report.drawing.document import facts, section
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.report.wording import label_free
 from isoscope.stores.databases.address import address
+
+if TYPE_CHECKING:
+    from isoscope.report.advice import Advice
+    from isoscope.report.drawing.markup import Markup
 
 _GIVEN = {"pair": ("pairs",), "query": ("queries", "qrels"), "row": ("labels",)}
 _SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")

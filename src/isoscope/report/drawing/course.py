@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.report.drawing.axes import Scale, chart, key, label, line
 from isoscope.report.drawing.cards import WORDS
 from isoscope.report.drawing.forest import mark
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.finding import written
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
 
 _CORNERS = {
     "look": ((0, -5.5), (5, 0), (0, 5.5), (-5, 0)),

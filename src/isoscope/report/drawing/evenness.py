@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from isoscope.report.advice import Advice, Trial
 from isoscope.report.drawing.axes import Scale, chart
 from isoscope.report.drawing.charts import Drawn
 from isoscope.report.drawing.forest import kind_of, least_shown, mark, scored
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.report.finding import written
+
+if TYPE_CHECKING:
+    from isoscope.report.advice import Advice, Trial
+    from isoscope.report.drawing.markup import Markup
 
 _PLAIN = 0.5  # a rank correlation from which on a tendency is called one
 _FEWEST = 5  # candidates of which a tendency is said

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.report.advice import Advice, Trial
 from isoscope.report.advice_table import MARKS
 from isoscope.report.drawing.axes import Scale
 from isoscope.report.drawing.charts import Drawn
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.wording import signed
+
+if TYPE_CHECKING:
+    from isoscope.report.advice import Advice, Trial
+    from isoscope.report.drawing.markup import Markup
 
 VERDICT_WORDS = {
     "gain": "significant gain",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.audit import Audit
 from isoscope.report.drawing.cloud import caption_of, choice, dots, held, turning
-from isoscope.report.drawing.colouring import Groups, Measure, alike, legends
-from isoscope.report.drawing.markup import Markup, data, joined, tag
+from isoscope.report.drawing.colouring import alike, legends
+from isoscope.report.drawing.markup import data, joined, tag
 from isoscope.report.finding import written
-from isoscope.report.grouped import GroupedAudit
 from isoscope.report.grouped_words import called, one_of
-from isoscope.report.pictures import Pictures, thinned
+from isoscope.report.pictures import thinned
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+    from isoscope.report.drawing.colouring import Groups, Measure
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.grouped import GroupedAudit
+    from isoscope.report.pictures import Pictures
 
 _POINTS = 30_000  # on a page
 _MOST, _LEAST = 1_500, 400  # in one cloud

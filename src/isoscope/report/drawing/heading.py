@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from string import ascii_uppercase as LETTERS
+from typing import TYPE_CHECKING
 
-from isoscope.report.audit import Audit
-from isoscope.report.comparing import Change, HeldOut, changes, differences_in_setting
+from isoscope.report.comparing import changes, differences_in_setting
 from isoscope.report.drawing.cards import DIRECTIONS, SYMBOLS, WORDS
-from isoscope.report.drawing.markup import Markup, joined, tag
+from isoscope.report.drawing.markup import joined, tag
 from isoscope.report.finding import VERDICTS
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+    from isoscope.report.comparing import Change, HeldOut
+    from isoscope.report.drawing.markup import Markup
 
 SUMMARY = {
     "ok": "Nothing stands out: this space is in good shape.",

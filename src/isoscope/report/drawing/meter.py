@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from isoscope.report.drawing.axes import Scale, short
-from isoscope.report.drawing.markup import Markup, tag
-from isoscope.report.finding import Finding, written
+from isoscope.report.drawing.markup import tag
+from isoscope.report.finding import written
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.report.finding import Finding
 
 _MARGIN = 0.14
 _ROOM = 0.13  # of the width, which a name in a region needs

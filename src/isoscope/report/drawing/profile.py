@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from isoscope.report.drawing.axes import Scale, chart, key, line, swatch
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope.report.drawing.markup import tag
 from isoscope.report.finding import written
-from isoscope.watching.runs import Line, Runs
+
+if TYPE_CHECKING:
+    from isoscope.report.drawing.markup import Markup
+    from isoscope.watching.runs import Line, Runs
 
 DEPTHS = 16
 """Colours from the first layer to the last."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.report.audit import Audit
 from isoscope.report.drawing.axes import short
-from isoscope.report.drawing.markup import Markup, data, tag
+from isoscope.report.drawing.markup import data, tag
 from isoscope.report.finding import percentage, written
+
+if TYPE_CHECKING:
+    from isoscope.report.audit import Audit
+    from isoscope.report.drawing.markup import Markup
 
 
 def worth(audits: Sequence[Audit]) -> Markup:

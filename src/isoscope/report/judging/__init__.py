@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from isoscope.auditing.measuring import Measured
 from isoscope.errors import InputError
-from isoscope.report.finding import Finding
 from isoscope.report.judging import frequency, groups, neighborhoods, rows, space
 from isoscope.report.judging.evidence import Evidence
+
+if TYPE_CHECKING:
+    from isoscope.auditing.measuring import Measured
+    from isoscope.report.finding import Finding
 
 _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     "mean_cosine": space.mean_cosine,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope.auditing.measuring import Measured
-from isoscope.auditing.passes import Axes
 from isoscope.errors import InputError
 from isoscope.formulas import interval as student
-from isoscope.report.finding import Finding, Range
+from isoscope.report.finding import Finding
+
+if TYPE_CHECKING:
+    from isoscope.auditing.measuring import Measured
+    from isoscope.auditing.passes import Axes
+    from isoscope.report.finding import Range
 
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
 """For shares of a whole: one in ten is worth a look, one in two is bad."""

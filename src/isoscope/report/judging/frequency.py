@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.auditing import spreads
 from isoscope.errors import InputError
-from isoscope.report.finding import Finding, Range
-from isoscope.report.judging.evidence import FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.finding import Range
+from isoscope.report.judging.evidence import FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.stores.columns import RANK
+
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.judging.evidence import Evidence
 
 _SHUFFLES = 20
 _FROM_RANK = " Frequency is taken as 1/rank: such a file is sorted by it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +13,13 @@ from isoscope.auditing import spreads
 from isoscope.auditing.structure import CLUSTER_NULLS, LEAST_SILHOUETTE
 from isoscope.errors import InputError
 from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
-from isoscope.report.finding import Finding, Range, written
-from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.finding import Range, written
+from isoscope.report.judging.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.sketching import Sketch
+
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.judging.evidence import Evidence
 
 
 def clusters(e: Evidence) -> Iterator[Finding]:

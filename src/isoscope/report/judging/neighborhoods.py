@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,12 @@ from isoscope.auditing import spreads
 from isoscope.errors import InputError
 from isoscope.formulas import interval as student
 from isoscope.metrics.neighbors import local_dimensions, occurrence, two_nn_slope
-from isoscope.report.finding import Finding, Range
-from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.finding import Range
+from isoscope.report.judging.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.judging.evidence import Evidence
 
 CONFIDENCE = 0.95
 """Of the limits between which null samples lie."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from isoscope.auditing import nulls, spreads
 from isoscope.auditing.measuring import LIST
 from isoscope.auditing.near_duplicates import CLOSE, FALSE_DISCOVERIES
 from isoscope.errors import InputError
-from isoscope.report.finding import Finding, Range
+from isoscope.report.finding import Range
 from isoscope.report.judging.evidence import (
     BROKEN_BAD,
     BROKEN_LOOK,
@@ -20,8 +21,13 @@ from isoscope.report.judging.evidence import (
     SHARE_BAD,
     SHARE_LOOK,
     SHARE_SOURCE,
-    Evidence,
 )
+
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.judging.evidence import (
+        Evidence,
+    )
 
 _LISTED = 20  # pairs of near-duplicates in the details
 _NEAR_SOURCE = (

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope import formulas
 from isoscope.auditing import nulls, spreads
 from isoscope.metrics.cosine import mean_cosine as cosine_of
-from isoscope.report.finding import Finding, Range, written
-from isoscope.report.judging.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE, Evidence
+from isoscope.report.finding import Range, written
+from isoscope.report.judging.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+
+if TYPE_CHECKING:
+    from isoscope.report.finding import Finding
+    from isoscope.report.judging.evidence import Evidence
 
 
 def mean_cosine(e: Evidence) -> Iterator[Finding]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.arrays import blocks
 from isoscope.errors import InputError
 from isoscope.stores.beside import VECTORS, Layout
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
-from isoscope.stores.databases.address import Address
+from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.chroma_client import Chroma
 from isoscope.stores.databases.notes import NOTE, refuse_options, tell_half
 from isoscope.stores.databases.payloads import carried, object_field, packed, scalar_fields
 from isoscope.stores.store import Piece, Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.databases.address import Address
 
 INTEGERS = "isoscope_ids"
 """Where the metadata of a collection says that its ids were whole numbers: Chroma holds strings alone."""

@@ -8,13 +8,15 @@ from base64 import b64encode
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from isoscope.errors import InputError, MissingExtra
-from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import near
 from isoscope.stores.databases.patience import patiently
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
 
 _WAIT = 5.0  # seconds for a folder that another process is just writing to
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from isoscope.stores.beside import Layout
-from isoscope.stores.store import Batch
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.store import Batch
 
 
 class Destination(Protocol):

@@ -6,17 +6,20 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.arrays import blocks
 from isoscope.errors import InputError, MissingExtra
 from isoscope.stores.arrow import ArrowStore
-from isoscope.stores.columns import Wanted, choose_vectors
-from isoscope.stores.databases.address import Address
+from isoscope.stores.columns import choose_vectors
 from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half
-from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.store import Store
 
 OWN = "isoscope:table"
 """Where the metadata of a table says which of its columns are the ids, and which the vectors."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from isoscope.stores.columns import Wanted
-from isoscope.stores.databases.address import Address
-from isoscope.stores.databases.destination import Destination
-from isoscope.stores.store import Store
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.destination import Destination
+    from isoscope.stores.store import Store
 
 _ROOM = "isoscope.stores.databases"
 _READS = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.stores.store import Batch
+if TYPE_CHECKING:
+    from isoscope.stores.store import Batch
 
 _KIND, _OBJECTS = b"isoscope:kind", b"objects"
 _DISTANCE, _NAME, _IDS = b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from isoscope.errors import InputError, tell
 from isoscope.stores.beside import Layout
 from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
-from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import near, tell_half
 from isoscope.stores.databases.postgres_catalog import (
     UNREAD,
     VECTORS,
-    Column,
-    Key,
-    Table,
     count_dimensions,
     good_rows,
     identifier,
@@ -29,6 +25,14 @@ from isoscope.stores.databases.postgres_catalog import (
 from isoscope.stores.databases.postgres_copy import NATIVE, VARYING, CopiedRows, arrow_kind
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
 from isoscope.stores.store import Piece, Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.postgres_catalog import (
+        Column,
+        Key,
+        Table,
+    )
 
 _FEW = 50_000  # rows that are asked for by their numbers at once
 _PAGE = 65_536  # rows, of columns without vectors

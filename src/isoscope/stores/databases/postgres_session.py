@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from isoscope.errors import InputError, MissingExtra
-from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.notes import near
 from isoscope.stores.databases.patience import patiently
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
 
 T = TypeVar("T")
 

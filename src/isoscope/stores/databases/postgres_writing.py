@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError, tell
-from isoscope.stores.beside import VECTORS, Layout
-from isoscope.stores.databases.address import Address
+from isoscope.stores.beside import VECTORS
 from isoscope.stores.databases.notes import can_go_on, note, refuse_foreign, refuse_lost
 from isoscope.stores.databases.postgres_catalog import (
     SIGN,
     Column,
     Key,
-    Table,
     find_table,
     identifier,
     need_different,
@@ -25,8 +23,16 @@ from isoscope.stores.databases.postgres_catalog import (
 )
 from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
 from isoscope.stores.databases.postgres_session import Session, need_psycopg
-from isoscope.stores.databases.postgres_types import Kind, as_field, column_type, refuse_unknown, vector_kind
-from isoscope.stores.store import Batch
+from isoscope.stores.databases.postgres_types import as_field, column_type, refuse_unknown, vector_kind
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.postgres_catalog import (
+        Table,
+    )
+    from isoscope.stores.databases.postgres_types import Kind
+    from isoscope.stores.store import Batch
 
 _PATIENCE = "10s"  # for others who hold the table
 _STAGE = "isoscope_rows"

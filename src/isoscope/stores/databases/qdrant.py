@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.arrays import blocks
 from isoscope.errors import InputError
 from isoscope.stores.beside import Layout
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
-from isoscope.stores.databases.address import Address
+from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half
 from isoscope.stores.databases.payloads import carried, object_field, packed, scalar_fields
 from isoscope.stores.databases.qdrant_points import Points, library_errors, refuse_other_folders, refuse_unnamed
 from isoscope.stores.store import Piece, Store
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.databases.address import Address
 
 ORIGINAL = "isoscope_id"
 """Where the payload has an id that Qdrant cannot hold, which are unsigned whole numbers and UUIDs alone."""

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from isoscope.errors import InputError, MissingExtra
-from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.patience import patiently
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
 
 _folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a folder can be opened once, by the whole process
 

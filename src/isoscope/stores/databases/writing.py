@@ -7,22 +7,26 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
 import isoscope
 from isoscope.errors import InputError
-from isoscope.stores.beside import VECTORS, Layout
-from isoscope.stores.databases.address import Address, address
-from isoscope.stores.databases.destination import Destination
+from isoscope.stores.beside import VECTORS
+from isoscope.stores.databases.address import address
 from isoscope.stores.databases.opening import open_destination
 from isoscope.stores.databases.postgres_catalog import parted
-from isoscope.stores.store import Batch, Store
 from isoscope.stores.targets import role_layout
 from isoscope.stores.writing import own_names
 from isoscope.threads import in_threads
+
+if TYPE_CHECKING:
+    from isoscope.stores.beside import Layout
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.destination import Destination
+    from isoscope.stores.store import Batch, Store
 
 _HERE = ("", "127.0.0.1", "[::1]", "::1")
 _PORTS = {"postgresql": "5432", "qdrant": "6333", "chroma": "8000"}

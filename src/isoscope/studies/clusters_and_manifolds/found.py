@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from isoscope.studies.study import Results
+if TYPE_CHECKING:
+    from isoscope.studies.study import Results
 
 K = TypeVar("K")
 

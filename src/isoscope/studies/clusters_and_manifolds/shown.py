@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
 from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes, by
 from isoscope.studies.clusters_and_manifolds.layer_shapes import METRICS, TEXTBOOK
 from isoscope.studies.clusters_and_manifolds.verdicts import verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
-from isoscope.studies.published import Number, Published
-from isoscope.studies.study import Results, Setting
+
+if TYPE_CHECKING:
+    from isoscope.studies.published import Number, Published
+    from isoscope.studies.study import Results, Setting
 
 _LID = "LID, cosine"
 _PEERS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from isoscope.files import remove_folder, replacing
 from isoscope.stores.opening import open_store
 from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, local_dimensions, measure_layer
 from isoscope.studies.clusters_and_manifolds.shown import shown_outcome
-from isoscope.studies.outcome import Outcome
 from isoscope.studies.reading.running_text import SETS, read_text
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
+from isoscope.studies.study import Arm, Parameter, Study
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Results, Setting, Workbench
 
 
 class ClustersAndManifolds(Study):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.studies.clusters_and_manifolds.found import Found, at_sizes, by
 from isoscope.studies.judging import BELOW_ZERO, counts, judged
-from isoscope.studies.outcome import Bounds, Case, Value, Verdict
-from isoscope.studies.published import Published
+from isoscope.studies.outcome import Case, Value
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Bounds, Verdict
+    from isoscope.studies.published import Published
 
 HIGH, NEAR_ZERO, FEW = 0.2, 0.1, 1 / 50
 """A similarity that is called high, one that is called near zero, and a local dimension of few, of the width."""

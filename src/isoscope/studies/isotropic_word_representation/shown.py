@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.studies.finetuned import cheaper_notes
 from isoscope.studies.isotropic_word_representation.states import FITS, REPAIR, VARIANTS, key_of
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS
 from isoscope.studies.isotropic_word_representation.verdicts import LIMITS, verdicts
 from isoscope.studies.outcome import Cloud, Figure, Outcome, Panel, Row, Series, Table, Value
-from isoscope.studies.published import Number, Published
-from isoscope.studies.study import Results, Setting
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.published import Number, Published
+    from isoscope.studies.study import Results, Setting
 
 _BERT = "bert-base-uncased"
 _SETS = {"STS2015": "sts15", "STS-B": "stsb"}

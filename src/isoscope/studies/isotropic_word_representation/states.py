@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from isoscope.finetuning.tasks import even_part
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import log_ratios
 from isoscope.sketching import Sketch
-from isoscope.stores import Store, open_store
-from isoscope.studies.reading.similarities import Pairs, read_pairs, read_train, train_of
+from isoscope.stores import open_store
+from isoscope.studies.reading.similarities import read_pairs, read_train, train_of
 from isoscope.studies.reading.tasks import read_task
-from isoscope.studies.sources import Data, Model
-from isoscope.studies.study import Workbench
+
+if TYPE_CHECKING:
+    from isoscope.stores import Store
+    from isoscope.studies.reading.similarities import Pairs
+    from isoscope.studies.sources import Data, Model
+    from isoscope.studies.study import Workbench
 
 VARIANTS = {
     "none": "as it is",

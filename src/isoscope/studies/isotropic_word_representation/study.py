@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from isoscope.errors import InputError
 from isoscope.studies.finetuned import CHEAPER, need_training
@@ -24,10 +24,13 @@ from isoscope.studies.isotropic_word_representation.states import (
     similarity,
 )
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS, tune
-from isoscope.studies.outcome import Outcome
 from isoscope.studies.reading.similarities import SIMILARITIES, source_of, train_of
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Arm, Parameter, Results, Setting, Study
+from isoscope.studies.study import Arm, Parameter, Study
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Results, Setting
 
 PARTS = ("layers", "sts", "sst2", "finetune")
 TASKS = ("rte", "wic")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.finetuning.finetuning import finetune
-from isoscope.finetuning.tasks import Task
 from isoscope.studies.finetuned import cheaper
 from isoscope.studies.isotropic_word_representation.states import isotropy
 from isoscope.studies.reading.tasks import read_task
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Setting, Workbench
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tasks import Task
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Setting, Workbench
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
 """What is done to the batch's [CLS] vectors."""

@@ -16,12 +16,13 @@ from isoscope.studies.judging import (
     judged,
     share_interval,
 )
-from isoscope.studies.outcome import Bounds, Case, Value, Verdict
-from isoscope.studies.published import Published
+from isoscope.studies.outcome import Case, Value
 from isoscope.studies.words import number
 
 if TYPE_CHECKING:
     from isoscope.studies.isotropic_word_representation.shown import Found
+    from isoscope.studies.outcome import Bounds, Verdict
+    from isoscope.studies.published import Published
 
 _ANISOTROPIC = -3.0  # log10
 _ISOTROPIC = 0.4

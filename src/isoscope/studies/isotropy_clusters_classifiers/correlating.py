@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.studies.outcome import Value
-from isoscope.studies.published import Number, Published
 from isoscope.studies.reading.classified import GLUE
+
+if TYPE_CHECKING:
+    from isoscope.studies.published import Number, Published
 
 Runs = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 """What the seeds gave, for each task and model."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     SIGNS,
-    Runs,
     of_scores,
     pearson,
     series,
@@ -21,9 +20,14 @@ from isoscope.studies.isotropy_clusters_classifiers.correlating import (
 )
 from isoscope.studies.isotropy_clusters_classifiers.verdicts import verdicts
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
-from isoscope.studies.published import Published
 from isoscope.studies.reading.classified import GLUE
-from isoscope.studies.study import Setting
+
+if TYPE_CHECKING:
+    from isoscope.studies.isotropy_clusters_classifiers.correlating import (
+        Runs,
+    )
+    from isoscope.studies.published import Published
+    from isoscope.studies.study import Setting
 
 _ALONG = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
 _POINTS = 160  # of a line: more cannot be seen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from isoscope.metrics.objectives import (
     triplet_objective,
 )
 from isoscope.metrics.spectrum import isoscore
-from isoscope.studies.reading.classified import Classified
+
+if TYPE_CHECKING:
+    from isoscope.studies.reading.classified import Classified
 
 THEORY = ("O_I", "cos", "O_S", "O_C", "O_T")
 """The paper's objectives: O_I as a sum and as a cosine, O_S, O_C, O_T."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from isoscope.errors import InputError
 from isoscope.files import replacing
 from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
 from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, optimise
-from isoscope.studies.outcome import Outcome
 from isoscope.studies.published import published
 from isoscope.studies.reading.classified import GLUE, Classified, read_classified, read_word_classes
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
+from isoscope.studies.study import Arm, Parameter, Study
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Results, Setting, Workbench
 
 _WORDS = {"supersense": 2275, "pos": 11462}
 """Tasks of words, with the paper's number of them."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.metrics.objectives import silhouette_objective, triplet_objective
 from isoscope.studies.isotropy_clusters_classifiers.correlating import (
-    Runs,
     of_scores,
     pearson,
     series,
@@ -18,10 +18,16 @@ from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     theirs_of,
 )
 from isoscope.studies.judging import judged
-from isoscope.studies.outcome import Case, Holds, Value, Verdict
-from isoscope.studies.published import Published
+from isoscope.studies.outcome import Case, Holds, Value
 from isoscope.studies.reading.classified import GLUE
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.isotropy_clusters_classifiers.correlating import (
+        Runs,
+    )
+    from isoscope.studies.outcome import Verdict
+    from isoscope.studies.published import Published
 
 _STEADY = 0.9
 """The rank correlation beyond which two series go together."""

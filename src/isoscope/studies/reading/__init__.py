@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from isoscope.errors import InputError
 from isoscope.studies.reading import classified, running_text, similarities, tasks
-from isoscope.studies.sources import Data, DataSet
+
+if TYPE_CHECKING:
+    from isoscope.studies.sources import Data, DataSet
 
 _ROOMS = (tasks, classified, running_text, similarities)
 DATA_SETS: dict[str, DataSet] = {each.name: each for room in _ROOMS for each in room.SETS}

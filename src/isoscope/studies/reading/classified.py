@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,10 @@ from isoscope.errors import InputError
 from isoscope.finetuning.tables import read_table
 from isoscope.studies.reading.plain_text import lines_of
 from isoscope.studies.reading.tasks import read_task
-from isoscope.studies.sources import Data, DataSet
+from isoscope.studies.sources import DataSet
+
+if TYPE_CHECKING:
+    from isoscope.studies.sources import Data
 
 SETS = (
     DataSet(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from isoscope.errors import InputError
 from isoscope.studies.reading.plain_text import lines_of
-from isoscope.studies.sources import Data, DataSet
+from isoscope.studies.sources import DataSet
+
+if TYPE_CHECKING:
+    from isoscope.studies.sources import Data
 
 _STRETCH = 100_000  # characters: a tokenizer takes far longer, and more memory, for all of a corpus in one piece
 _SPLITS = {"train": "train", "valid": "validation"}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tables import read_table
-from isoscope.studies.sources import Data, DataSet
+from isoscope.studies.sources import DataSet
+
+if TYPE_CHECKING:
+    from isoscope.studies.sources import Data
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"

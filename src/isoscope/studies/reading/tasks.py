@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope.errors import InputError
 from isoscope.finetuning.tasks import Split, Task, read_glue
-from isoscope.studies.sources import Data, DataSet
+from isoscope.studies.sources import DataSet
+
+if TYPE_CHECKING:
+    from isoscope.studies.sources import Data
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.studies.judging import ABOVE_ZERO, BELOW_ZERO, judged
-from isoscope.studies.outcome import Bounds, Value, Verdict
 from isoscope.studies.outcome import Case as Finding
-from isoscope.studies.published import Claim, Published
+from isoscope.studies.outcome import Value
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Bounds, Verdict
+    from isoscope.studies.published import Claim, Published
 
 NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
 COMPONENTS = {

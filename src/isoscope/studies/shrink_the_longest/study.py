@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Task, even_part
+from isoscope.finetuning.tasks import even_part
 from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, need_training
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
-from isoscope.studies.published import Published
 from isoscope.studies.reading import tasks
 from isoscope.studies.shrink_the_longest.claims import ARMS, COMPONENTS, NONE, Case, shown_score, verdicts
-from isoscope.studies.sources import Model
-from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
+from isoscope.studies.study import Arm, Parameter, Study
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tasks import Task
+    from isoscope.studies.published import Published
+    from isoscope.studies.sources import Model
+    from isoscope.studies.study import Results, Setting, Workbench
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     NONE: {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,16 @@ from isoscope.files import replacing
 from isoscope.metrics.spectrum import isoscore
 from isoscope.sketching import Sketch
 from isoscope.studies.judging import BELOW_ZERO, counts, difference_interval, judged
-from isoscope.studies.outcome import Bounds, Case, Figure, Panel, Row, Series, Table, Value, Verdict
-from isoscope.studies.published import Published
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, Draw, truth_of
-from isoscope.studies.study import Arm, Results, Setting, Workbench
+from isoscope.studies.outcome import Case, Figure, Panel, Row, Series, Table, Value
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
+from isoscope.studies.study import Arm
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Bounds, Verdict
+    from isoscope.studies.published import Published
+    from isoscope.studies.stable_anisotropic_regularization.known_clouds import Draw
+    from isoscope.studies.study import Results, Setting, Workbench
 
 TRAINED, ANALYSED = 0.2, 0.75
 """ζ of the authors' regulariser, and of their analysis."""

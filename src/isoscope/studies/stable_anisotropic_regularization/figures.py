@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from isoscope.studies.outcome import Figure, Panel, Series, Value
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
-    Trained,
     averages,
     before_key,
     grouped,
@@ -18,8 +18,13 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     trained,
     with_istar,
 )
-from isoscope.studies.study import Results, Setting
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.stable_anisotropic_regularization.runs import (
+        Trained,
+    )
+    from isoscope.studies.study import Results, Setting
 
 
 def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.study import Results, Setting
+if TYPE_CHECKING:
+    from isoscope.studies.study import Results, Setting
 
 
 @dataclass(frozen=True)

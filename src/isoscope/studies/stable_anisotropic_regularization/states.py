@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.finetuning.tasks import Split, Task
 from isoscope.metrics.spectrum import isoscore_star
 from isoscope.sketching import Sketch
 from isoscope.watching.measuring import measure
 
 if TYPE_CHECKING:
     from isoscope.finetuning.preparing import Reader
+    from isoscope.finetuning.tasks import Split, Task
 
 _AT_ONCE = 64
 _TOKENS_AT_ONCE = 4096

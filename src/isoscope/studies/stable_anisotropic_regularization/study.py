@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Task, even_part
+from isoscope.finetuning.tasks import even_part
 from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder, need_training
 from isoscope.studies.outcome import Outcome, Row, Table, Value
-from isoscope.studies.published import Published
 from isoscope.studies.reading.tasks import SETS, read_task
-from isoscope.studies.sources import Data, Model
 from isoscope.studies.stable_anisotropic_regularization.estimators import (
     ANALYSED,
     TRAINED,
@@ -25,14 +23,21 @@ from isoscope.studies.stable_anisotropic_regularization.estimators import (
 )
 from isoscope.studies.stable_anisotropic_regularization.figures import finetuning_figures
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS
-from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
+from isoscope.studies.stable_anisotropic_regularization.runs import before_key, penalties, training_key
 from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
 from isoscope.studies.stable_anisotropic_regularization.trained import (
     finetuning_observations,
     finetuning_tables,
     finetuning_verdicts,
 )
-from isoscope.studies.study import Arm, Parameter, Results, Setting, Study, Workbench
+from isoscope.studies.study import Arm, Parameter, Study, Workbench
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tasks import Task
+    from isoscope.studies.published import Published
+    from isoscope.studies.sources import Data, Model
+    from isoscope.studies.stable_anisotropic_regularization.runs import Penalty
+    from isoscope.studies.study import Results, Setting
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}
 """Rows of the training sets, for how long an arm takes."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
 from isoscope.studies.judging import ABOVE_ZERO, BELOW_ZERO, correlation_interval, judged, share_interval
-from isoscope.studies.outcome import Bounds, Case, Holds, Row, Table, Value, Verdict
-from isoscope.studies.published import Published
+from isoscope.studies.outcome import Case, Holds, Row, Table, Value
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     LEARNT,
     NONE,
     Penalty,
-    Trained,
     averages,
     before_key,
     grouped,
@@ -25,8 +23,15 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     trained,
     with_istar,
 )
-from isoscope.studies.study import Results, Setting
 from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Bounds, Verdict
+    from isoscope.studies.published import Published
+    from isoscope.studies.stable_anisotropic_regularization.runs import (
+        Trained,
+    )
+    from isoscope.studies.study import Results, Setting
 
 
 def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> tuple[float, Bounds]:
