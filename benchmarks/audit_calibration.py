@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from isoscope.auditing.audit import audit
 from isoscope.auditing.passes import Axes
 from isoscope.auditing.spreads import share_interval
 from isoscope.auditing.structure import falls_apart, has_clusters
-from isoscope.report.audit import audit
-from isoscope.sketching import Sketch
+from isoscope.sketching.sketch import Sketch
 from pages import put
 
 DIMENSIONS, ROWS = (16, 64, 256, 768), (200, 1_000, 5_000)

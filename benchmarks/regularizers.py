@@ -21,11 +21,11 @@ import numpy as np
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import isoscope
-from isoscope.files import replacing
-from isoscope.finetuning.tasks import read_glue
-from isoscope.report.training_page import training_page
-from isoscope.training.capturing import probe_states
-from isoscope.watching.history import FILE, History
+from isoscope._io.files import replacing
+from isoscope._report.training_page import training_page
+from isoscope.finetuning.task_data import read_glue
+from isoscope.training.capture import probe_states
+from isoscope.training.history import FILE, History
 from pages import put
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {

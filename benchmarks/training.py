@@ -29,7 +29,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import isoscope
 from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
-from isoscope.training.capturing import Capture
+from isoscope.training.capture import Capture
 from packaged import packaged_model
 from pages import put
 

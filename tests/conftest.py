@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from isoscope.threads import threads
+from isoscope._core.threads import threads
 
 VECTORS = Path(__file__).parent / "vectors"
 

@@ -1,7 +1,7 @@
-"""Print the structure of the code: import cycles, import order, size, the path of one audit, names, documented names.
+"""Print the structure of the code: import cycles, order, size, the path of one audit, shared and undocumented names.
 
-`make structure` runs it. `python tools/structure.py --check` exits with 1 if there is an import cycle, if a module imports
-against the order, if a base name is shared without a reason or if a public name has no page.
+`make structure` runs it. With `--check` it exits with 1 if there is an import cycle, an import against the order, a
+base name that is shared without a reason or a public name without a page.
 """
 
 from __future__ import annotations

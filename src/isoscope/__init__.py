@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 _ROOMS = {
-    "errors": ["DataWarning", "InputError", "MissingExtra"],
-    "memory": ["memory_limit"],
-    "sketching": ["Sketch", "sketch"],
-    "metrics.spectrum": [
+    "_core.errors": ["DataWarning", "InputError", "MissingExtra"],
+    "_core.memory": ["memory_limit"],
+    "sketching.sketch": ["Sketch", "sketch"],
+    "metrics.spectra": [
         "Estimate",
         "anisotropy",
         "effective_rank",
@@ -30,52 +30,57 @@ _ROOMS = {
     "metrics.clusters": ["ClusterChoice", "choose_clusters", "silhouette"],
     "metrics.objectives": ["classifier_objective", "isotropy_objective", "silhouette_objective", "triplet_objective"],
     "metrics.topology": ["h0_barcode", "persistent_entropy", "select_bars"],
-    "metrics.uniformity": ["alignment", "uniformity"],
+    "metrics.hypersphere": ["alignment", "uniformity"],
     "stores.store": ["Batch", "Store"],
-    "stores.opening": ["open_store"],
-    "stores.writing": ["write_store"],
+    "stores.open": ["open_store"],
+    "stores.write": ["write_store"],
     "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
     "transforms.chain": ["Chain"],
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
-    "transforms.saving": ["load_transform"],
-    "transforms.applying": ["repair_store"],
-    "finetuning.tasks": ["Split", "Task"],
-    "finetuning.outcomes": ["FineTuning"],
-    "finetuning.finetuning": ["finetune"],
-    "report.finding": ["Finding"],
-    "report.audit": ["Audit", "audit"],
-    "report.grouped": ["GroupedAudit"],
-    "report.advice": ["Advice", "advise"],
-    "embedding.embedding": ["embed"],
+    "transforms.persistence": ["load_transform"],
+    "transforms.apply": ["repair_store"],
+    "finetuning.task_data": ["Split", "Task"],
+    "finetuning.result": ["FineTuning"],
+    "finetuning.finetune": ["finetune"],
+    "auditing.finding": ["Finding"],
+    "auditing.audit": ["Audit", "audit"],
+    "auditing.grouped": ["GroupedAudit"],
+    "advising.advise": ["Advice", "advise"],
+    "embedding.embed": ["embed"],
     "losses.regularizer": ["Regularizer"],
     "losses.istar": ["IStar"],
     "losses.unbiased_isoscore": ["UnbiasedIsoScore"],
     "losses.cosreg": ["CosReg"],
     "losses.persistent_entropy": ["PersistentEntropy"],
-    "training.attaching": ["Attachment", "attach"],
-    "watching.history": ["History"],
-    "training.tracking": ["IsotropyTracker"],
-    "training.repairing": ["BatchRepair", "Repairing"],
-    "studies.running": ["StudyRun", "run_study"],
+    "training.attach": ["Attachment", "attach"],
+    "training.history": ["History"],
+    "training.tracker": ["IsotropyTracker"],
+    "training.repair_layer": ["BatchRepair", "Repairing"],
+    "studies.run": ["StudyRun", "run_study"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedding import embed
-    from isoscope.errors import DataWarning, InputError, MissingExtra
-    from isoscope.finetuning.finetuning import finetune
-    from isoscope.finetuning.outcomes import FineTuning
-    from isoscope.finetuning.tasks import Split, Task
+    from isoscope._core.errors import DataWarning, InputError, MissingExtra
+    from isoscope._core.memory import memory_limit
+    from isoscope.advising.advise import Advice, advise
+    from isoscope.auditing.audit import Audit, audit
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.grouped import GroupedAudit
+    from isoscope.embedding.embed import embed
+    from isoscope.finetuning.finetune import finetune
+    from isoscope.finetuning.result import FineTuning
+    from isoscope.finetuning.task_data import Split, Task
     from isoscope.losses.cosreg import CosReg
     from isoscope.losses.istar import IStar
     from isoscope.losses.persistent_entropy import PersistentEntropy
     from isoscope.losses.regularizer import Regularizer
     from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
-    from isoscope.memory import memory_limit
     from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
     from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
+    from isoscope.metrics.hypersphere import alignment, uniformity
     from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn
     from isoscope.metrics.objectives import (
         classifier_objective,
@@ -84,7 +89,7 @@ if TYPE_CHECKING:
         triplet_objective,
     )
     from isoscope.metrics.partition import partition_isotropy
-    from isoscope.metrics.spectrum import (
+    from isoscope.metrics.spectra import (
         Estimate,
         anisotropy,
         effective_rank,
@@ -94,25 +99,20 @@ if TYPE_CHECKING:
         spectrum,
     )
     from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
-    from isoscope.metrics.uniformity import alignment, uniformity
-    from isoscope.report.advice import Advice, advise
-    from isoscope.report.audit import Audit, audit
-    from isoscope.report.finding import Finding
-    from isoscope.report.grouped import GroupedAudit
-    from isoscope.sketching import Sketch, sketch
-    from isoscope.stores.opening import open_store
+    from isoscope.sketching.sketch import Sketch, sketch
+    from isoscope.stores.open import open_store
     from isoscope.stores.store import Batch, Store
-    from isoscope.stores.writing import write_store
-    from isoscope.studies.running import StudyRun, run_study
-    from isoscope.training.attaching import Attachment, attach
-    from isoscope.training.repairing import BatchRepair, Repairing
-    from isoscope.training.tracking import IsotropyTracker
+    from isoscope.stores.write import write_store
+    from isoscope.studies.run import StudyRun, run_study
+    from isoscope.training.attach import Attachment, attach
+    from isoscope.training.history import History
+    from isoscope.training.repair_layer import BatchRepair, Repairing
+    from isoscope.training.tracker import IsotropyTracker
     from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
-    from isoscope.transforms.applying import repair_store
+    from isoscope.transforms.apply import repair_store
     from isoscope.transforms.chain import Chain
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
-    from isoscope.transforms.saving import load_transform
-    from isoscope.watching.history import History
+    from isoscope.transforms.persistence import load_transform
 
 
 def __getattr__(name: str) -> Any:
@@ -124,7 +124,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        from isoscope.errors import MissingExtra
+        from isoscope._core.errors import MissingExtra
 
         raise MissingExtra(f'{name} needs torch, which is not installed: pip install "isoscope[train]"') from error
     globals()[name] = value

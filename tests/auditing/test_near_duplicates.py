@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.auditing.measuring import local
+from isoscope._core.pairs import nearest
+from isoscope.auditing.measure import local
 from isoscope.auditing.near_duplicates import CLOSE, near_duplicates, typical_distance
-from isoscope.pairs import nearest
 
 KINDS = ["gaussian", "power", "cone", "clusters"]
 

@@ -7,13 +7,14 @@ import pytest
 from scipy.special import logsumexp
 
 import isoscope
+from isoscope._core.pairs import NearestSoFar, nearest
 from isoscope.auditing import passes
 from isoscope.auditing.passes import GROUPS, Axes, Neighbors, PartitionSums, Placed, first_pass, second_pass
 from isoscope.auditing.settings import Settings
-from isoscope.engines import Local, Tally
-from isoscope.engines.engine import tallied
-from isoscope.pairs import NearestSoFar, nearest
-from isoscope.stores import Batch, open_store
+from isoscope.engines.engine import Local, tallied
+from isoscope.engines.tally import Tally
+from isoscope.stores.open import open_store
+from isoscope.stores.store import Batch
 from tests.conftest import DTYPES, rotation, tolerance
 
 CLOUDS = {

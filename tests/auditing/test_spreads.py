@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import isoscope
+from isoscope._core.formulas import interval
 from isoscope.auditing import spreads
 from isoscope.auditing.passes import Axes
-from isoscope.formulas import interval
 from tests.conftest import tolerance
 
 N, D, DRAWS = 400, 8, 200

@@ -13,7 +13,7 @@ import pytest
 
 import isoscope
 from isoscope.cli.main import main
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 
 pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')
 from tests.engines.conftest import client  # noqa: F401
@@ -98,7 +98,7 @@ def test_one_file_is_not_written_by_many(shards, scheduler, tmp_path, capsys):
 SCRIPT = """
 import os, sys
 from isoscope.cli.main import main
-from isoscope.engines import cluster
+from isoscope.engines import dask as cluster
 
 need_alike = cluster._need_alike
 

@@ -270,7 +270,7 @@ def test_ctrl_c_while_working_is_one_line_and_loses_nothing(tmp_path):
     np.save(slow, np.random.default_rng(0).standard_normal((60_000, 64)).astype(np.float32))
     page.write_text("old")
     telling = (  # when the work has begun, which takes longer where the machine is busy
-        "import sys\nfrom isoscope.cli import auditing, main\nsuper_call = auditing.Watched.__call__\n"
+        "import sys\nfrom isoscope.cli import audit as auditing, main\nsuper_call = auditing.Watched.__call__\n"
         "def told(self, *rest): print('at work', flush=True); super_call(self, *rest)\n"
         "auditing.Watched.__call__ = told\nsys.exit(main.main(sys.argv[1:]))"
     )
@@ -371,7 +371,7 @@ def test_a_reader_that_stops_reading_is_no_error(cone):
 
 
 def test_an_interrupt_that_a_library_swallowed_is_raised_again():
-    from isoscope.cli.auditing import Watched
+    from isoscope.cli.audit import Watched
     from isoscope.cli.session import interrupted
 
     interrupted.set()
@@ -446,7 +446,7 @@ def test_running_out_of_memory_is_one_line_that_says_what_to_do(cone, capsys, mo
     def full(*arguments, **options):
         raise failure
 
-    monkeypatch.setattr("isoscope.cli.auditing.audit", full)
+    monkeypatch.setattr("isoscope.cli.audit.audit", full)
     assert main(["audit", str(cone)]) == 2
     said = capsys.readouterr().err
     assert re.fullmatch(r"isoscope: out of memory \(.*llocate.*\): give what there is with --max-memory, .*2GB\n", said)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isoscope
-from isoscope.embedding import running as room
-from isoscope.embedding.spool import Windows
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
+from isoscope.embedding import run as room
+from isoscope.embedding.tokens import Windows
 from tests.finetuning import toy
 
 torch = pytest.importorskip("torch")
@@ -449,8 +449,8 @@ def test_short_texts_do_not_fill_the_memory(bert, monkeypatch):
 KILLED = """
 import os, sys
 from pathlib import Path
-from isoscope import files
-from isoscope.embedding import running as room, shards
+from isoscope._io import files
+from isoscope.embedding import run as room, shards
 room._BLOCK_TOKENS = 16, 16
 left = int(sys.argv[1])
 real = files.sync

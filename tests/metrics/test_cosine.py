@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import isoscope
 from isoscope import InputError
-from isoscope.arrays import blocks
+from isoscope._core.arrays import blocks
 from isoscope.metrics import cosine as room
 from tests.conftest import assert_any_memory_will_do, rotation, tolerance
 

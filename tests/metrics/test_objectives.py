@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 import isoscope
 from isoscope import InputError
-from isoscope.arrays import blocks
+from isoscope._core.arrays import blocks
 from isoscope.metrics import objectives as room
 from tests.conftest import assert_any_memory_will_do, rotation, tolerance
 

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 
 import isoscope
 from isoscope import InputError
-from isoscope.arrays import blocks
+from isoscope._core.arrays import blocks
 from isoscope.metrics import partition as room
 from isoscope.metrics.partition import log_partition
 from tests.conftest import assert_any_memory_will_do, rotation, tolerance

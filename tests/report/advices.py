@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from isoscope.advising.advise import Advice, Score, Trial
 from isoscope.advising.settings import AdviceSettings
-from isoscope.report.advice import Advice, Score, Trial
 from isoscope.transforms.chain import Chain
 
 TASKS = {

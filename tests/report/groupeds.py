@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 
 import isoscope
-from isoscope.report.audit import Audit
-from isoscope.report.finding import Finding, Range
-from isoscope.report.grouped import GroupedAudit
+from isoscope.auditing.audit import Audit
+from isoscope.auditing.finding import Finding, Range
+from isoscope.auditing.grouped import GroupedAudit
 
 TOKENS = ("[CLS]", "swim", "##ming", "1984", ",", "the", "a", "of")
 

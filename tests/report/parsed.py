@@ -7,7 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 
-from isoscope.report.drawing.markup import fingerprint
+from isoscope._report.html import fingerprint
 
 
 class Parsed(HTMLParser):

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 import isoscope
+from isoscope._report.advice_page import advice_page, fragment
+from isoscope._report.evenness import evenness
+from isoscope._report.forest_chart import forest
+from isoscope._report.narrate import LABEL_FREE, headline, signed, span
+from isoscope.advising.advise import Advice
 from isoscope.advising.settings import AdviceSettings
-from isoscope.report.advice import Advice
-from isoscope.report.advice_page import advice_page, fragment
-from isoscope.report.drawing.evenness import evenness
-from isoscope.report.drawing.forest import forest
-from isoscope.report.wording import LABEL_FREE, headline, signed, span
 from tests.report.advices import GAINS, KINDS, made
 from tests.report.chromium import NAMES, Chromium, find
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
@@ -324,7 +324,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     advice.to_html(path)
     assert path.read_text("utf-8") == advice_page(advice)
     assert advice._repr_html_() == fragment(advice)
-    monkeypatch.setattr("isoscope.report.advice_page.advice_page", lambda advice: 1 / 0)
+    monkeypatch.setattr("isoscope._report.advice_page.advice_page", lambda advice: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         advice.to_html(path)
     assert path.read_text("utf-8").startswith("<!doctype html>")

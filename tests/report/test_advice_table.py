@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from isoscope.report.advice_table import MARKS, as_text, shown
+from isoscope._report.advice_table import MARKS, as_text, shown
 from tests.report.test_wording import made
 
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from isoscope.report.audit import Audit, audit
-from isoscope.report.finding import percentage
-from isoscope.report.page import page
+from isoscope._report.audit_page import page
+from isoscope.auditing.audit import Audit, audit
+from isoscope.auditing.finding import percentage
 from tests.report.chromium import NAMES, Chromium, Tab, find
 
 EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"

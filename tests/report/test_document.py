@@ -1,7 +1,7 @@
 import re
 
-from isoscope.report.drawing.document import document, facts, section
-from isoscope.report.drawing.markup import Markup, tag
+from isoscope._report.document import document, facts, section
+from isoscope._report.html import Markup, tag
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
 EVIL = "</title></style><img src=x onerror=alert(1)>"
@@ -19,7 +19,7 @@ def made(*content: Markup, title: str = "a title", scripts: tuple[str, ...] = ()
 
 
 def test_a_document_is_in_order_and_allows_itself_alone():
-    for scripts in ((), ("page.js",), ("drawing/cloud.js", "page.js")):
+    for scripts in ((), ("page.js",), ("cloud.js", "page.js")):
         text = made(section("part", "A part", tag("p", "Text.")), scripts=scripts)
         in_order(text)
         parsed = allows_itself_alone(text)

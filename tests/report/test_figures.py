@@ -4,10 +4,10 @@ import sys
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.report import figures
-from isoscope.report.audit import Audit, audit
-from isoscope.report.drawing.charts import BARS
+from isoscope._core.errors import InputError
+from isoscope._report import figures
+from isoscope._report.audit_charts import BARS
+from isoscope.auditing.audit import Audit, audit
 from tests.report.groupeds import layered, named, told
 
 matplotlib = pytest.importorskip("matplotlib")

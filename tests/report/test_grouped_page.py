@@ -4,11 +4,11 @@ import re
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.report.finding import VERDICTS
-from isoscope.report.grouped_page import grouped_page
-from isoscope.report.grouped_panels import panels
-from isoscope.report.grouped_words import sentences
+from isoscope._core.errors import InputError
+from isoscope._report.grouped_page import grouped_page
+from isoscope._report.grouped_panels import panels
+from isoscope._report.grouped_words import sentences
+from isoscope.auditing.finding import VERDICTS
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find
 from tests.report.groupeds import layered, named, told

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from isoscope.report.grouped_panels import panels
+from isoscope._report.grouped_panels import panels
 from tests.report.groupeds import layered, named, told
 
 

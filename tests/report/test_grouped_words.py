@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from isoscope.report.grouped_words import along, apart, are_numbers, called, sentences, several_of
+from isoscope._report.grouped_words import along, apart, are_numbers, called, sentences, several_of
 from tests.report.groupeds import layered, named, told
 
 NAN = math.nan

@@ -11,9 +11,9 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from isoscope.report import terminal
-from isoscope.report.comparing import changes
-from isoscope.report.finding import percentage
+from isoscope._report import terminal
+from isoscope.auditing.compare import changes
+from isoscope.auditing.finding import percentage
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.report.training_figure import profile, save_profile
+from isoscope._core.errors import InputError
+from isoscope._report.training_figure import profile, save_profile
 from tests.training.histories import made
 
 

@@ -3,10 +3,10 @@ import re
 
 import pytest
 
-from isoscope.report.drawing.profile import called, layer_key
-from isoscope.report.training_page import training_page
-from isoscope.report.training_words import NAMES, headline
-from isoscope.watching.runs import Runs
+from isoscope._report.profile import called, layer_key
+from isoscope._report.training_page import training_page
+from isoscope._report.training_words import NAMES, headline
+from isoscope.training.runs import Runs
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find
 from tests.report.parsed import Parsed, allows_itself_alone, in_order

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from isoscope.report.training_words import Change, headline, paragraph
-from isoscope.watching.runs import Runs
+from isoscope._report.training_words import Change, headline, paragraph
+from isoscope.training.runs import Runs
 from tests.training.histories import made
 
 

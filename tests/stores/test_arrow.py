@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 
 
 def parquet(tmp_path, columns, **more):

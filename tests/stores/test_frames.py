@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 from tests.stores.conftest import D, N, arrow_table
 
 

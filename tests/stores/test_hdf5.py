@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 
 h5py = pytest.importorskip("h5py")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 
 
 def lines(tmp_path, text, name="a.jsonl"):

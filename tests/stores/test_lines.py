@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import lines, open_store
+from isoscope.stores import lines
+from isoscope.stores.open import open_store
 
 
 @pytest.fixture(params=[1, 2, 3, 7, 64, 2**20])

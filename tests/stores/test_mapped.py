@@ -5,7 +5,8 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.stores import open_store, write_store
+from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 from tests.stores.conftest import FORMATS, D, N
 
 each_format = pytest.mark.parametrize("form", FORMATS, ids=repr)

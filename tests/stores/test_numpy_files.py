@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 
 
 def saved(path, array):

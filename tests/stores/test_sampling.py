@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscope.stores import Batch
 from isoscope.stores.sampling import Sampler, row_keys
+from isoscope.stores.store import Batch
 
 
 def sampled(X, size, *, seed=0, cuts=(), **columns):

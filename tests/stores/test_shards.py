@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import open_store
+from isoscope.stores.open import open_store
 from isoscope.stores.shards import natural_order
 from tests.stores.conftest import FORMATS, Cloud, write_jsonl
 

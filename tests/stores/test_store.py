@@ -9,8 +9,8 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.stores import Batch, Store, open_store
-from isoscope.stores.store import default_rows
+from isoscope.stores.open import open_store
+from isoscope.stores.store import Batch, Store, default_rows
 from tests.stores.conftest import FORMATS, D, N
 
 each_format = pytest.mark.parametrize("form", FORMATS, ids=repr)

@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from isoscope.stores import Batch, open_store, write_store
+from isoscope.stores.open import open_store
+from isoscope.stores.store import Batch
 from isoscope.stores.targets import Mark
-from isoscope.stores.writing import open_target
+from isoscope.stores.write import open_target, write_store
 
 ROWS, D = 40, 5
 VECTORS = np.random.default_rng(3).standard_normal((10 * ROWS, D)).astype(np.float32)

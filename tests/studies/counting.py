@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.outcome import Cloud, Figure, Holds, Outcome, Panel, Row, Series, Table, Value, Verdict
 from isoscope.studies.published import Claim, Number, Paper, Published
 from isoscope.studies.study import Arm, Parameter, Study

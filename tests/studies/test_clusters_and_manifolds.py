@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope import files
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
+from isoscope._io import files
 from isoscope.studies.catalog import study
 from isoscope.studies.clusters_and_manifolds import study as clusters_and_manifolds
-from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, between, local_dimensions, measure_layer
+from isoscope.studies.clusters_and_manifolds.measure import Asked, Tokens, between, local_dimensions, measure_layer
+from isoscope.studies.datasets import Data
 from isoscope.studies.outcome import Cloud, Holds
 from isoscope.studies.reading.running_text import read_text
-from isoscope.studies.sources import Data
 from isoscope.studies.study import Setting
 
 from ..finetuning.toy import WORDS, decoder, encoder, one_thread

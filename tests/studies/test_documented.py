@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import isoscope
-from isoscope.studies import running, settings
+from isoscope.studies import run, settings
 from isoscope.studies.catalog import STUDIES
-from isoscope.studies.judging import judge, judge_counts
 from isoscope.studies.outcome import Holds
 from isoscope.studies.published import published
-from isoscope.studies.running import read_case
+from isoscope.studies.run import read_case
+from isoscope.studies.verdicts import judge, judge_counts
 from tests.studies.counting import Counting
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_the_table_of_all_claims_is_made_of_the_numbers_that_are_kept(study_page
 
 
 def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeypatch):
-    for room in (running, settings):
+    for room in (run, settings):
         monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
     isoscope.run_study("counting", out=tmp_path / "counting")
     (tmp_path / "docs" / "studies").mkdir(parents=True)

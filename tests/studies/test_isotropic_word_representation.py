@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope import files
+from isoscope._io import files
 from isoscope.studies.catalog import study
-from isoscope.studies.isotropic_word_representation.shown import outcome
-from isoscope.studies.isotropic_word_representation.states import Sets, StateArm, Tokens, correlations, isotropy
+from isoscope.studies.datasets import Data, Model
+from isoscope.studies.isotropic_word_representation.measure import Sets, StateArm, Tokens, correlations, isotropy
+from isoscope.studies.isotropic_word_representation.outcome import outcome
 from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_of
-from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, Workbench
 from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.catalog import study
+from isoscope.studies.datasets import Data, Model
+from isoscope.studies.isotropy_clusters_classifiers.claims import COUNTEREXAMPLE
 from isoscope.studies.isotropy_clusters_classifiers.correlating import pearson, spearman
-from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
-from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, label_of, optimise
-from isoscope.studies.isotropy_clusters_classifiers.verdicts import COUNTEREXAMPLE
+from isoscope.studies.isotropy_clusters_classifiers.measure import Recipe, label_of, optimise
+from isoscope.studies.isotropy_clusters_classifiers.outcome import outcome
 from isoscope.studies.outcome import Case, Holds, Value
 from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
-from isoscope.studies.running import run_study
-from isoscope.studies.sources import Data, Model
+from isoscope.studies.run import run_study
 from isoscope.studies.study import Setting
 from isoscope.studies.words import number
 from tests.finetuning.toy import BAD, GOOD, encoder, one_thread

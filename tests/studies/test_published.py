@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.datasets import Data, Model
 from isoscope.studies.outcome import Holds
 from isoscope.studies.published import published
-from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting
 
 

@@ -12,10 +12,10 @@ pytest.importorskip("transformers")
 
 from isoscope import InputError, finetune, run_study
 from isoscope.studies.catalog import study
+from isoscope.studies.datasets import Data, Model
 from isoscope.studies.outcome import Holds, Value
 from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, Case, verdicts
 from isoscope.studies.shrink_the_longest.study import unlike
-from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, Workbench
 from tests.finetuning import toy
 
@@ -265,7 +265,7 @@ def test_published_words_come_from_the_published_numbers():
 
 
 def test_notes_hold_the_settings_against_the_published_ones():
-    from isoscope.finetuning.recipes import RECIPES
+    from isoscope.finetuning.settings import RECIPES
 
     published = study(NAME).published
     usual = {"learning_rate": 5e-5, "weight_decay": 5e-6, "batch_size": 64, "epochs": 10.0}

@@ -11,9 +11,9 @@ import pytest
 import isoscope
 from isoscope import InputError
 from isoscope.studies.catalog import study
+from isoscope.studies.datasets import Data, Model
 from isoscope.studies.outcome import Holds
-from isoscope.studies.running import run_study
-from isoscope.studies.sources import Data, Model
+from isoscope.studies.run import run_study
 from isoscope.studies.stable_anisotropic_regularization.estimators import estimates
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
 from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
@@ -272,7 +272,7 @@ def test_the_published_cosine_stands_beside_the_largest_weight():
 
 def test_notes_say_what_training_leans_on_and_which_tasks_lack():
     from isoscope.studies.stable_anisotropic_regularization.study import STATES
-    from isoscope.training.refreshing import STATES as taken
+    from isoscope.training.refresh import STATES as taken
 
     assert taken == STATES
     tables, _, notes = outcome_of(setting(part=("b",), limit=0), {})
@@ -303,7 +303,7 @@ def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
     from transformers import AutoModel, AutoTokenizer
 
     from isoscope.studies.reading.tasks import read_task
-    from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
+    from isoscope.studies.stable_anisotropic_regularization.measure import shape_of_layers
 
     task = read_task("cola", Data(place / "data"))
     told = []

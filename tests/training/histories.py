@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from isoscope.watching.history import History
-from isoscope.watching.measuring import MEASUREMENTS
+from isoscope.training.history import History
+from isoscope.training.layer_metrics import MEASUREMENTS
 
 
 def made(layers: int = 3, steps=(0, 10, 20, 30), seed: int = 0, end: float = 0.5, **more) -> History:

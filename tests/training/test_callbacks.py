@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from isoscope.errors import DataWarning, InputError
-from isoscope.training.tracking import IsotropyTracker
-from isoscope.watching.history import History
+from isoscope._core.errors import DataWarning, InputError
+from isoscope.training.history import History
+from isoscope.training.tracker import IsotropyTracker
 from tests.training.tiny import batches, bert, texts, weights
 
 L = pytest.importorskip("lightning", reason="lightning is not installed")

@@ -5,7 +5,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import BertModel
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.training.probing import Probe, shown
 from tests.training.tiny import batches, bert, texts
 

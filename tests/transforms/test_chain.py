@@ -91,7 +91,7 @@ def test_a_chain_that_was_tampered_with_is_refused(change, words, clusters, tmp_
 
     from safetensors.numpy import load_file
 
-    from isoscope.sketch_files import checksum
+    from isoscope.sketching.file import checksum
 
     Chain([Center(), Whiten("pca", 2)]).fit(clusters).save(tmp_path / "a")
     config = json.loads((tmp_path / "a" / "config.json").read_text())

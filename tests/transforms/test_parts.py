@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.stores import open_store
 from isoscope.stores import store as whole_stores
+from isoscope.stores.open import open_store
 from isoscope.stores.spans import spans as cut
 from isoscope.transforms import parts
 
@@ -197,7 +197,7 @@ def test_a_folder_that_another_still_writes_to_hides_no_error(source, vectors, t
         (path.parent / "other.txt").write_text("of somebody else")
         raise isoscope.InputError("the error")
 
-    monkeypatch.setattr("isoscope.transforms.applying._write_part", left_behind)
+    monkeypatch.setattr("isoscope.transforms.apply._write_part", left_behind)
     with pytest.raises(isoscope.InputError, match="the error"):
         isoscope.repair_store(isoscope.Center().fit(vectors), source, tmp_path / "out")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
 from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter, ClusterNull

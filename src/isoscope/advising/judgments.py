@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import plural
 
 _SCORES = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from isoscope._core.errors import InputError
 from isoscope.advising.inference import Units
 from isoscope.advising.measures import Evidence, v_measure
 from isoscope.advising.probe import LinearProbe
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
-from isoscope.errors import InputError
 from isoscope.metrics.clusters import scattered_rows
 from isoscope.stores.columns import plural
 

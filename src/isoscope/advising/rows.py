@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.arrays import host
-from isoscope.errors import InputError
-from isoscope.memory import sample_rows
-from isoscope.sketching import Sketch
+from isoscope._core.arrays import host
+from isoscope._core.errors import InputError
+from isoscope._core.memory import sample_rows
+from isoscope.sketching.sketch import Sketch
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoscope.arrays import blocks, unit_rows
-from isoscope.memory import tile_bytes
+from isoscope._core.arrays import blocks, unit_rows
+from isoscope._core.memory import tile_bytes
 
 _TILE = 64 * 2**20  # bytes of similarities in memory at a time
 

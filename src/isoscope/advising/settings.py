@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoscope.arrays import whole
+from isoscope._core.arrays import whole
+from isoscope._core.errors import InputError
 from isoscope.auditing.settings import LEAST_SAMPLE
-from isoscope.errors import InputError
 
 
 @dataclass(frozen=True)

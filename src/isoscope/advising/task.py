@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
     from isoscope.advising.inference import Units

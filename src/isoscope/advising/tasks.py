@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope._core.errors import InputError
+from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.judgments import read_pairs, read_qrels
 from isoscope.advising.labels import Labels
-from isoscope.advising.pairs import GradedPairs
 from isoscope.advising.retrieval import Retrieval
 from isoscope.advising.rows import find_rows, gather, refuse_unknown
 from isoscope.advising.unlabeled import Unlabeled
-from isoscope.errors import InputError
 from isoscope.stores.columns import plural
 
 if TYPE_CHECKING:

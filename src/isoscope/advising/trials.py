@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from isoscope._core.errors import InputError
 from isoscope.advising.candidates import AS_IS
 from isoscope.advising.inference import Scores
 from isoscope.advising.labels import Labels
-from isoscope.errors import InputError
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
-from isoscope.metrics.spectrum import isoscore
-from isoscope.sketching import sketch
+from isoscope.metrics.spectra import isoscore
+from isoscope.sketching.sketch import sketch
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.chain import Chain
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from isoscope.advising.candidates import Candidate
     from isoscope.advising.task import Task
     from isoscope.engines.engine import Progress
-    from isoscope.sketching import Sketch
-    from isoscope.stores import Store
+    from isoscope.sketching.sketch import Sketch
+    from isoscope.stores.store import Store
 
 _SHAPE_ROWS = 4_000  # at most, and as many to fit on
 

@@ -8,11 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
+from isoscope._core.errors import InputError
 from isoscope.advising.inference import Units
 from isoscope.advising.measures import Evidence
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, row_identity
-from isoscope.errors import InputError
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 

@@ -11,7 +11,7 @@ import numpy as np
 from isoscope.stores.shards import natural_order
 
 if TYPE_CHECKING:
-    from isoscope.stores import Store
+    from isoscope.stores.store import Store
 
 MOST = 24
 """Groups that are measured apart."""

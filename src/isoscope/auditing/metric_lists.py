@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoscope.arrays import blocks, tiles
+from isoscope._core.arrays import blocks, tiles
 
 METRICS = ("cosine", "inner_product", "euclidean")
 

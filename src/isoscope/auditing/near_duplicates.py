@@ -70,7 +70,7 @@ def near_duplicates(
     Examples
     --------
     >>> import numpy as np
-    >>> from isoscope.pairs import nearest
+    >>> from isoscope._core.pairs import nearest
     >>> X = np.random.default_rng(0).standard_normal((200, 8))
     >>> X[7] = X[3] + 1e-4
     >>> found = near_duplicates(np.arange(200), *nearest(X, 20), typical=typical_distance(X, 0), n=200, d=8)

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope.arrays import TILE_BYTES, blocks, host, unit_rows
+from isoscope._core.arrays import TILE_BYTES, blocks, host, unit_rows
+from isoscope._core.errors import InputError
+from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
-from isoscope.engines import Tally
 from isoscope.engines.engine import tallied
-from isoscope.errors import InputError
-from isoscope.memory import tile_bytes
+from isoscope.engines.tally import Tally
 from isoscope.metrics.partition import LogSum
-from isoscope.sketching import Sketch
-from isoscope.stores import Batch
+from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sample, Sampler
+from isoscope.stores.store import Batch
 
 if TYPE_CHECKING:
+    from isoscope._core.pairs import NearestSoFar
     from isoscope.auditing.settings import Settings
-    from isoscope.engines import Engine
-    from isoscope.engines.engine import Progress
-    from isoscope.pairs import NearestSoFar
-    from isoscope.stores import Store
+    from isoscope.engines.engine import Engine, Progress
+    from isoscope.stores.store import Store
 
 GROUPS = 16
 """Groups of rows that are left out in turn, to see how sure the partition function is."""

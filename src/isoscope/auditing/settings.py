@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from isoscope.arrays import whole
-from isoscope.errors import InputError
-from isoscope.memory import sample_rows
+from isoscope._core.arrays import whole
+from isoscope._core.errors import InputError
+from isoscope._core.memory import sample_rows
 
 if TYPE_CHECKING:
-    from isoscope.stores import Store
+    from isoscope.stores.store import Store
 
 LEAST_SAMPLE = 100
 

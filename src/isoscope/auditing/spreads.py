@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope import formulas
-from isoscope.arrays import unit_rows
+from isoscope._core import formulas
+from isoscope._core.arrays import unit_rows
 
 if TYPE_CHECKING:
-    from isoscope.sketching import Sketch
+    from isoscope.sketching.sketch import Sketch
 
 
 def mean_cosine(sketch: Sketch, rows: np.ndarray) -> float:

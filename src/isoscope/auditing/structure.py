@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from isoscope._core.pairs import nearest
 from isoscope.auditing import nulls
 from isoscope.metrics.clusters import choose_clusters, silhouette
 from isoscope.metrics.neighbors import local_dimensions
-from isoscope.pairs import nearest
 
 if TYPE_CHECKING:
     from isoscope.auditing.passes import Axes, Placed
     from isoscope.auditing.settings import Settings
     from isoscope.metrics.clusters import ClusterChoice
-    from isoscope.sketching import Sketch
+    from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample
 
 CLUSTERS = range(2, 16)

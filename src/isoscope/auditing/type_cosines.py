@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from isoscope import formulas
-from isoscope.arrays import host
-from isoscope.errors import InputError
+from isoscope._core import formulas
+from isoscope._core.arrays import host
+from isoscope._core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TypeUnits:
 
     def add(self, vectors: np.ndarray, types: np.ndarray) -> None:
         """Add some rows with their types; rows that are not finite are passed over."""
-        from isoscope.kernels import add_units
+        from isoscope._core.kernels import add_units
 
         add_units(host(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
 

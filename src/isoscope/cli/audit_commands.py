@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isoscope._core.errors import InputError
 from isoscope.cli.options import (
     ByMetric,
     Columns,
@@ -27,7 +28,6 @@ from isoscope.cli.options import (
     refuse_overwriting,
 )
 from isoscope.cli.session import GATE
-from isoscope.errors import InputError
 
 commands = typer.Typer()
 
@@ -78,7 +78,7 @@ def audit(
     max_memory: MaxMemory = None,
 ) -> None:
     """Measure a space and say what is wrong with it, what that means, and what to try."""
-    from isoscope.cli.auditing import Request, audit_groups, audit_one, audit_several
+    from isoscope.cli.audit import Request, audit_groups, audit_one, audit_several
 
     if (not sources) == (compare is None):
         raise InputError("give a SOURCE, or several to compare, or --compare A B")
@@ -130,7 +130,7 @@ def similarity(
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
     from isoscope.auditing.settings import Settings
-    from isoscope.cli.auditing import tell_similarity
+    from isoscope.cli.audit import tell_similarity
 
     settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
     with chosen_engine(engine, scheduler, workers) as running:
@@ -152,7 +152,7 @@ def sketch(
     max_memory: MaxMemory = None,
 ) -> None:
     """Sum up a source in one pass, and show what its moments say: the exact part of an audit, in seconds."""
-    from isoscope.cli.auditing import sum_up
+    from isoscope.cli.audit import sum_up
 
     refuse_overwriting([output], [source])
     with chosen_engine(engine, scheduler, workers) as running:
@@ -172,7 +172,7 @@ def convert(
     max_memory: MaxMemory = None,
 ) -> None:
     """Copy vectors from any source to .npy, .safetensors, or Parquet or a database (both keep the other columns)."""
-    from isoscope.cli.auditing import convert as copy
+    from isoscope.cli.audit import convert as copy
 
     where = place(target)
     refuse_overwriting([where], [source])

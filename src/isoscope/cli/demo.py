@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from isoscope.cli.auditing import Watched, _need_folders, _say_written
-from isoscope.report.audit import audit
-from isoscope.report.terminal import shown
+from isoscope._report.terminal import shown
+from isoscope.auditing.audit import audit
+from isoscope.cli.audit import Watched, _need_folders, _say_written
 
 _FIRST = "glosses-layer5.parquet"
 _SECOND = "glosses-layer6.parquet"

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
+from isoscope._core.errors import InputError
 from isoscope.cli import audit_commands, model_commands, repair_commands, study_commands
 from isoscope.cli.session import BAD_INPUT, INTERNAL, INTERRUPTED, Interruption, interrupted, mute, typed, warnings_told
-from isoscope.errors import InputError
 
 app = typer.Typer(
     name="isoscope",

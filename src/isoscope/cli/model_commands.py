@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from isoscope._core.errors import InputError
 from isoscope.cli.options import named_roles, refuse_overwriting
-from isoscope.errors import InputError
 
 commands = typer.Typer()
 
@@ -96,8 +96,8 @@ def embed(
 
     An interrupted run is gone on with by the same command.
     """
-    from isoscope.cli.embedding import Request
-    from isoscope.cli.embedding import embed as run
+    from isoscope.cli.embed import Request
+    from isoscope.cli.embed import embed as run
 
     roles = named_roles(columns)
     if set(roles) - {"text", "labels"}:
@@ -186,8 +186,8 @@ def finetune(
 
     OUT gets metrics.json and the page. An interrupted run is gone on with by the same command.
     """
-    from isoscope.cli.training import Request
-    from isoscope.cli.training import finetune as run
+    from isoscope.cli.finetune import Request
+    from isoscope.cli.finetune import finetune as run
 
     learnt = task if train is None else train
     if learnt is None or (task is not None and train is not None):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
-    from isoscope.engines import Engine
+    from isoscope.engines.engine import Engine
     from isoscope.stores.databases.address import Address
 
 
@@ -42,7 +42,7 @@ class EngineName(StrEnum):
 def _limited(command: typer.Context, size: str | None) -> str | None:
     """Have the limit in force until the command is done."""
     if size is not None:
-        from isoscope.memory import memory_limit
+        from isoscope._core.memory import memory_limit
 
         command.with_resource(memory_limit(size))
     return size
@@ -104,8 +104,8 @@ Workers = Annotated[
 @contextmanager
 def chosen_engine(kind: EngineName | None, scheduler: str | None, workers: int | None) -> Iterator[Engine]:
     """The engine that was typed, for as long as a command runs; a scheduler or workers are Dask's."""
-    from isoscope.engines import engine_for
-    from isoscope.threads import threads
+    from isoscope._core.threads import threads
+    from isoscope.engines.engine import engine_for
 
     if kind is EngineName.local and (scheduler or workers):
         raise InputError("--engine local has no scheduler and no workers: leave it, or give --engine dask")

@@ -76,8 +76,8 @@ def fit(
     max_memory: MaxMemory = None,
 ) -> None:
     """Learn a repair from a corpus and save it; apply it to corpus and queries alike."""
-    from isoscope.cli.repairing import Method
-    from isoscope.cli.repairing import fit as learn
+    from isoscope.cli.repair import Method
+    from isoscope.cli.repair import fit as learn
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
@@ -103,7 +103,7 @@ def apply(
     An interrupted run leaves a file as it was, and is gone on with by the same command. In a database only the rows
     that lack are written; a table of PostgreSQL that exists gets another column.
     """
-    from isoscope.cli.repairing import apply as write
+    from isoscope.cli.repair import apply as write
 
     target = place(output)
     refuse_overwriting([target], [source])
@@ -134,8 +134,8 @@ def fix(
     max_memory: MaxMemory = None,
 ) -> None:
     """Fit a repair to a source, apply it, and show the audits before and after side by side."""
-    from isoscope.cli.repairing import Method
-    from isoscope.cli.repairing import fix as repair
+    from isoscope.cli.repair import Method
+    from isoscope.cli.repair import fix as repair
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
@@ -193,7 +193,7 @@ def advise(
 
     Give --pairs, or --queries and --qrels, or --labels; without any, the evidence is weak.
     """
-    from isoscope.cli.advising import Request, give_advice
+    from isoscope.cli.advise import Request, give_advice
 
     refuse_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
     options = {"metric": metric.value, "folds": folds, "sample": sample, "seed": seed, "missing": missing.value}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 
-from isoscope.errors import DataWarning
+from isoscope._core.errors import DataWarning
 
 GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 commands = typer.Typer()
 study = typer.Typer(no_args_is_help=True, help="Run a paper on isotropy again: its published numbers beside ours.")
@@ -19,7 +19,7 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="One of those that `i
 @study.command("list")
 def list_studies() -> None:
     """Name the studies."""
-    from isoscope.cli.studying import list_studies as run
+    from isoscope.cli.study import list_studies as run
 
     run()
 
@@ -27,7 +27,7 @@ def list_studies() -> None:
 @study.command()
 def show(name: _Name) -> None:
     """Tell what a study does, what it needs and can be told, what the paper claims and what it published."""
-    from isoscope.cli.studying import show_study
+    from isoscope.cli.study import show_study
 
     show_study(name)
 
@@ -59,7 +59,7 @@ def run(
     ] = None,
 ) -> None:
     """Run a study; OUT gets results.json, page.html and summary.md. An interrupted run is gone on with."""
-    from isoscope.cli.studying import Request, run_study
+    from isoscope.cli.study import Request, run_study
 
     given: dict[str, str] = {}
     for each in [*(settings or []), *([] if seeds is None else [f"seeds={seeds}"])]:

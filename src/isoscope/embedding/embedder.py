@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from isoscope.embedding.spool import Reader
+    from isoscope.embedding.tokens import Reader
 
 
 class Given(NamedTuple):

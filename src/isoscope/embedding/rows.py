@@ -10,7 +10,7 @@ import numpy as np
 from isoscope.embedding.texts import storable
 
 if TYPE_CHECKING:
-    from isoscope.embedding.spool import Block, Spool
+    from isoscope.embedding.tokens import Block, Spool
 
 _AROUND = 40  # characters of context before a token, and behind it
 

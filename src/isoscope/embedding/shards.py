@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
+from isoscope._core.errors import InputError
+from isoscope._core.threads import threads
+from isoscope._io.files import locked_folder, replacing, sync
 from isoscope.embedding.direct import PastTheCache
-from isoscope.errors import InputError
-from isoscope.files import locked_folder, replacing, sync
 from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
-from isoscope.threads import threads
 
 if TYPE_CHECKING:
-    from isoscope.embedding.spool import Progress
+    from isoscope.embedding.tokens import Progress
 
 VECTORS = "embedding"
 _BATCH_BYTES = 16 * 2**20  # of vectors in a record batch

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isoscope.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.columns import Wanted, choose_columns
 from isoscope.stores.lines import read_lines
 

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from isoscope._core.errors import InputError
 from isoscope.embedding.embedder import Given
-from isoscope.embedding.spool import Tokens
-from isoscope.errors import InputError
-from isoscope.training.capturing import Capture, evaluating
+from isoscope.embedding.tokens import Tokens
+from isoscope.training.capture import Capture, evaluating
 from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
 
 if TYPE_CHECKING:

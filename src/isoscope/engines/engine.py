@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from isoscope._core.errors import InputError
+from isoscope._core.threads import in_threads
 from isoscope.engines.tally import Tally
-from isoscope.errors import InputError
-from isoscope.threads import in_threads
 
 if TYPE_CHECKING:
-    from isoscope.stores import Batch, Store
+    from isoscope.stores.store import Batch, Store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,14 +71,14 @@ def engine_for(engine: Any, workers: int | None = None) -> Iterator[Engine]:
     if engine == "local":
         yield Local()
     elif engine == "dask" or (isinstance(engine, str) and "://" in engine) or hasattr(engine, "get_client"):
-        from isoscope.engines.cluster import started
+        from isoscope.engines.dask import started
 
         with started(None if engine == "dask" else engine, workers) as running:
             yield running
     elif hasattr(engine, "tally"):
         yield engine
     elif hasattr(engine, "scheduler_info"):
-        from isoscope.engines.cluster import Cluster
+        from isoscope.engines.dask import Cluster
 
         yield Cluster(engine)
     else:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import host
+from isoscope._core.arrays import host
+from isoscope._core.errors import InputError
 from isoscope.engines.engine import engine_for
 from isoscope.engines.tally import Tally
-from isoscope.errors import InputError
-from isoscope.sketching import Sketch
-from isoscope.stores import open_store
+from isoscope.sketching.sketch import Sketch
+from isoscope.stores.open import open_store
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
-    from isoscope.stores import Batch
     from isoscope.stores.sampling import Sample
+    from isoscope.stores.store import Batch
 
 
 class Sums(Tally):

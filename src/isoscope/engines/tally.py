@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isoscope.stores import Batch
+    from isoscope.stores.store import Batch
 
 
 class Tally:

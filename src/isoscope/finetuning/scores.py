@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 OF_CLASSES = ("accuracy", "f1", "matthews")
 """What is computed of a task with classes."""

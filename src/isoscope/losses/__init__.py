@@ -1,6 +1,6 @@
 """The measurements as torch regularisers: what is added to a task's loss to keep, raise or lower isotropy."""
 
-from isoscope.errors import MissingExtra
+from isoscope._core.errors import MissingExtra
 
 try:
     import torch  # noqa: F401 - said here in one line, and not from somewhere deep inside

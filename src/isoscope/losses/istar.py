@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from isoscope.arrays import host, points, real
-from isoscope.errors import InputError
+from isoscope._core.arrays import host, points, real
+from isoscope._core.errors import InputError
 from isoscope.losses.regularizer import Regularizer
-from isoscope.metrics.spectrum import isoscore, isoscore_star
-from isoscope.sketching import Sketch
+from isoscope.metrics.spectra import isoscore, isoscore_star
+from isoscope.sketching.sketch import Sketch
 
 
 class IStar(Regularizer):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from isoscope.arrays import real
-from isoscope.errors import InputError
+from isoscope._core.arrays import real
+from isoscope._core.errors import InputError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
 

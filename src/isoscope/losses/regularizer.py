@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from isoscope.arrays import real
-from isoscope.errors import InputError
+from isoscope._core.arrays import real
+from isoscope._core.errors import InputError
 from isoscope.losses.gathering import gathered, is_parallel, told_apart
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from isoscope.group_sums import LEAST
+from isoscope._core.grouped_traces import LEAST
 from isoscope.losses.regularizer import Regularizer
-from isoscope.metrics.spectrum import isoscore
+from isoscope.metrics.spectra import isoscore
 
 
 class UnbiasedIsoScore(Regularizer):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope.arrays import (
+from isoscope._core.arrays import (
     accumulator,
     blocks,
     carries_gradient,
@@ -25,14 +25,11 @@ from isoscope.arrays import (
     whole,
     zeros,
 )
-from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, cluster_distances, tamed, weighted_distances
+from isoscope._core.errors import InputError
+from isoscope._core.pairs import MAX_MEMORY, cluster_distances, tamed, weighted_distances
 
 if TYPE_CHECKING:
-    from isoscope.arrays import (
-        Array,
-        Groups,
-    )
+    from isoscope._core.arrays import Array, Groups
 
 _ROUNDS = 300  # of K-means at most
 _COLUMNS = 256  # clusters to which distances are summed up in one go

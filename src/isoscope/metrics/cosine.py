@@ -6,26 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope import formulas
-from isoscope.arrays import (
-    accumulator,
-    groups,
-    like,
-    points,
-    result,
-    take,
-    tiles,
-    unit_rows,
-    whole,
-    zeros,
-)
-from isoscope.errors import InputError
+from isoscope._core import formulas
+from isoscope._core.arrays import accumulator, groups, like, points, result, take, tiles, unit_rows, whole, zeros
+from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
-    from isoscope.arrays import (
-        Array,
-        Groups,
-    )
+    from isoscope._core.arrays import Array, Groups
 
 
 def mean_cosine(X: Any) -> Array:

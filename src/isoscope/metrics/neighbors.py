@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope.arrays import (
+from isoscope._core.arrays import (
     accumulator,
     carries_gradient,
     host,
@@ -21,13 +21,11 @@ from isoscope.arrays import (
     unit_rows,
     whole,
 )
-from isoscope.errors import InputError, tell
-from isoscope.pairs import MAX_MEMORY, nearest, tamed
+from isoscope._core.errors import InputError, tell
+from isoscope._core.pairs import MAX_MEMORY, nearest, tamed
 
 if TYPE_CHECKING:
-    from isoscope.arrays import (
-        Array,
-    )
+    from isoscope._core.arrays import Array
 
 
 class Hubness(NamedTuple):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope import formulas
-from isoscope.arrays import Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
-from isoscope.errors import InputError
+from isoscope._core import formulas
+from isoscope._core.arrays import Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
+from isoscope._core.errors import InputError
+from isoscope._core.pairs import MAX_MEMORY
 from isoscope.metrics.clusters import distance_sums
-from isoscope.metrics.spectrum import ratio_of
-from isoscope.pairs import MAX_MEMORY
+from isoscope.metrics.spectra import ratio_of
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 
 def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isoscope.arrays import accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
-from isoscope.errors import InputError
+from isoscope._core.arrays import accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
+from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 
 def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Array:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import (
+from isoscope._core.arrays import (
     accumulator,
     array_of,
     carries_gradient,
@@ -18,13 +18,11 @@ from isoscope.arrays import (
     safe_sqrt,
     take,
 )
-from isoscope.errors import InputError
-from isoscope.pairs import MAX_MEMORY, spanning_tree, tamed
+from isoscope._core.errors import InputError
+from isoscope._core.pairs import MAX_MEMORY, spanning_tree, tamed
 
 if TYPE_CHECKING:
-    from isoscope.arrays import (
-        Array,
-    )
+    from isoscope._core.arrays import Array
 
 
 def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
@@ -130,7 +128,7 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
     """
     if rule not in ("reference", "printed"):
         raise InputError(f'rule is {rule!r}: need "reference" or "printed"')
-    from isoscope.kernels import count_features
+    from isoscope._core.kernels import count_features
 
     xp, bars, values = _bars(bars)
     order = np.argsort(-values, kind="stable")

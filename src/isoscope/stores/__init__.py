@@ -1,7 +1,7 @@
 """Where vectors live: files, folders of shards, tables and arrays, read batch by batch."""
 
-from isoscope.stores.opening import open_store
+from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch, Store
-from isoscope.stores.writing import write_store
+from isoscope.stores.write import write_store
 
 __all__ = ["Batch", "Store", "open_store", "write_store"]

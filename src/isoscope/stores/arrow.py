@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope.errors import InputError
-from isoscope.stores.beside import Layout, wide_layout
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors, dimensions
 from isoscope.stores.indexed import check_rows
 from isoscope.stores.store import Piece, Store
+from isoscope.stores.table_schema import Layout, wide_layout
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import Wanted

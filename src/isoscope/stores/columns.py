@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
 """What a column may be to the vectors. Rows of one of the `groups` depend on each other, as the tokens of a text do.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.arrow import ArrowStore
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.indexed import IndexedStore, check_rows
 

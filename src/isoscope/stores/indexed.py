@@ -13,8 +13,8 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.store import Piece, Store
 

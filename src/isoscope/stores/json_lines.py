@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors, plural
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 

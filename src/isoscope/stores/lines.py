@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import plural
 from isoscope.stores.store import Piece, Store
 

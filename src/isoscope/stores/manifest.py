@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isoscope.errors import InputError, tell
+from isoscope._core.errors import InputError, tell
 
 FILE = "_embedding.json"
 REPAIRED = "_repaired.json"

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.indexed import IndexedStore, Mapped, check_rows, check_size
 

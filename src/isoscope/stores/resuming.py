@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from isoscope.errors import InputError
-from isoscope.files import hold, replacing, sync
+from isoscope._core.errors import InputError
+from isoscope._io.files import hold, replacing, sync
 from isoscope.stores.targets import Mark
 
 _PROGRESS = "progress.json"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.arrays import host
+from isoscope._core.arrays import host
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Batch

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
-from isoscope.stores.beside import joined
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import RANK
 from isoscope.stores.store import Store
+from isoscope.stores.table_schema import joined
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.store import Piece
+    from isoscope.stores.table_schema import Layout
 
 _GUESSES = ("ids", "frequency")  # done without where shards differ
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.store import Store
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.store import Batch, Piece
+    from isoscope.stores.table_schema import Layout
 
 SPAN_BYTES = 128 * 2**20
 """Of vectors: what a worker reads in one task. It holds a batch of them at a time."""

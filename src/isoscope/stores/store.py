@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope.arrays import whole
-from isoscope.errors import InputError
-from isoscope.memory import batch_bytes, need_room
+from isoscope._core.arrays import whole
+from isoscope._core.errors import InputError
+from isoscope._core.memory import batch_bytes, need_room
 from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, plain_values, plural, refuse_missing
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
+    from isoscope.stores.table_schema import Layout
 
 _BATCH_BYTES = 16 * 2**20  # of float32
 _MOST_ROWS = 65_536

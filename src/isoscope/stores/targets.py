@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope.errors import InputError
-from isoscope.stores.beside import VECTORS, Layout, arrow_type
+from isoscope._core.errors import InputError
 from isoscope.stores.footers import join_footers, read_footer
+from isoscope.stores.table_schema import VECTORS, Layout, arrow_type
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Study

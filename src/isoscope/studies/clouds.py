@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.report.drawing.cloud import dots
-from isoscope.report.drawing.colouring import Groups, Measure, classes, legend
-from isoscope.report.drawing.markup import joined, tag
-from isoscope.report.finding import written
+from isoscope._report.cloud import dots
+from isoscope._report.coloring import Groups, Measure, classes, legend
+from isoscope._report.html import joined, tag
+from isoscope.auditing.finding import written
 from isoscope.studies.outcome import Cloud
 
 if TYPE_CHECKING:
-    from isoscope.report.drawing.markup import Markup
+    from isoscope._report.html import Markup
 
 MOST_POINTS = 800
 """Drawn of a cloud: more make a file heavy and a picture no clearer."""

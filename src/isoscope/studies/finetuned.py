@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope.errors import InputError
-from isoscope.finetuning.finetuning import finetune
+from isoscope._core.errors import InputError
+from isoscope.finetuning.finetune import finetune
 from isoscope.studies.study import Parameter
-from isoscope.watching.measuring import MEASUREMENTS
+from isoscope.training.layer_metrics import MEASUREMENTS
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.outcomes import SeedOutcome
-    from isoscope.finetuning.tasks import Task
-    from isoscope.studies.sources import Model
+    from isoscope.finetuning.result import SeedOutcome
+    from isoscope.finetuning.task_data import Task
+    from isoscope.studies.datasets import Model
     from isoscope.studies.study import Setting, Workbench
 
 _FOLDER = "finetuning"

@@ -183,7 +183,7 @@ class Verdict:
     holds: Holds
     why: str = ""
     cases: Sequence[Case] = ()
-    """The numbers from which `isoscope.studies.judging.judge` derives `holds`."""
+    """The numbers from which `isoscope.studies.verdicts.judge` derives `holds`."""
     most: float = 1.0
     """The share of the cases that must agree for a plain yes."""
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import isoscope
-from isoscope.report.drawing.document import document, facts, section
-from isoscope.report.drawing.markup import tag
-from isoscope.studies.drawing import figure
-from isoscope.studies.judging import RULE
+from isoscope._report.document import document, facts, section
+from isoscope._report.html import tag
+from isoscope.studies.figures import figure
 from isoscope.studies.outcome import Holds
+from isoscope.studies.verdicts import RULE
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
 
 if TYPE_CHECKING:
-    from isoscope.report.drawing.markup import Markup
+    from isoscope._report.html import Markup
     from isoscope.studies.outcome import Outcome, Row, Table, Value, Verdict
     from isoscope.studies.study import Study
 

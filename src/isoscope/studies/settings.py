@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.catalog import study as study_by_name
+from isoscope.studies.datasets import Data, Model
 from isoscope.studies.reading import look_for
-from isoscope.studies.sources import Data, Model
 from isoscope.studies.study import Setting, shown
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.published import published
 
 if TYPE_CHECKING:
+    from isoscope.studies.datasets import Data, Model
     from isoscope.studies.outcome import Outcome
     from isoscope.studies.published import Published
-    from isoscope.studies.sources import Data, Model
 
 Results = Mapping[str, dict[str, Any]]
 """What each finished arm gave, by its key."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope.files import replacing
-from isoscope.studies.drawing import svg_file
-from isoscope.studies.judging import RULE
+from isoscope._io.files import replacing
+from isoscope.studies.figures import svg_file
+from isoscope.studies.verdicts import RULE
 from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from isoscope.errors import InputError
-from isoscope.training.following import kind_of, lightning_of
+from isoscope._core.errors import InputError
+from isoscope.training.trainers import kind_of, lightning_of
 
 if TYPE_CHECKING:
-    from isoscope.training.tracking import IsotropyTracker
+    from isoscope.training.tracker import IsotropyTracker
 
 
 def follow(trainer: Any, tracker: IsotropyTracker) -> None:
@@ -69,7 +69,7 @@ def _follow_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
 
 def _log(trainer: Any, rows: list[dict[str, Any]]) -> None:
     """Put a measurement in the trainer's log, and the last layer's part of it on the screen."""
-    from isoscope.training.tracking import logged
+    from isoscope.training.tracker import logged
 
     values = logged(rows)
     if not values:
@@ -86,7 +86,7 @@ def _quiet(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
     """The callbacks that write to the screen hear of the last layer alone: a hundred numbers would bury the loss."""
     from transformers import PrinterCallback, ProgressCallback
 
-    from isoscope.training.tracking import logged
+    from isoscope.training.tracker import logged
 
     handler = trainer.callback_handler
     every = list(handler.callbacks)
@@ -105,7 +105,7 @@ def _quiet(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
 
 def _follow_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
     Callback = lightning_of(trainer).Callback
-    from isoscope.training.tracking import logged
+    from isoscope.training.tracker import logged
 
     class TrackerCallback(Callback):  # type: ignore[misc, valid-type]
         """Measures at the start, every so many optimizer steps and when training stops."""

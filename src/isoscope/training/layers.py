@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 Layer = int | str
 """A hidden state: a number (0 is what goes into the first layer, i what comes out of the i-th), or a module's name."""

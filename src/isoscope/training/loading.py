@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers.utils import logging as chatter
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
 """What transformers raises where a model, its tokenizer or its configuration cannot be had."""

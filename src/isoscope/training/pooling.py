@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 Pool = str | Callable[..., torch.Tensor]
 """The name of a way to make rows, or a function (states, mask) → (n, d) rows."""

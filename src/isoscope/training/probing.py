@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from isoscope.errors import InputError
-from isoscope.training.capturing import probe_rows, run
-from isoscope.training.following import is_lightning, stepped
+from isoscope._core.errors import InputError
+from isoscope.training.capture import probe_rows, run
+from isoscope.training.trainers import is_lightning, stepped
 
 if TYPE_CHECKING:
-    from isoscope.training.capturing import ProbeRows
+    from isoscope.training.capture import ProbeRows
     from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")

@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.errors import InputError
-from isoscope.sketching import Sketch, sketch
+from isoscope._core.errors import InputError
+from isoscope.sketching.sketch import Sketch, sketch
 from isoscope.transforms.arithmetic import minus
 from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 
 class AffineRepair(Repair):

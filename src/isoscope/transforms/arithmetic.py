@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import like, take
+from isoscope._core.arrays import like, take
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 
 def minus(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:

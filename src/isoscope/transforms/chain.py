@@ -8,15 +8,15 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from isoscope.engines import engine_for
-from isoscope.errors import InputError
-from isoscope.sketching import Sketch
+from isoscope._core.errors import InputError
+from isoscope.engines.engine import engine_for
+from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.repair import FLOATS, Repair, is_source, on_host, store_of
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
-    from isoscope.engines import Engine
+    from isoscope._core.arrays import Array
+    from isoscope.engines.engine import Engine
 
 
 class Chain(Repair):

@@ -12,19 +12,19 @@ from sklearn.base import OneToOneFeatureMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import accumulator, host, like, take, tiles
-from isoscope.engines import engine_for
+from isoscope._core.arrays import accumulator, host, like, take, tiles
+from isoscope._core.errors import InputError
+from isoscope._core.memory import sample_rows
+from isoscope._core.threads import in_threads, run_all
+from isoscope.engines.engine import engine_for
 from isoscope.engines.sums import Kept
-from isoscope.errors import InputError
-from isoscope.memory import sample_rows
 from isoscope.metrics.clusters import choose_clusters, scattered_rows
-from isoscope.sketching import Sketch
-from isoscope.threads import in_threads, run_all
+from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.arithmetic import in_two, minus
 from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 _AUTO = range(2, 16)
 _WORTH_THREADS = 500  # rows to a thread: to start one takes as long as to repair some hundreds

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope.engines import engine_for
-from isoscope.errors import InputError
-from isoscope.files import locked_folder, replacing
-from isoscope.stores import Store
+from isoscope._core.errors import InputError
+from isoscope._core.threads import alone
+from isoscope._io.files import locked_folder, replacing
+from isoscope.engines.engine import engine_for
 from isoscope.stores.manifest import REPAIRED
 from isoscope.stores.spans import spans
-from isoscope.threads import alone
+from isoscope.stores.store import Store
 
 if TYPE_CHECKING:
     from isoscope.stores.spans import Span
-    from isoscope.transforms.plain import PlainRepair
+    from isoscope.transforms.maps import PlainRepair
     from isoscope.transforms.repair import Repair
 
 _SCHEMA = "isoscope.repaired/1"

@@ -13,14 +13,15 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope.arrays import host, like
-from isoscope.errors import InputError
-from isoscope.sketching import Sketch
-from isoscope.stores import Store, open_store
+from isoscope._core.arrays import host, like
+from isoscope._core.errors import InputError
+from isoscope.sketching.sketch import Sketch
+from isoscope.stores.open import open_store
+from isoscope.stores.store import Store
 from isoscope.transforms.arithmetic import in_two, rounded
 
 if TYPE_CHECKING:
-    from isoscope.arrays import Array
+    from isoscope._core.arrays import Array
 
 FLOATS = [np.float64, np.float32]
 _AS_THEY_ARE = frozenset(map(np.dtype, (*FLOATS, np.float16)))
@@ -142,7 +143,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> type(module).__name__, module.get_embedding_dimension()
         ('Dense', 4)
         """
-        from isoscope.transforms.exporting import to_sentence_transformers
+        from isoscope.transforms.export import to_sentence_transformers
 
         check_is_fitted(self)
         return to_sentence_transformers(self)
@@ -168,7 +169,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> [node.op_type for node in model.graph.node]
         ['Sub', 'Sub', 'MatMul']
         """
-        from isoscope.transforms.exporting import to_onnx
+        from isoscope.transforms.export import to_onnx
 
         check_is_fitted(self)
         return to_onnx(self, path)
@@ -177,7 +178,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted repair to a folder: numbers as safetensors, the rest as JSON; never pickle."""
-        from isoscope.transforms.saving import save
+        from isoscope.transforms.persistence import save
 
         check_is_fitted(self)
         save(self, folder)
@@ -185,7 +186,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
-        from isoscope.transforms.saving import load
+        from isoscope.transforms.persistence import load
 
         found = load(folder)
         if not isinstance(found, cls):

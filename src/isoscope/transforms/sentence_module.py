@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sentence_transformers.base.modules import Module
 
-from isoscope.errors import InputError
-from isoscope.transforms.saving import load
+from isoscope._core.errors import InputError
+from isoscope.transforms.persistence import load
 
 if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair

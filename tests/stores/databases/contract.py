@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.store import Batch, Store
 
 ABOUT = {"source": "docs.npy", "repair": "9f2c", "version": "1"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.stores import open_store
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.address import address
+from isoscope.stores.open import open_store
 
 SECRET = "s3cr3t%40x"
 

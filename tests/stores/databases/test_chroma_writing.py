@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.stores import open_store, write_store
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import Wanted
 from isoscope.stores.databases.address import address
 from isoscope.stores.databases.chroma import open_chroma
 from isoscope.stores.databases.chroma_writing import open_chroma_destination
+from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 from tests.stores.databases.chroma_server import serving
 from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
 

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import isoscope
-from isoscope.stores import open_store, write_store
+from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 
 N, D = 600, 8
 VECTORS = (np.random.default_rng(2).standard_normal((N, D)) + 1).astype(np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isoscope.errors import DataWarning, InputError
+from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.columns import Wanted
 from isoscope.stores.databases.address import address
 from isoscope.stores.databases.lance import open_lance

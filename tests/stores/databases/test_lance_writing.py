@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import Wanted
 from isoscope.stores.databases import patience
 from isoscope.stores.databases.address import address

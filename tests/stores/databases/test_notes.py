@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from isoscope.errors import DataWarning, InputError
+from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.databases.notes import can_go_on, near, note, policy, refuse_lost, refuse_options, tell_half
 
 ABOUT = {"source": "a", "repair": "b"}

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import isoscope
-from isoscope.errors import DataWarning, InputError
+from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.databases import patience
 from tests.stores.databases.conftest import PASSWORD, new_server
 
@@ -211,8 +211,8 @@ def test_row_numbers_after_a_lost_connection_are_those_of_the_table_as_it_is_the
 
 
 def test_pages_with_long_texts_are_few_rows_and_the_same(postgres, cloud, monkeypatch):
-    monkeypatch.setattr("isoscope.stores.databases.postgres._FIRST", 8)
-    monkeypatch.setattr("isoscope.stores.databases.postgres._PAGE_BYTES", 50_000)
+    monkeypatch.setattr("isoscope.stores.databases.postgres_read._FIRST", 8)
+    monkeypatch.setattr("isoscope.stores.databases.postgres_read._PAGE_BYTES", 50_000)
     postgres.fill("long", cloud[:100])
     postgres.run("UPDATE long SET text = repeat('x', CASE WHEN id < 8 THEN 10 ELSE 5000 END)")
     store = isoscope.open_store(postgres.url("long"))

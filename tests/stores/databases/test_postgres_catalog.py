@@ -2,7 +2,7 @@
 
 import pytest
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.postgres_catalog import noted, parted
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, packed_rows, packed_vectors
 
 KINDS = {"vector": np.float32, "halfvec": np.float16, "_float4": np.float32, "_float8": np.float64}

@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 
 import isoscope
-from isoscope.errors import MissingExtra
+from isoscope._core.errors import MissingExtra
 from isoscope.stores.databases import patience
 from isoscope.stores.databases.address import address
 from isoscope.stores.databases.postgres_session import Session

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import isoscope
-from isoscope.errors import DataWarning, InputError
+from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.databases import patience
 from isoscope.stores.databases.address import address
-from isoscope.stores.databases.postgres_writing import PostgresDestination, open_postgres_destination
+from isoscope.stores.databases.postgres_write import PostgresDestination, open_postgres_destination
 from isoscope.stores.store import Batch
 from tests.stores.databases.conftest import new_server
 
@@ -275,7 +275,7 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
 
 def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_threads(postgres, cloud, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 10)
-    monkeypatch.setattr("isoscope.threads.threads", lambda: 2)
+    monkeypatch.setattr("isoscope._core.threads.threads", lambda: 2)
     postgres.fill("later", cloud[:10])
     twice = isoscope.open_store(cloud[:20], ids=[*range(10), *range(10)])
     for target in (postgres.url("later", "fixed"), postgres.url("later_table")):
@@ -345,7 +345,7 @@ def test_vectors_do_not_take_the_place_of_another_column(postgres, cloud):
 
 def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, repair, monkeypatch):
     postgres.fill("held", cloud[:9])
-    monkeypatch.setattr("isoscope.stores.databases.postgres_writing._PATIENCE", "100ms")
+    monkeypatch.setattr("isoscope.stores.databases.postgres_write._PATIENCE", "100ms")
     with postgres.connect() as connection, connection.transaction():
         connection.execute("LOCK TABLE held IN ACCESS SHARE MODE")
         with pytest.raises(InputError, match="held by another transaction"):

@@ -10,7 +10,7 @@ import uuid
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import Wanted
 from isoscope.stores.databases import patience
 from isoscope.stores.databases.address import address

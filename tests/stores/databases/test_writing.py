@@ -5,10 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from isoscope.errors import InputError
-from isoscope.stores import open_store, write_store
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.address import address
-from isoscope.stores.databases.writing import write_to_database
+from isoscope.stores.databases.write import write_to_database
+from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 
 
 def test_batches_alone_cannot_be_gone_on_with():

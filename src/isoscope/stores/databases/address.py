@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
 _SLIP = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # a slash or the colon is missing

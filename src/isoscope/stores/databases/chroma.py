@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
-from isoscope.stores.beside import VECTORS, Layout
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.chroma_client import Chroma
 from isoscope.stores.databases.notes import NOTE, refuse_options, tell_half
 from isoscope.stores.databases.payloads import carried, object_field, packed, scalar_fields
 from isoscope.stores.store import Piece, Store
+from isoscope.stores.table_schema import VECTORS, Layout
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import Wanted

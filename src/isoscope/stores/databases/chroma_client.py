@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from isoscope.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.databases.notes import near
 from isoscope.stores.databases.patience import patiently
 

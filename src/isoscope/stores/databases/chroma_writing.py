@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.chroma import INTEGERS, SPACES
 from isoscope.stores.databases.chroma_client import Chroma
 from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
 from isoscope.stores.databases.payloads import carried_distance, carried_settings, objects_of
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
 
 _ASKED = 2000  # ids in a question
 _NAMES = {distance: space for space, distance in SPACES.items()}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
 
 
 class Destination(Protocol):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError, MissingExtra
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.arrow import ArrowStore
 from isoscope.stores.columns import choose_vectors
 from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half

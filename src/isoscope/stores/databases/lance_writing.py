@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.lance import OWN, connected, note_of, opened, quoted, said
 from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
 from isoscope.stores.databases.patience import patiently
@@ -19,9 +19,9 @@ from isoscope.stores.databases.payloads import holds_ids
 from isoscope.stores.targets import role_layout
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
 
 _FRAGMENTS = 64  # above which a table is put together when it is whole
 _ASKED = 4_096  # ids in a condition

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 
-from isoscope.errors import InputError, tell
+from isoscope._core.errors import InputError, tell
 
 NOTE = "isoscope"
 """The name of the note among the metadata of a collection."""

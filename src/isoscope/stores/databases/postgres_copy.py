@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the rows: a fixed word, no flags, nothing more."""

@@ -8,7 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-from isoscope.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.databases.notes import near
 from isoscope.stores.databases.patience import patiently
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.payloads import plain
 from isoscope.stores.databases.postgres_catalog import identifier
 

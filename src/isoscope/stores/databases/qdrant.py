@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
-from isoscope.stores.beside import Layout
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half
 from isoscope.stores.databases.payloads import carried, object_field, packed, scalar_fields
 from isoscope.stores.databases.qdrant_points import Points, library_errors, refuse_other_folders, refuse_unnamed
 from isoscope.stores.store import Piece, Store
+from isoscope.stores.table_schema import Layout
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import Wanted

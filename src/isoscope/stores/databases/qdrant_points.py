@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from isoscope.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.databases.patience import patiently
 
 if TYPE_CHECKING:

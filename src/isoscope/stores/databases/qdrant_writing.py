@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.arrays import blocks
-from isoscope.errors import InputError
+from isoscope._core.arrays import blocks
+from isoscope._core.errors import InputError
 from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
 from isoscope.stores.databases.payloads import carried_distance, carried_ids, carried_name, objects_of
 from isoscope.stores.databases.qdrant import ORIGINAL
 from isoscope.stores.databases.qdrant_points import Points, library_errors, refuse_other_folders, refuse_unnamed
 
 if TYPE_CHECKING:
-    from isoscope.stores.beside import Layout
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
 
 _NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # of the UUIDs that stand for other ids: never change it
 _REQUEST_BYTES = 4 * 2**20  # of float32: a server takes requests up to 32 MB, and a number as JSON is longer

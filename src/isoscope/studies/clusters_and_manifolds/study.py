@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from isoscope.embedding.embedding import embed
-from isoscope.errors import InputError
-from isoscope.files import remove_folder, replacing
-from isoscope.stores.opening import open_store
-from isoscope.studies.clusters_and_manifolds.layer_shapes import Asked, Tokens, local_dimensions, measure_layer
-from isoscope.studies.clusters_and_manifolds.shown import shown_outcome
+from isoscope._core.errors import InputError
+from isoscope._io.files import remove_folder, replacing
+from isoscope.embedding.embed import embed
+from isoscope.stores.open import open_store
+from isoscope.studies.clusters_and_manifolds.measure import Asked, Tokens, local_dimensions, measure_layer
+from isoscope.studies.clusters_and_manifolds.outcome import shown_outcome
 from isoscope.studies.reading.running_text import SETS, read_text
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
+    from isoscope.studies.datasets import Model
     from isoscope.studies.outcome import Outcome
-    from isoscope.studies.sources import Model
     from isoscope.studies.study import Results, Setting, Workbench
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.finetuned import CHEAPER, need_training
-from isoscope.studies.isotropic_word_representation.shown import outcome
-from isoscope.studies.isotropic_word_representation.states import (
+from isoscope.studies.isotropic_word_representation.measure import (
     CLASSIFIED,
     FITS,
     REPAIR,
@@ -23,13 +22,14 @@ from isoscope.studies.isotropic_word_representation.states import (
     layers,
     similarity,
 )
+from isoscope.studies.isotropic_word_representation.outcome import outcome
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS, tune
 from isoscope.studies.reading.similarities import SIMILARITIES, source_of, train_of
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
+    from isoscope.studies.datasets import Model
     from isoscope.studies.outcome import Outcome
-    from isoscope.studies.sources import Model
     from isoscope.studies.study import Results, Setting
 
 PARTS = ("layers", "sts", "sst2", "finetune")

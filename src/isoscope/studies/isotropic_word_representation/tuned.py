@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.finetuning.finetuning import finetune
+from isoscope.finetuning.finetune import finetune
 from isoscope.studies.finetuned import cheaper
-from isoscope.studies.isotropic_word_representation.states import isotropy
+from isoscope.studies.isotropic_word_representation.measure import isotropy
 from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.tasks import Task
-    from isoscope.studies.sources import Model
+    from isoscope.finetuning.task_data import Task
+    from isoscope.studies.datasets import Model
     from isoscope.studies.study import Setting, Workbench
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
@@ -26,7 +26,7 @@ _PROBE = 16  # the tracker's own numbers are not used
 
 def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: Workbench) -> dict[str, Any]:
     """Accuracy on the dev set, and the isotropy of its [CLS] vectors layer by layer and as the head reads them."""
-    from isoscope.training.repairing import BatchRepair
+    from isoscope.training.repair_layer import BatchRepair
 
     found = read_task(task, setting.data)
     rows = min(setting["tuning_rows"] or len(found.train), len(found.train))
@@ -65,9 +65,9 @@ def measured(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[s
     """
     from transformers import DataCollatorWithPadding
 
-    from isoscope.finetuning.preparing import load_model, load_reader
-    from isoscope.training.capturing import probe_states
-    from isoscope.training.repairing import Repairing
+    from isoscope.finetuning.tokenizing import load_model, load_reader
+    from isoscope.training.capture import probe_states
+    from isoscope.training.repair_layer import Repairing
     from isoscope.transforms.clustered import ClusterNull
 
     reader = load_reader(str(folder), 128)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from isoscope.embedding.embedding import embed
-from isoscope.errors import InputError
-from isoscope.files import replacing
-from isoscope.studies.isotropy_clusters_classifiers.findings import outcome
-from isoscope.studies.isotropy_clusters_classifiers.optimising import Recipe, optimise
+from isoscope._core.errors import InputError
+from isoscope._io.files import replacing
+from isoscope.embedding.embed import embed
+from isoscope.studies.isotropy_clusters_classifiers.measure import Recipe, optimise
+from isoscope.studies.isotropy_clusters_classifiers.outcome import outcome
 from isoscope.studies.published import published
 from isoscope.studies.reading.classified import GLUE, Classified, read_classified, read_word_classes
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
+    from isoscope.studies.datasets import Model
     from isoscope.studies.outcome import Outcome
-    from isoscope.studies.sources import Model
     from isoscope.studies.study import Results, Setting, Workbench
 
 _WORDS = {"supersense": 2275, "pos": 11462}

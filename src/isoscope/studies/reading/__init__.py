@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.studies.reading import classified, running_text, similarities, tasks
 
 if TYPE_CHECKING:
-    from isoscope.studies.sources import Data, DataSet
+    from isoscope.studies.datasets import Data, DataSet
 
 _ROOMS = (tasks, classified, running_text, similarities)
 DATA_SETS: dict[str, DataSet] = {each.name: each for room in _ROOMS for each in room.SETS}

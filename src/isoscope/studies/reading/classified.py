@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.finetuning.tables import read_table
+from isoscope.studies.datasets import DataSet
 from isoscope.studies.reading.plain_text import lines_of
 from isoscope.studies.reading.tasks import read_task
-from isoscope.studies.sources import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.sources import Data
+    from isoscope.studies.datasets import Data
 
 SETS = (
     DataSet(

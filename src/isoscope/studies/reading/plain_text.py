@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.stores.lines import read_lines
 
 

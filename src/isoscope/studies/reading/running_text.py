@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
+from isoscope.studies.datasets import DataSet
 from isoscope.studies.reading.plain_text import lines_of
-from isoscope.studies.sources import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.sources import Data
+    from isoscope.studies.datasets import Data
 
 _STRETCH = 100_000  # characters: a tokenizer takes far longer, and more memory, for all of a corpus in one piece
 _SPLITS = {"train": "train", "valid": "validation"}

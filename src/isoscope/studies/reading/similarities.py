@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
+from isoscope._core.errors import InputError
 from isoscope.finetuning.tables import read_table
-from isoscope.studies.sources import DataSet
+from isoscope.studies.datasets import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.sources import Data
+    from isoscope.studies.datasets import Data
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"

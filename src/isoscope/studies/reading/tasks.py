@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.errors import InputError
-from isoscope.finetuning.tasks import Split, Task, read_glue
-from isoscope.studies.sources import DataSet
+from isoscope._core.errors import InputError
+from isoscope.finetuning.task_data import Split, Task, read_glue
+from isoscope.studies.datasets import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.sources import Data
+    from isoscope.studies.datasets import Data
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"

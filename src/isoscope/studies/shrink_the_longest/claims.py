@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.judging import ABOVE_ZERO, BELOW_ZERO, judged
 from isoscope.studies.outcome import Case as Finding
 from isoscope.studies.outcome import Value
+from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, judged
 from isoscope.studies.words import number
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isoscope.errors import InputError
-from isoscope.finetuning.tasks import even_part
+from isoscope._core.errors import InputError
+from isoscope.finetuning.task_data import even_part
 from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, need_training
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading import tasks
@@ -16,9 +16,9 @@ from isoscope.studies.shrink_the_longest.claims import ARMS, COMPONENTS, NONE, C
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.tasks import Task
+    from isoscope.finetuning.task_data import Task
+    from isoscope.studies.datasets import Model
     from isoscope.studies.published import Published
-    from isoscope.studies.sources import Model
     from isoscope.studies.study import Results, Setting, Workbench
 
 _SETTINGS: dict[str, dict[str, Any]] = {

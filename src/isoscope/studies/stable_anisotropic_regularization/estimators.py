@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.errors import InputError
-from isoscope.files import replacing
-from isoscope.metrics.spectrum import isoscore
-from isoscope.sketching import Sketch
-from isoscope.studies.judging import BELOW_ZERO, counts, difference_interval, judged
+from isoscope._core.errors import InputError
+from isoscope._io.files import replacing
+from isoscope.metrics.spectra import isoscore
+from isoscope.sketching.sketch import Sketch
 from isoscope.studies.outcome import Case, Figure, Panel, Row, Series, Table, Value
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
 from isoscope.studies.study import Arm
+from isoscope.studies.verdicts import BELOW_ZERO, counts, difference_interval, judged
 from isoscope.studies.words import number
 
 if TYPE_CHECKING:

@@ -8,11 +8,16 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isoscope.errors import InputError
-from isoscope.finetuning.tasks import even_part
+from isoscope._core.errors import InputError
+from isoscope.finetuning.task_data import even_part
 from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder, need_training
 from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.reading.tasks import SETS, read_task
+from isoscope.studies.stable_anisotropic_regularization.claims import (
+    finetuning_observations,
+    finetuning_tables,
+    finetuning_verdicts,
+)
 from isoscope.studies.stable_anisotropic_regularization.estimators import (
     ANALYSED,
     TRAINED,
@@ -21,21 +26,16 @@ from isoscope.studies.stable_anisotropic_regularization.estimators import (
     estimator_tables,
     estimator_verdicts,
 )
-from isoscope.studies.stable_anisotropic_regularization.figures import finetuning_figures
 from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS
+from isoscope.studies.stable_anisotropic_regularization.measure import shape_of_layers
+from isoscope.studies.stable_anisotropic_regularization.outcome import finetuning_figures
 from isoscope.studies.stable_anisotropic_regularization.runs import before_key, penalties, training_key
-from isoscope.studies.stable_anisotropic_regularization.states import shape_of_layers
-from isoscope.studies.stable_anisotropic_regularization.trained import (
-    finetuning_observations,
-    finetuning_tables,
-    finetuning_verdicts,
-)
 from isoscope.studies.study import Arm, Parameter, Study, Workbench
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.tasks import Task
+    from isoscope.finetuning.task_data import Task
+    from isoscope.studies.datasets import Data, Model
     from isoscope.studies.published import Published
-    from isoscope.studies.sources import Data, Model
     from isoscope.studies.stable_anisotropic_regularization.runs import Penalty
     from isoscope.studies.study import Results, Setting
 

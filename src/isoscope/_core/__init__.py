@@ -1,0 +1,1 @@
+"""Arrays, formulas, compiled kernels, threads and memory: what every measurement is made of."""

@@ -1,0 +1,238 @@
+"""Each measurement as a function of a few sums.
+
+The same formula serves a cloud in memory (`metrics`), a training batch (through its gradient) and a cloud that was
+summed up in pieces on many machines (`sketch`): they differ only in how they come by the sums. Arguments are
+scalars or arrays of any library.
+
+Letters: n rows, d dimensions, x̄ the mean, y = x − x̄; W = Σ yyᵀ the scatter and S = W/(n−1) the covariance;
+u = x/‖x‖ the unit vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array
+
+
+class Traces(NamedTuple):
+    """What IsoScore needs to know of a covariance Σ."""
+
+    squared_trace: Array  # (tr Σ)²
+    trace_squared: Array  # tr(Σ²)
+
+
+def participation_ratio(traces: Traces) -> Array:
+    """PR = (tr Σ)² / tr(Σ²): how many dimensions share the variance."""
+    return traces.squared_trace / traces.trace_squared
+
+
+def isoscore(traces: Traces, d: int) -> Array:
+    """(PR − 1)/(d − 1): what the five steps of Rudman et al. (2022) come to."""
+    return (participation_ratio(traces) - 1) / (d - 1)
+
+
+def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
+    """The plug-in traces of the sample covariance, from tr W and tr(W²)."""
+    return Traces(trace**2 / (n - 1) ** 2, trace_squared / (n - 1) ** 2)
+
+
+def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic: Array) -> Traces:
+    """Return unbiased estimates of (tr Σ)² and tr(Σ²), from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
+
+    The published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1); they hold for independent rows of any distribution
+    with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows that depend
+    on each other within groups need `isoscope._core.grouped_traces`.
+    """
+    tr_s, tr_s2, q = trace / (n - 1), trace_squared / (n - 1) ** 2, quartic / (n - 1)
+    c = (n - 1) / (n * (n - 2) * (n - 3))
+    return Traces(
+        squared_trace=c * (2 * tr_s2 + (n**2 - 3 * n + 1) * tr_s**2 - n * q),
+        trace_squared=c * ((n - 1) * (n - 2) * tr_s2 + tr_s**2 - n * q),
+    )
+
+
+def bounded(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
+    """Keep estimated traces where a ratio of them means something.
+
+    The truth obeys tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around it and are left alone, since
+    cutting them off at 1 would bias their mean; but from a handful of rows tr(Σ²) can come out near zero or below.
+    It is held at half its least possible value, so that IsoScore never reads above (2d−1)/(d−1). Where (tr Σ)² is
+    itself lost in the rounding of its `plug_in` value (all rows but one are equal), all there is to see is a line:
+    IsoScore 0.
+    """
+    seen = traces.squared_trace > 64 * n * float(xp.finfo(plug_in.dtype).eps) * plug_in
+    top = xp.where(seen, traces.squared_trace, xp.ones_like(plug_in))
+    bottom = xp.where(seen, traces.trace_squared, xp.ones_like(plug_in))
+    least = top / (2 * d)
+    return Traces(top, xp.where(bottom > least, bottom, least))
+
+
+def shrunk_traces(
+    zeta: float, trace: Array, trace_squared: Array, shrinkage_trace: Array, shrinkage_squared: Array, inner: Array
+) -> Traces:
+    """The traces of (1−ζ)Σ_X + ζΣ_S from tr Σ_X, ‖Σ_X‖², tr Σ_S, ‖Σ_S‖² and ⟨Σ_X, Σ_S⟩."""
+    return Traces(
+        squared_trace=((1 - zeta) * trace + zeta * shrinkage_trace) ** 2,
+        trace_squared=(1 - zeta) ** 2 * trace_squared + 2 * zeta * (1 - zeta) * inner + zeta**2 * shrinkage_squared,
+    )
+
+
+class Moments(NamedTuple):
+    """Sums about some point, of y the rows less that point."""
+
+    total: Array  # Σy
+    scatter: Array  # Σyyᵀ
+    cubic: Array  # Σ‖y‖²y
+    quartic: Array  # Σ‖y‖⁴
+
+    def moved(self, xp: Any, n: int, by: Array) -> Moments:
+        """The same sums of y + `by`: about a point that lies `by` nearer to the origin."""
+        trace = xp.sum(xp.linalg.diagonal(self.scatter))
+        square = xp.sum(by * by)
+        along = xp.sum(self.total * by)
+        pull = self.scatter @ by
+        cross = self.total[:, None] * by[None, :]
+        return Moments(
+            total=self.total + n * by,
+            scatter=self.scatter + cross + cross.T + n * (by[:, None] * by[None, :]),
+            cubic=self.cubic + (trace + 2 * along + n * square) * by + 2 * pull + square * self.total,
+            quartic=self.quartic
+            + 4 * xp.sum(by * self.cubic)
+            + 4 * xp.sum(by * pull)
+            + 2 * square * trace
+            + n * square**2
+            + 4 * square * along,
+        )
+
+
+class LeftOut(NamedTuple):
+    """tr W, tr(W²) and Σ‖y‖⁴ of the n clouds that lack one row each."""
+
+    trace: Array
+    trace_squared: Array
+    quartic: Array
+
+
+def leave_one_out(n: int, trace: Array, trace_squared: Array, quartic: Array, r: Array, q: Array, s: Array) -> LeftOut:
+    """Sums without row i, for each i, from r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y of that row.
+
+    Without row i the mean moves by −yᵢ/(n−1) and the scatter loses n/(n−1)·yᵢyᵢᵀ.
+    """
+    f, h = n / (n - 1), 1 / (n - 1)
+    return LeftOut(
+        trace=trace - f * r,
+        trace_squared=trace_squared - 2 * f * q + f**2 * r**2,
+        quartic=(quartic - r**2)
+        + 4 * h**2 * (q - r**2)
+        + h**3 * r**2
+        + 4 * h * (s - r**2)
+        + 2 * h**2 * r * (trace - r)
+        - 4 * h**3 * r**2,
+    )
+
+
+FAR_MEAN = 1e6
+"""From n‖x̄‖² = 1e6·tr W on, the eigenvalues of XᵀX are taken apart from the mean: see `spectrum_about_far_mean`."""
+
+
+def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
+    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, where the mean holds nearly all of it.
+
+    An eigensolver loses eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that begins with
+    x̄/‖x̄‖ the matrix is [[a, bᵀ], [b, C]] with a large a, and its other eigenvalues are those of C − bbᵀ/a up to
+    (tr W/a)² relatively, 1e-12 from `FAR_MEAN` on. C keeps its d dimensions: one eigenvalue, along the mean, is 0.
+    """
+    size = xp.linalg.vector_norm(mean)
+    u = mean / size
+    pull = scatter @ u
+    along = xp.sum(u * pull)
+    b = pull - along * u
+    cross = u[:, None] * pull[None, :]
+    a = n * size**2 + along
+    C = scatter - cross - cross.T + along * (u[:, None] * u[None, :])
+    rest = xp.flip(xp.linalg.eigvalsh(C - b[:, None] * b[None, :] / a), axis=0)[:-1]
+    rest = xp.where(rest > 0, rest, xp.zeros_like(rest))
+    first = n * size**2 + xp.sum(xp.linalg.diagonal(scatter)) - xp.sum(rest)
+    return xp.concat([xp.reshape(first, (1,)), rest])
+
+
+def anisotropy(xp: Any, spectrum: Array, k: int) -> Array:
+    """σ_k²/Σσ_i² for the k largest, from the spectrum in decreasing order."""
+    return spectrum[:k] / xp.sum(spectrum)
+
+
+def effective_rank(xp: Any, spectrum: Array) -> Array:
+    """exp of the entropy of the normalised spectrum; a zero adds nothing."""
+    p = spectrum / xp.sum(spectrum)
+    positive = p > 0
+    return xp.exp(-xp.sum(xp.where(positive, p * xp.log(xp.where(positive, p, xp.ones_like(p))), xp.zeros_like(p))))
+
+
+def mean_cosine(n: int, unit_sum: Array, unit_squares: Array) -> Array:
+    """Over all pairs of different rows, (‖Σu‖² − Σ‖u‖²)/(n(n−1)); per coordinate if the sums are kept so."""
+    return (unit_sum**2 - unit_squares) / (n * (n - 1))
+
+
+def intra_similarity(xp: Any, counts: Array, unit_sums: Array, unit_squares: Array) -> Array:
+    """The mean cosine inside each type with at least two rows, averaged over those types."""
+    several = counts >= 2
+    pairs = xp.where(several, counts * (counts - 1), xp.ones_like(counts))
+    means = (xp.sum(unit_sums**2, axis=1) - unit_squares) / pairs
+    return xp.sum(xp.where(several, means, xp.zeros_like(means))) / xp.sum(xp.astype(several, means.dtype))
+
+
+def inter_similarity(xp: Any, counts: Array, unit_sums: Array, average: str) -> Array:
+    """The mean cosine between rows of different types: over all such pairs of rows, or over pairs of types."""
+    if average == "types":
+        unit_sums = unit_sums / counts[:, None]
+        counts = xp.ones_like(counts)
+    total = xp.sum(unit_sums, axis=0)
+    n = xp.sum(counts)
+    return (xp.sum(total**2) - xp.sum(unit_sums**2)) / (n**2 - xp.sum(counts**2))
+
+
+def isotropy_objective(n: int, trace: Array) -> Array:
+    """ΣΣ‖x−x′‖² over all ordered pairs: 2n·tr W."""
+    return 2 * n * trace
+
+
+def silhouette_objective(xp: Any, n: int, trace: Array, counts: Array, within: Array) -> Array:
+    """ΣΣ ±‖x−x′‖², minus inside a label: all pairs less twice those inside, from each label's tr W."""
+    return 2 * n * trace - 4 * xp.sum(counts * within)
+
+
+def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Array) -> Array:
+    """ΣΣ wgt·‖x−x′‖² with wgt = |D_ω|−n inside the label ω of x and |D_ω|−1 outside, by the labels' sums.
+
+    Σ over x in ω and all x′ of ‖x−x′‖² is n·W_ω + |D_ω|·tr W + n|D_ω|‖m_ω − m‖², with m the mean of all.
+    """
+    mean = xp.sum(counts[:, None] * means, axis=0) / n
+    between = xp.sum((means - mean) ** 2, axis=1)
+    trace = xp.sum(within + counts * between)
+    inside = 2 * counts * within
+    outside = n * within + counts * trace + n * counts * between - inside
+    return xp.sum((counts - n) * inside + (counts - 1) * outside)
+
+
+def classifier_objective(xp: Any, sums: Array, class_vectors: Array) -> Array:
+    """−ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩ from each label's Σx: own class vectors pull, the others push."""
+    own = xp.sum(sums * class_vectors)
+    every = xp.sum(xp.sum(sums, axis=0) * xp.sum(class_vectors, axis=0))
+    return 2 * own - every
+
+
+def jackknife_error(left: Any) -> float:
+    """Return the standard error of a value that was measured again without each of some groups of rows in turn."""
+    spread = sum((value - sum(left) / len(left)) ** 2 for value in left)
+    return math.sqrt(spread * (len(left) - 1) / len(left))
+
+
+def interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
+    """Student's interval around `value` for a standard error `spread`."""
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(degrees, 0.5 + confidence / 2)) * spread
+    return (value - reach, value + reach) if math.isfinite(reach) else (-math.inf, math.inf)

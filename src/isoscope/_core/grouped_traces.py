@@ -1,0 +1,218 @@
+"""Unbiased traces of a covariance when rows come in dependent groups, such as the tokens of one text.
+
+Rows of one group may depend on each other; groups are independent. Both traces are averages of a kernel over all
+quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
+
+    tr(Σ²)  = E[(x₁·x₂)² − 2(x₁·x₂)(x₂·x₃) + (x₁·x₂)(x₃·x₄)]
+    (tr Σ)² = E[‖x₁‖²‖x₂‖² − 2‖x₁‖²(x₂·x₃) + (x₁·x₂)(x₃·x₄)]
+
+Every row has the same weight, so the target is the covariance of a random row, and a long text counts for more than a
+short one. The estimates do not depend on the origin. With groups of one row they equal `formulas.unbiased_traces`.
+
+A group a enters by its number of rows w, s = Σx, S = Σxxᵀ and ρ = tr S. The sum over quadruples of different groups
+follows from sums over single groups by inclusion and exclusion. Those sums are additive, so leaving out some groups
+is a subtraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.arrays import TILE_BYTES, accumulator, blocks, take, zeros
+from isoscope._core.formulas import Traces
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array, Groups
+
+LEAST = 4
+"""Groups that an estimate needs: the kernel takes rows from four different ones."""
+
+_LEFT_OUT = 64  # sets of groups that are left out in turn; each group alone if there are fewer
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """Sums over groups, each weighted by the powers 0, 1, … of a group's number of rows w (the first axis)."""
+
+    sizes: np.ndarray  # Σw, Σw², Σw³, Σw⁴
+    total: Array  # s: (2, d)
+    moment: Array  # S: (3, d, d)
+    between: Array  # ssᵀ: (2, d, d)
+    pulled: Array  # Ss: (2, d)
+    along: Array  # sᵀSs: (2,)
+    moment_squared: Array  # tr(S²): (3,)
+    trace_squared: Array  # ρ²: (3,)
+    traced: Array  # ρs: (2, d)
+    mixed: Array  # ρ‖s‖²: (2,)
+    cubic: Array  # ‖s‖²s: (d,)
+    quartic: Array  # ‖s‖⁴: ()
+
+    def __add__(self, other: GroupSums) -> GroupSums:
+        return GroupSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: GroupSums) -> GroupSums:
+        return GroupSums(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
+    def traces(self, xp: Any) -> Traces:
+        """Return the unbiased estimates of (tr Σ)² and tr(Σ²)."""
+        W, W2, W3, W4 = (float(size) for size in self.sizes)
+        quadruples = W**4 - 6 * W**2 * W2 + 3 * W2**2 + 8 * W * W3 - 6 * W4
+        (s0, s1), (S0, S1, S2), (B0, B1) = _each(self.total), _each(self.moment), _each(self.between)
+        v0, v1 = _each(self.pulled)
+        q0, q1 = _each(self.along)
+        F0, F1, F2 = _each(self.moment_squared)
+        R0, R1, R2 = _each(self.trace_squared)
+        u0, u1 = _each(self.traced)
+        e0, e1 = _each(self.mixed)
+        t0, t1, t2 = (xp.sum(xp.linalg.diagonal(S)) for S in (S0, S1, S2))
+        b0, b1 = (xp.sum(xp.linalg.diagonal(B)) for B in (B0, B1))
+
+        def dot(a: Array, b: Array) -> Array:
+            return xp.sum(a * b)
+
+        def pairs(a00: Array, a01: Array, a11: Array, a02: Array, own: tuple[Array, Array, Array]) -> Array:
+            """Σ over different a, b, c, d of w_c·w_d times a product of a's and b's values."""
+            return (
+                (W**2 - W2) * (a00 - own[0])
+                - 4 * W * (a01 - own[1])
+                + 2 * (a11 - own[2])
+                + 4 * (a02 - own[2])
+            )  # fmt: skip
+
+        length = dot(s0, s0)
+        both = (  # (x₁·x₂)(x₃·x₄)
+            length**2
+            - 2 * b0 * length
+            - 4 * dot(s0, B0 @ s0)
+            + b0**2
+            + 2 * dot(B0, B0)
+            + 8 * dot(self.cubic, s0)
+            - 6 * self.quartic
+        )
+        chain = (  # (x₁·x₂)(x₂·x₃)
+            W * (dot(s0, S0 @ s0) - 2 * dot(s0, v0) - dot(S0, B0) + 2 * q0)
+            - 2 * (dot(s1, S0 @ s0) - dot(s0, v1) - dot(s1, v0) - dot(S0, B1) + 2 * q1)
+            - (dot(s0, S1 @ s0) - 2 * dot(s0, v1) - dot(S1, B0) + 2 * q1)
+        )
+        apart = (  # ‖x₁‖²(x₂·x₃)
+            W * (t0 * length - 2 * dot(u0, s0) - t0 * b0 + 2 * e0)
+            - (t1 * length - 2 * dot(u1, s0) - t1 * b0 + 2 * e1)
+            - 2 * (t0 * dot(s0, s1) - dot(u1, s0) - dot(u0, s1) - t0 * b1 + 2 * e1)
+        )
+        squares = pairs(dot(S0, S0), dot(S0, S1), dot(S1, S1), dot(S0, S2), (F0, F1, F2))  # (x₁·x₂)²
+        lengths = pairs(t0 * t0, t0 * t1, t1 * t1, t0 * t2, (R0, R1, R2))  # ‖x₁‖²‖x₂‖²
+        return Traces(
+            squared_trace=(lengths - 2 * apart + both) / quadruples,
+            trace_squared=(squares - 2 * chain + both) / quadruples,
+        )
+
+    def plug_in(self, xp: Any) -> Array:
+        """Return the size of (tr Σ)² that rounding is compared with: (Σ‖x‖²/n)²."""
+        return (xp.sum(xp.linalg.diagonal(self.moment[0, ...])) / float(self.sizes[0])) ** 2
+
+
+def _each(values: Array) -> list[Array]:
+    return [values[i, ...] for i in range(values.shape[0])]
+
+
+def sum_groups(xp: Any, X: Array, centre: Array, codes: np.ndarray, counts: np.ndarray) -> GroupSums:
+    """Return the sums of groups of rows.
+
+    Parameters
+    ----------
+    xp : namespace
+        Of X.
+    X : (n, d) array
+        One row for each vector; the gradient passes.
+    centre : (d,) array
+        A point amid the rows; any gives the same traces, a near one loses fewest digits.
+    codes : (n,) array of int
+        Each row's group; −1 leaves the row out.
+    counts : (groups,) array of int
+        How many rows of X each group has.
+    """
+    wide, d = accumulator(xp, X), X.shape[1]
+    sizes = np.zeros(4)
+    parts = [zeros(xp, X, shape) for shape in _shapes(d)]
+    for width, rows in _by_size(codes, counts, d):
+        y = xp.reshape(xp.astype(take(xp, X, rows), wide) - centre, (-1, width, d))
+        own = _of_one_size(xp, y)
+        w = float(width)
+        sizes += len(rows) // width * w ** np.arange(1, 5)
+        for i, (value, shape) in enumerate(zip(own, _shapes(d), strict=True)):
+            if len(shape) == value.ndim:  # not weighted
+                parts[i] = parts[i] + value
+            else:
+                parts[i] = parts[i] + xp.stack([value * w**power for power in range(shape[0])])
+    return GroupSums(sizes, *parts)
+
+
+def _shapes(d: int) -> list[tuple[int, ...]]:
+    return [(2, d), (3, d, d), (2, d, d), (2, d), (2,), (3,), (3,), (2, d), (2,), (d,), ()]
+
+
+def _of_one_size(xp: Any, y: Array) -> list[Array]:
+    """Return unweighted sums of (groups, width, d) rows, in the order of the fields."""
+    groups, width, d = y.shape
+    flat = xp.reshape(y, (-1, d))
+    s = xp.sum(y, axis=1)
+    along = xp.reshape(xp.matmul(y, s[:, :, None]), (groups, width))  # s·x of each row
+    trace = xp.sum(xp.sum(y * y, axis=2), axis=1)
+    length = xp.sum(s * s, axis=1)
+    if width <= d:
+        gram = xp.matmul(y, xp.matrix_transpose(y))
+        moment_squared = xp.sum(gram * gram)
+    else:
+        moments = [y[i, ...].T @ y[i, ...] for i in range(groups)]
+        moment_squared = xp.sum(xp.stack([xp.sum(moment * moment) for moment in moments]))
+    return [
+        xp.sum(s, axis=0),
+        flat.T @ flat,
+        s.T @ s,
+        xp.reshape(along, (-1,)) @ flat,
+        xp.sum(along * along),
+        moment_squared,
+        xp.sum(trace * trace),
+        trace @ s,
+        xp.sum(trace * length),
+        length @ s,
+        xp.sum(length * length),
+    ]
+
+
+def _by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (rows of a group, row numbers) for groups of one size at a time, a group's rows one after the other."""
+    sizes = np.where(codes >= 0, counts[codes], 0)
+    order = np.lexsort((codes, sizes))
+    order = order[np.searchsorted(sizes[order], 1) :]
+    for width in np.unique(sizes[order]).tolist():
+        rows = order[sizes[order] == width]
+        tile = max(1, TILE_BYTES // (8 * width * (min(width, d) + d)))  # groups whose rows and products fit
+        for part in blocks(len(rows) // width, tile):
+            yield width, rows[part.start * width : part.stop * width]
+
+
+def jackknife_blocks(found: Groups) -> Iterator[np.ndarray]:
+    """Yield codes for `sum_groups` that keep one set of groups each: single groups, or 64 random sets of them."""
+    groups = len(found.counts)
+    sets = np.random.default_rng(0).permutation(groups) % min(groups, _LEFT_OUT)
+    for one in range(min(groups, _LEFT_OUT)):
+        yield np.where(sets[found.codes] == one, found.codes, -1)
+
+
+def moments_to_sums(counts: np.ndarray, totals: np.ndarray, moments: np.ndarray) -> list[GroupSums]:
+    """Return the sums of groups that are known by their n, Σx and Σxxᵀ, for each group alone."""
+    found = []
+    for n, s, S in zip(counts.astype(float).tolist(), totals, moments, strict=True):
+        trace, length, pulled = np.trace(S), s @ s, S @ s
+        own = [s, S, np.outer(s, s), pulled, s @ pulled, np.sum(S * S), trace**2, trace * s, trace * length]
+        weighted = [
+            np.stack([value * n**power for power in range(shape[0])])
+            for value, shape in zip(own, _shapes(len(s)), strict=False)
+        ]
+        found.append(GroupSums(n ** np.arange(1, 5), *[*weighted, length * s, length**2]))
+    return found

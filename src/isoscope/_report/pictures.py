@@ -1,0 +1,193 @@
+"""What the pictures of an audit show: plain arrays, so that the page and matplotlib draw the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope.auditing import nulls
+from isoscope.auditing.findings.frequency import positive
+from isoscope.auditing.findings.token_kinds import are_words, token_kinds
+from isoscope.metrics.topology import select_bars
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.measure import Measured
+    from isoscope.stores.sampling import Sample
+
+POINTS = 3_000
+"""Points that are drawn; the page says so where there are more."""
+
+_TEXT = 160  # characters of a point's text
+_BINS = 200
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Arrays to draw; shares are of the whole, codes count from 0."""
+
+    spectrum_raw: np.ndarray
+    """Each direction's share of Σ‖x‖², largest first."""
+    spectrum_centred: np.ndarray
+    spectrum_null: np.ndarray
+    """The same of an isotropic cloud."""
+    cosine_edges: np.ndarray
+    """Of the bins of the next three."""
+    cosines: np.ndarray
+    """Density of the cosine of random pairs."""
+    cosine_null: np.ndarray
+    """The same of random directions."""
+    nearest_cosines: np.ndarray | None
+    """Density of the cosine with the nearest neighbour; None if neighbours are not by cosine."""
+    mean_cosine: float
+    """Of all pairs of all rows, as the finding has it."""
+    mean_nearest_cosine: float | None
+    """Of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
+    activation_mean: np.ndarray
+    """Of each coordinate."""
+    activation_spread: np.ndarray
+    """Standard deviation of each coordinate."""
+    rogue: list[int]
+    """Coordinates worth naming."""
+    points: np.ndarray
+    """(m, 3): rows along the first principal directions, centred."""
+    explained: np.ndarray
+    """(3,): these directions' shares of the variance."""
+    rows: np.ndarray
+    """(m,): the points' numbers in the store."""
+    lengths: np.ndarray
+    text: list[str] | None
+    labels: np.ndarray | None
+    """(m,) codes into `label_names`."""
+    label_names: list[str]
+    clusters: np.ndarray | None
+    """(m,) codes, −1 for a point that was not clustered; None if the cloud is one cluster."""
+    frequency: np.ndarray | None
+    """(m,) how frequent the point is: as its column says, or else how often its type occurs in the store."""
+    kinds: np.ndarray | None
+    """(m,) codes into `token_kinds.KINDS`; None if the rows are no tokens or words, or all of one kind."""
+    bars: np.ndarray
+    """Lengths of the barcode of a sample, longest first."""
+    bars_kept: int
+    """How many of them stand out from noise."""
+    bar_rows: int
+
+
+def pictures(m: Measured, findings: list[Finding]) -> Pictures:
+    """Make what is drawn from what was measured."""
+    centred, raw = m.centred.values, m.raw.values
+    at = m.sample.first(POINTS)
+    shown = m.sample.at(at)
+    k = min(3, m.d)
+    points = np.zeros((len(at), 3))
+    points[:, :k] = (shown.vectors - m.sketch.mean) @ m.centred.vectors[:, :k]
+    trace = max(centred.sum(), 1e-300)
+    explained = np.zeros(3)
+    explained[:k] = centred[:k] / trace
+    near = _nearest_cosines(m)
+    edges, cosines, null, nearest = _cosines(m, near)
+    labels, names = _labels(m, shown.columns.get("labels"))
+    text = shown.columns.get("text")
+    rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
+    return Pictures(
+        spectrum_raw=raw / max(raw.sum(), 1e-300),
+        spectrum_centred=centred / trace,
+        spectrum_null=nulls.spectrum(m.n, m.d),
+        cosine_edges=edges,
+        cosines=cosines,
+        cosine_null=null,
+        nearest_cosines=nearest,
+        mean_cosine=m.sketch.mean_cosine(),
+        mean_nearest_cosine=None if near is None else float(near.mean()),
+        activation_mean=m.sketch.mean,
+        activation_spread=np.sqrt(np.diag(m.sketch.scatter) / (m.n - 1)),
+        rogue=list(rogue.details["dimensions"]) if rogue is not None else [],
+        points=points,
+        explained=explained,
+        rows=shown.rows,
+        lengths=np.linalg.norm(shown.vectors.astype(np.float64), axis=1),
+        text=None if text is None else [_shortened(entry) for entry in text],
+        labels=labels,
+        label_names=names,
+        clusters=_clusters(m, at),
+        frequency=_frequency(m, shown),
+        kinds=_kinds(m, at),
+        bars=m.bars,
+        bars_kept=len(np.asarray(select_bars(m.bars))),
+        bar_rows=m.bar_rows,
+    )
+
+
+def thinned(p: Pictures, count: int) -> Pictures:
+    """The same with at most so many points, chosen alike for clouds of as many points."""
+    if len(p.points) <= count:
+        return p
+    at = np.sort(np.random.default_rng(0).permutation(len(p.points))[:count])
+    each = ("points", "rows", "lengths", "labels", "clusters", "frequency", "kinds")
+    fewer: dict[str, Any] = {name: None if getattr(p, name) is None else getattr(p, name)[at] for name in each}
+    return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
+
+
+def _nearest_cosines(m: Measured) -> np.ndarray | None:
+    """The cosine of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
+    if m.around is None or m.settings.metric != "cosine":
+        return None
+    return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)
+
+
+def _cosines(m: Measured, nearest: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Edges and densities over the stretch where anything is to be seen."""
+    fine = np.linspace(-1, 1, len(m.cosines) + 1)
+    some = np.flatnonzero(m.cosines)
+    reach = min(4 / np.sqrt(m.d), 1.0)
+    low = max(-1.0, min(fine[some[0]], -reach))
+    high = 1.0 if nearest is not None else min(1.0, max(fine[some[-1] + 1], reach))
+    edges = np.linspace(low, high, _BINS + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    width = edges[1] - edges[0]
+    cumulative = np.concatenate([[0], np.cumsum(m.cosines)]) / m.cosines.sum()
+    density = np.diff(np.interp(edges, fine, cumulative)) / width
+    found = None if nearest is None else np.histogram(nearest, edges)[0] / (max(len(nearest), 1) * width)
+    return edges, density, nulls.cosine_density(middle, m.d), found
+
+
+def _labels(m: Measured, labels: np.ndarray | None) -> tuple[np.ndarray | None, list[str]]:
+    if labels is None or m.label_scores is None:
+        return None, []
+    names, codes = np.unique(labels, return_inverse=True)
+    return codes, [_shortened(name) for name in names]
+
+
+def _clusters(m: Measured, at: np.ndarray) -> np.ndarray | None:
+    if m.clusters is None or m.clusters.n_clusters == 1:
+        return None
+    codes = np.full(len(m.sample), -1)
+    codes[m.cluster_at] = m.clusters.labels
+    return np.asarray(codes[at])
+
+
+def _frequency(m: Measured, shown: Sample) -> np.ndarray | None:
+    if "frequency" in shown.columns:
+        return positive(shown.columns["frequency"])
+    types = shown.columns.get("types")
+    if types is None or m.types is None or m.types_given_up:
+        return None
+    counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))
+    return np.asarray([counts.get(kind, 1) for kind in types.tolist()])
+
+
+def _kinds(m: Measured, at: np.ndarray) -> np.ndarray | None:
+    """The kind of each point's type, or of its text if that is a word; all of the sample tells what the marks are."""
+    for role in ("types", "text"):
+        entries = m.sample.columns.get(role)
+        if entries is not None and are_words(entries):
+            codes = token_kinds(entries)
+            return np.asarray(codes[at]) if len(np.unique(codes[at])) > 1 else None
+    return None
+
+
+def _shortened(entry: object) -> str:
+    text = " ".join(str(entry).split())
+    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"

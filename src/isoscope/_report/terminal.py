@@ -1,0 +1,242 @@
+"""An audit on a terminal: findings first, then what a cosine is worth; and a bar while it is made."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from isoscope._core.errors import InputError
+from isoscope.auditing.compare import Change, aligned, changes, differences_in_setting
+from isoscope.auditing.finding import VERDICTS, percentage, written
+
+if TYPE_CHECKING:
+    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.compare import HeldOut
+    from isoscope.auditing.finding import Finding
+    from isoscope.sketching.sketch import Sketch
+
+MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
+COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
+STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
+_WIDTH = 100
+_PATIENCE = 1.0  # seconds before a bar is shown
+
+
+def as_text(audit: Audit) -> str:
+    """The audit as plain text."""
+    return printed(shown(audit))
+
+
+def printed(shown: RenderableType, width: int = _WIDTH) -> str:
+    """What rich shows, as plain text."""
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False).print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def shown(audit: Audit, baseline: Audit | None = None) -> Group:
+    """The audit for rich's console: what needs a look is spelled out, what is ok gets a line."""
+    parts: list[RenderableType] = [_headline(audit), Text()]
+    for finding in audit.findings:
+        parts.append(_finding(finding, spelled_out=finding.verdict != "ok"))
+    parts += [Text(), _similarity(audit)]
+    if audit.skipped:
+        parts += [Text()] + [Text(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()]
+    if baseline is not None:
+        parts += [Text(), _since(baseline, audit)]
+    return Group(*parts)
+
+
+def counted(audit: Audit) -> str:
+    """How many findings have each verdict, in words."""
+    words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
+    verdicts = [finding.verdict for finding in audit.findings]
+    return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
+
+
+def _headline(audit: Audit) -> Text:
+    text = Text.assemble(
+        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
+    )
+    return text.append(counted(audit), f"bold {COLORS[audit.verdict]}")
+
+
+def _finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
+    color = COLORS[finding.verdict]
+    first = Text.assemble((f"{MARKS[finding.verdict]} {finding.verdict:<5}", color))
+    value = Text.assemble((f"{finding.title}  ", "bold" if spelled_out else ""), finding.shown)
+    if finding.interval:
+        value.append(f"  [{finding.interval}]", "dim")
+    value.append(f"  {finding.range}", "dim")
+    if finding.sampled:
+        value.append(f"  on {finding.rows:,} rows", "dim")
+    if spelled_out:
+        value.append(f"\n{finding.meaning}\n")
+        value.append("→ ", color)
+        value.append(finding.advice)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=8)
+    table.add_column()
+    table.add_row(first, value)
+    return Padding(table, (0, 0, 1 if spelled_out else 0, 0))
+
+
+def _similarity(audit: Audit) -> RenderableType:
+    table = Table(title="What a cosine is worth here", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("cosine", justify="right")
+    table.add_column("random pairs below it", justify="right")
+    table.add_column("nearest neighbours below it", justify="right")
+    for cosine, pairs, nearest in audit.similarity.table():
+        if pairs > 0 or cosine == 0:
+            table.add_row(f"{cosine:.2f}", percentage(pairs), "–" if nearest is None else percentage(nearest))
+    return table
+
+
+def _since(baseline: Audit, audit: Audit) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"Since {baseline.source} ({baseline.n:,} × {baseline.d})", "bold")]
+    parts += [
+        Text(f"not like with like: {difference}", "yellow") for difference in differences_in_setting(baseline, audit)
+    ]
+    told = [change for change in changes(baseline, audit) if change.direction != "same"]
+    parts += [Text(str(change), STYLES.get(change.trend, "")) for change in told]
+    return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
+
+
+def moments(sketch: Sketch, name: str) -> Group:
+    """What the sums over all rows say, without a verdict."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    shares: list[tuple[str, Callable[[], float], str]] = [
+        ("IsoScore", sketch.isoscore, "number"),
+        ("mean cosine", sketch.mean_cosine, "number"),
+        ("first direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
+        ("effective rank", sketch.effective_rank, "number"),
+        ("participation ratio", sketch.participation_ratio, "number"),
+        ("S_intra", sketch.intra_similarity, "number"),
+        ("S_inter", sketch.inter_similarity, "number"),
+        ("shortest vector", lambda: sketch.least_norm, "number"),
+        ("longest vector", lambda: sketch.greatest_norm, "number"),
+        ("zero vectors", lambda: sketch.zeros, "count"),
+        ("rows with NaN or infinity", lambda: sketch.nonfinite, "count"),
+        (
+            "copies of other rows" if sketch.rows.exact else "copies of other rows, about",
+            lambda: sketch.duplicates,
+            "count",
+        ),
+    ]
+    for title, value, form in shares:
+        try:
+            table.add_row(title, Text(written(value(), form), justify="right"))
+        except InputError:  # without types, or too few rows for this one
+            continue
+    return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
+
+
+def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOut | None = None) -> Group:
+    """Several audits in one table, and how far each but the first agrees with the first on who is near.
+
+    Two audits before and after a repair get one more column: what the repair made better or worse.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for audit in audits:
+        table.add_column(Text(audit.source), overflow="fold")
+    if held_out is not None:
+        table.add_column("change")
+    table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
+    for title, findings in aligned(audits):
+        if held_out is None:
+            table.add_row(title, *(_cell(finding) for finding in findings))
+            continue
+        change = Change("", title, findings[0], findings[1])
+        lost = change.trend == "worse"
+        table.add_row(
+            title, _cell(findings[0]), _cell(findings[1], lost=lost), Text(change.trend, STYLES.get(change.trend, ""))
+        )
+    parts: list[RenderableType] = [table] if held_out is None else [Text(held_out.note), Text(), table]
+    for other, agreement in zip(audits[1:], agreements, strict=True):
+        if agreement is not None:
+            where = "the other" if len(audits) == 2 else other.source
+            here = "one space" if len(audits) == 2 else audits[0].source
+            share = written(agreement, "share")
+            told = f"Row by row, {share} of a row's nearest neighbours in {here} are nearest in {where} as well."
+            parts += [Text(), Text(told)]
+    return Group(*parts)
+
+
+def _cell(finding: Finding | None, *, lost: bool = False) -> Text:
+    """A value with the mark of its verdict; what a repair lost is not marked ok."""
+    if finding is None:
+        return Text("–")
+    mark, color = (
+        ("▼", "red") if lost and finding.verdict == "ok" else (MARKS[finding.verdict], COLORS[finding.verdict])
+    )
+    text = Text.assemble((mark + " ", color), finding.shown)
+    return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
+
+
+class Bar:
+    """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second.
+
+    `unit` names what is counted. What a stage begins with was done before, and took no time of this run.
+    """
+
+    def __init__(self, unit: str = "rows") -> None:
+        self.unit = unit
+        self.before = 0, 0.0  # rows and share
+        self.began = time.monotonic()
+        self.live: Any = None
+        self.stage = ""
+        self.stage_began = self.began
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, stage: str, rows: int, share: float) -> None:
+        """Show how far a stage is."""
+        now = time.monotonic()
+        if stage != self.stage:
+            self.stage, self.stage_began = stage, now
+            self.before = (rows, share) if rows and share else (0, 0.0)
+        if not sys.stderr.isatty() or now - self.began < _PATIENCE:
+            return
+        if self.live is None:
+            self._start()
+        spent = now - self.stage_began
+        rows, done = rows - self.before[0], share - self.before[1]
+        speed = f"{rows / spent:,.0f} {self.unit}/s" if rows and spent > 0.2 else ""
+        left = _time_left(spent * (1 - share) / done) if done > 0.002 and share < 1 and spent > 2 else ""
+        total = 1.0 if share else None
+        self.live.update(self.task, description=stage, completed=share, total=total, speed=speed, left=left)
+
+    def _start(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description:<20}"), BarColumn(), TextColumn("{task.fields[speed]}"))
+        self.live = Progress(
+            *columns, TextColumn("{task.fields[left]}"), console=Console(file=sys.stderr), transient=True
+        )
+        self.task = self.live.add_task("", total=None, speed="", left="")
+        self.live.start()
+
+
+def _time_left(seconds: float) -> str:
+    """Seconds as one says them."""
+    minutes, hours = round(seconds / 60), int(seconds // 3600)
+    if hours:
+        return f"{hours} h {minutes % 60} min left"
+    return f"{minutes} min left" if seconds >= 120 else f"{seconds:,.0f} s left"

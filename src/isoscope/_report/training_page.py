@@ -1,0 +1,282 @@
+"""The shape of a model's layers while it trained, as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import isoscope
+from isoscope._report.document import document, facts, section
+from isoscope._report.html import joined, tag
+from isoscope._report.profile import arm_key, by_arm, by_layer, called, layer_key, profile
+from isoscope._report.training_words import NAMES, change, headline, paragraph, the
+from isoscope.auditing.finding import written
+from isoscope.training.collapse import collapses
+from isoscope.training.runs import LATE, Runs
+
+if TYPE_CHECKING:
+    from isoscope._report.html import Markup
+    from isoscope._report.profile import Stroke
+    from isoscope.training.collapse import Collapse
+    from isoscope.training.history import History
+
+_ANISOTROPY = [name for name in NAMES if name.startswith("anisotropy")]
+_OTHERS = [name for name in NAMES if name not in _ANISOTROPY]
+_SIDE_BY_SIDE = ("anisotropy_1_centred", "isoscore_unbiased", "mean_cosine")
+_CAPTIONS = {
+    "isoscore_unbiased": "0 is a line, 1 a ball; corrected for the size of the probe.",
+    "isoscore": "As published: reads low if the probe has fewer rows than dimensions.",
+    "mean_cosine": "Of all pairs: near 1 all states point one way.",
+    "two_nn": "Along how many directions neighbours spread.",
+    "silhouette": "1: the classes are far apart; 0: they overlap.",
+}
+
+
+def training_page(
+    runs: History | Sequence[History] | Mapping[str, History | Sequence[History]],
+    facts: Mapping[str, object] | None = None,
+) -> str:
+    """What a tracker kept, as a self-contained document: what happened in words, then each measurement by step.
+
+    Parameters
+    ----------
+    runs : History, sequence of History, or mapping of str to either
+        One training; one with several seeds; or the arms of an experiment by name.
+    facts : mapping, optional
+        What is to be said of the training: model, task, regulariser, weight, seeds, score.
+
+    Examples
+    --------
+    >>> place = {"epoch": 0.0, "order": 0, "layer": "layer_6", "rows": 64, "dimensions": 384}
+    >>> history = History()
+    >>> history.append([place | {"step": step, "anisotropy_1": 0.2 + step} for step in (0, 1)])
+    >>> training_page(history, {"model": "all-MiniLM-L6-v2"})[:15]
+    '<!doctype html>'
+    """
+    drawn, said = Runs(runs), dict(facts or {})
+    about = " on ".join(str(said[name]) for name in ("model", "task") if name in said)
+    return document(
+        f"Training of {about}" if about else "Training",
+        isoscope.__version__,
+        tag("a", "Skip to the profile", href="#profile", class_="skip"),
+        _heading(drawn, about),
+        tag("main", *_pictures(drawn), _numbers(drawn), _notes(drawn, said)),
+        styles=["page.css", "advice.css", "training.css"],
+    )
+
+
+# what is said first
+
+
+def _heading(runs: Runs, about: str) -> Markup:
+    return tag(
+        "header",
+        tag("p", "isoscope: the shape of the layers while they train", class_="brand"),
+        tag("p", tag("bdi", about), class_="source") if about else None,
+        tag("p", _size(runs), class_="size"),
+        tag("h1", headline(runs)),
+        _caution(runs),
+        tag("p", paragraph(runs), class_="reasons"),
+    )
+
+
+def _size(runs: Runs) -> str:
+    steps = sorted({step for history in runs.all for step in history.steps})
+    parts = [
+        f"{_many(len(runs.layers), 'layer')}",
+        f"steps {steps[0]:,} to {steps[-1]:,}, measured {_many(len(steps), 'time')}",
+    ]
+    if runs.alone is None:
+        parts.insert(0, f"{_many(len(runs.arms), 'arm')}, {_many(len(runs.all), 'run')}")
+    return " · ".join(parts)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _caution(runs: Runs) -> Markup | None:
+    """Which layers collapsed, if any."""
+    groups: dict[tuple[str, int], list[Collapse]] = {}
+    for arm, histories in runs.arms.items():
+        for i, history in enumerate(histories, 1):
+            where = ", ".join(filter(None, [arm, f"run {i}" if len(histories) > 1 else ""]))
+            for each in collapses(history):
+                groups.setdefault((where, each.step), []).append(each)
+    if not groups:
+        return None
+    count = sum(map(len, groups.values()))
+    lead = tag("strong", "A layer has collapsed. " if count == 1 else "Layers have collapsed. ")
+    advice = "Try a lower learning rate, a longer warm-up, or a regulariser that keeps the space open."
+    lines = [tag("li", _collapsed(where, found)) for (where, _), found in groups.items()]
+    return tag("div", tag("p", lead, advice), tag("ul", *lines), role="note", class_="caution bad")
+
+
+def _collapsed(where: str, found: Sequence[Collapse]) -> str:
+    """The layers that collapsed at one step, and why the deepest did."""
+    last = found[-1]
+    names, reason = called(last.layer), last.reason
+    if len(found) > 1:
+        names = f"{len(found)} layers, from {called(found[0].layer)} to {names}"
+        reason = f"of the last, {reason.removeprefix('its ')}"
+    return f"{where + ': ' if where else ''}{names}, by step {last.step:,}: {reason}."
+
+
+# pictures
+
+
+def _pictures(runs: Runs) -> list[Markup | None]:
+    if runs.alone is not None:
+        arm = next(iter(runs.arms))
+
+        def strokes(measurement: str) -> list[Stroke]:
+            return by_layer(runs, arm, measurement)
+
+        guide: Markup | None = layer_key(runs.layers)
+        lead = "A line for each layer, the deeper the lighter, the last one thick."
+    else:
+
+        def strokes(measurement: str) -> list[Stroke]:
+            return by_arm(runs, runs.layers[-1], measurement)
+
+        guide = arm_key(runs)
+        lead = f"Of {the(runs.layers[-1]).rstrip(',')}: a thin line for each run, a thick one for their mean."
+    flat = _flat(runs)
+    return [
+        section(
+            "profile",
+            "Anisotropy by step",
+            tag("p", f"The share of all variance along each of the three strongest axes. {lead}{flat}", class_="hint"),
+            guide,
+            tag("h3", "Raw: the mean counts as an axis"),
+            _trios(_ANISOTROPY[:3], strokes),
+            tag("h3", "Centred: the mean is taken out"),
+            _trios(_ANISOTROPY[3:], strokes),
+        ),
+        section("shape", "Evenness, direction, dimension, classes", guide, _trios(_OTHERS, strokes, "h3")),
+        None if runs.alone is not None else _layers(runs),
+    ]
+
+
+def _trios(measurements: Sequence[str], strokes: Callable[[str], list[Stroke]], heading: str = "h4") -> Markup:
+    figures = []
+    for name in measurements:
+        drawn = profile(NAMES[name], strokes(name))
+        if drawn is not None:
+            caption = tag("figcaption", _CAPTIONS[name]) if name in _CAPTIONS else None
+            figures.append(tag("figure", tag(heading, NAMES[name]), drawn, caption))
+    return tag("div", *figures, class_="figures trios")
+
+
+def _flat(runs: Runs) -> str:
+    """Layers of which nothing can be drawn once the mean is out."""
+    arm = next(iter(runs.arms))
+    none = [each for each in runs.layers if not np.isfinite(runs.mean(arm, each, "anisotropy_1_centred").values).any()]
+    if not none or runs.alone is None:
+        return ""
+    names = ", ".join(map(called, none))
+    one = len(none) == 1
+    return f" The states of {names} are all equal: {'it has' if one else 'they have'} no centred line."
+
+
+def _layers(runs: Runs) -> Markup:
+    """Every layer, arm beside arm on one scale."""
+    parts: list[Markup | None] = []
+    for measurement in _SIDE_BY_SIDE:
+        strokes = {arm: by_layer(runs, arm, measurement) for arm in runs.arms}
+        every = [stroke for each in strokes.values() for stroke in each]
+        figures = []
+        for arm, each in strokes.items():
+            drawn = profile(f"{NAMES[measurement]} {arm}".strip(), each, every)
+            if drawn is not None:
+                figures.append(tag("figure", tag("h4", tag("bdi", arm)) if arm else None, drawn))
+        if figures:
+            parts += [tag("h3", NAMES[measurement]), tag("div", *figures, class_="figures trios")]
+    lead = tag("p", "The mean over the runs of an arm, a line for each layer.", class_="hint")
+    return section("layers", "Layer by layer", lead, layer_key(runs.layers), *parts)
+
+
+# numbers
+
+
+def _numbers(runs: Runs) -> Markup:
+    table = _layer_table(runs) if runs.alone is not None else _arm_table(runs)
+    lead = (
+        "Each measurement at the start and at the end."
+        if runs.alone is not None
+        else f"Of {the(runs.layers[-1]).rstrip(',')}: the mean over the last {100 * LATE:g}% of training, ± the "
+        "standard deviation over runs."
+    )
+    return section(
+        "numbers",
+        "All numbers",
+        tag("p", lead, class_="hint"),
+        tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="numbers-title"),
+    )
+
+
+def _head(first: str) -> Markup:
+    return tag(
+        "thead", tag("tr", tag("th", first, scope="col"), *(tag("th", each, scope="col") for each in NAMES.values()))
+    )
+
+
+def _layer_table(runs: Runs) -> Markup:
+    arm = next(iter(runs.arms))
+    rows = []
+    for layer in reversed(runs.layers):
+        moves = [change(runs.mean(arm, layer, name)) for name in NAMES]
+        cells = (tag("td", f"{written(m.before)} → {written(m.after)}" if m.known else "–") for m in moves)
+        rows.append(tag("tr", tag("th", called(layer), scope="row"), *cells))
+    return tag("table", _head("layer"), tag("tbody", *rows), class_="trials by-layer")
+
+
+def _arm_table(runs: Runs) -> Markup:
+    layer = runs.layers[-1]
+    rows = []
+    for arm in runs.arms:
+        cells = [_spread(runs.late(arm, layer, name)) for name in NAMES]
+        rows.append(tag("tr", tag("th", tag("bdi", arm or "all runs"), scope="row"), *cells))
+    return tag("table", _head("arm"), tag("tbody", *rows), class_="trials")
+
+
+def _spread(values: np.ndarray) -> Markup:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return tag("td", "–")
+    spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return tag(
+        "td",
+        written(float(np.mean(known))),
+        joined(" ", tag("small", f"± {written(spread)}")) if spread == spread else None,
+    )
+
+
+def _notes(runs: Runs, said: Mapping[str, object]) -> Markup:
+    history = runs.all[0]
+    row = next(each for each in history if each["layer"] == runs.layers[-1])
+    rows: list[tuple[object, object]] = [(str(name).capitalize(), value) for name, value in said.items()]
+    rows += [
+        ("Probe", f"{row['rows']:,} rows of {row['dimensions']:,} dimensions in the last layer, the same each time"),
+        (
+            "Anisotropy",
+            "σ²ₖ/Σσ², the share of the k-th strongest axis (Razzhigaev et al., 2024). Raw counts the mean as an axis, "
+            "centred gives the shares of the covariance.",
+        ),
+        (
+            "IsoScore",
+            "The plug-in is the published one (Rudman et al., 2022). The unbiased one replaces its traces by unbiased "
+            "estimates (Himeno and Yamada, 2014; Chun et al., 2026), so that it does not depend on how many rows the "
+            "probe has. It assumes independent rows; tokens are compared with those of other texts alone.",
+        ),
+        (
+            "Collapse",
+            "A layer has collapsed if its states became equal, if one minus the mean cosine fell under a hundredth of "
+            "what it was, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell under a "
+            "tenth; not if it tells the classes apart (silhouette from 0.25 on).",
+        ),
+    ]
+    return section("notes", "How this was measured", facts(*rows))

@@ -1,0 +1,367 @@
+"""The advisor: try repairs on the user's task, prescribe one or none, and keep the evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import isoscope
+from isoscope._core.errors import InputError
+from isoscope._io.files import replacing
+from isoscope.advising.candidates import candidates as all_candidates
+from isoscope.advising.inference import STABLE, compare, decide
+from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.trials import try_candidates
+from isoscope.auditing.finding import plain
+from isoscope.stores.columns import plural
+from isoscope.stores.databases.address import shown
+from isoscope.stores.open import open_store
+
+if TYPE_CHECKING:
+    from isoscope.advising.inference import Choice, Promise
+    from isoscope.advising.task import Task
+    from isoscope.advising.trials import Trials
+    from isoscope.engines.engine import Progress
+    from isoscope.stores.store import Store
+
+SCHEMA = "isoscope.advice/2"
+"""The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
+
+
+def advise(
+    source: Any,
+    *,
+    pairs: Any = None,
+    queries: Any = None,
+    qrels: Any = None,
+    labels: Any = None,
+    measure: str | None = None,
+    candidates: Iterable[Any] | None = None,
+    vectors: str | None = None,
+    ids: Any = None,
+    text: Any = None,
+    metric: str = "cosine",
+    folds: int = 5,
+    sample: int = 20_000,
+    seed: int = 0,
+    missing: str = "raise",
+    new_rows: bool = False,
+    progress: bool | Progress = False,
+) -> Advice:
+    """Return which repair improves your task significantly, if any, and by how much on examples not used to select it.
+
+    Each candidate, including leaving the vectors alone, is fitted to the whole source, as in production, and scored on
+    the task; fitting uses no judgments. Give one of `pairs`, `queries` with `qrels`, or `labels`; without a task
+    the evidence is weak.
+
+    Parameters
+    ----------
+    source : path, array, DataFrame, Dataset or store
+        The corpus; anything that `open_store` opens.
+    pairs : path, or (first, second, scores)
+        Graded similarity of rows, identified by id, text or row number. Scored by Spearman's correlation.
+    queries : like `source`
+        Queries that search the source.
+    qrels : path, or {query: {document: relevance}}
+        Which documents answer which query, in TREC's or BEIR's format. Scored by nDCG@10 and recall@100.
+    labels : column name, or one entry for each row
+        Classes. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
+    measure : str, optional
+        The measure that decides alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". By default a repair must
+        gain significantly by one measure and lose significantly by none.
+    candidates : iterable of repairs, optional
+        What to try besides leaving the vectors alone (default: all repairs with a few settings, and chains).
+    vectors, ids, text : str, or values, optional
+        Columns of the source; see `open_store`.
+    metric : {"cosine", "euclidean"}
+        How vectors are compared.
+    folds : int
+        Parts of the examples; the gain is estimated on each part after selecting a repair on the others.
+    sample : int
+        Rows to keep in memory; rows that the task names are kept in addition.
+    seed : int
+        Random seed for the sample, folds and k-means.
+    missing : {"raise", "drop"}
+        Refuse judgments of unknown rows, or drop them and report how many.
+    new_rows : bool
+        Score repairs on rows they were not fitted to: choose this if the repair will be applied to rows that arrive
+        later. By default it is applied to the source it was fitted to.
+    progress : bool or function
+        Show a progress bar; or a function called with the stage, the rows read and the share done.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> rng = np.random.default_rng(0)
+    >>> topic = rng.integers(0, 5, 400)
+    >>> X = np.eye(16)[topic] + 0.3 * rng.standard_normal((400, 16))
+    >>> X[:, 9] += 40 * rng.standard_normal(400)               # one coordinate hides the others
+    >>> advice = isoscope.advise(X, labels=topic, measure="v_measure")
+    >>> advice.choice.name, advice.choice["v_measure"].verdict
+    ('Standardize', 'gain')
+    >>> advice.repair.transform(X).shape
+    (400, 16)
+    """
+    settings = AdviceSettings(
+        metric=metric, folds=folds, sample=sample, seed=seed, missing=missing, new_rows=bool(new_rows)
+    )
+    if (queries is None) != (qrels is None):
+        raise InputError("only one of queries and qrels is given: need both")
+    asked = [name for name, given in (("pairs", pairs), ("queries", queries), ("labels", labels)) if given is not None]
+    if len(asked) > 1:
+        raise InputError(f"{' and '.join(asked)} were given: need one task at a time")
+    store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
+    if store.dim < 2:
+        raise InputError(f"{store.name} has vectors of 1 dimension: need at least 2")
+    if progress is True:
+        from isoscope._report.terminal import Bar
+
+        with Bar() as bar:
+            return _advised(store, pairs, queries, qrels, labels, measure, candidates, settings, bar)
+    told = progress or (lambda stage, rows, share: None)
+    return _advised(store, pairs, queries, qrels, labels, measure, candidates, settings, told)
+
+
+def _advised(
+    store: Store,
+    pairs: Any,
+    queries: Any,
+    qrels: Any,
+    labels: Any,
+    measure: str | None,
+    candidates: Iterable[Any] | None,
+    settings: AdviceSettings,
+    progress: Progress,
+) -> Advice:
+    if pairs is not None:
+        task = pairs_task(store, pairs, settings, progress)
+    elif queries is not None:
+        task = retrieval_task(store, open_store(queries), qrels, settings, progress)
+    elif labels is not None:
+        task = labels_task(store, settings, progress)
+    else:
+        task = unlabeled_task(store, settings, progress)
+        if "labels" in store.columns:
+            name = store.columns["labels"]
+            task.notes.append(f"The source has a column of labels, “{name}”; to use it, pass --labels {name}.")
+    if measure is not None and measure not in list(task.measures):
+        raise InputError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
+    fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
+    every = all_candidates(store.dim, fewest, settings.seed, candidates)
+    trials = try_candidates(task, store, every, settings.seed, progress)
+    choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
+    advice = Advice.of(store, task, trials, choice, promise, settings)
+    names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
+    advice.given = {role: shown(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)}
+    advice.alone = measure is not None
+    return advice
+
+
+@dataclass(frozen=True)
+class Score:
+    """A candidate's score by one measure, and its gain over leaving the vectors alone."""
+
+    value: float
+    gain: float
+    low: float
+    high: float
+    """The interval of the gain; those of all candidates hold at once."""
+    verdict: str
+    """"gain" or "loss" if the difference is significant, else "noise"."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate and its scores."""
+
+    name: str
+    numbers: int
+    """How many numbers it learns from the corpus; fewer is simpler."""
+    scores: dict[str, Score]
+    shape: dict[str, float]
+    """IsoScore, mean cosine and silhouette of its space, on rows it was not fitted to."""
+    repair: Any = field(default=None, repr=False)
+    """The candidate, fitted to the whole source."""
+
+    def __getitem__(self, measure: str) -> Score:
+        return self.scores[measure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the repair as JSON-compatible values."""
+        scores = {measure: asdict(score) for measure, score in self.scores.items()}
+        return {"name": self.name, "numbers": self.numbers, "scores": scores, "shape": self.shape}
+
+
+@dataclass
+class Advice:
+    """The advice: `choice` is the prescribed candidate, `repair` the fitted repair, `trials` the evidence."""
+
+    source: str
+    n: int
+    d: int
+    example: str
+    """What one example of the task is: a pair, a query or a row."""
+    examples: int
+    measure: str
+    """The one that decided."""
+    measures: dict[str, str]
+    """All measures of the task, by name, as they read in a sentence."""
+    settings: AdviceSettings
+    trials: list[Trial]
+    """The simplest first; the first leaves the vectors alone."""
+    chosen: int
+    best: int
+    """The candidate with the largest significant gain; 0 if none gains. Its gain is withheld if 0 is chosen."""
+    promised_gain: float
+    """The gain on examples not used to select: what following the advice yields. 0 if the vectors are left alone."""
+    selections: dict[str, int]
+    """How often each candidate was selected when a part of the examples was held out."""
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """The names of the files or columns of pairs, queries, qrels or labels, if they have names."""
+    alone: bool = False
+    """Whether the measure was requested and decided alone."""
+    version: str = ""
+
+    @classmethod
+    def of(
+        cls, store: Store, task: Task, tried: Trials, choice: Choice, promise: Promise, settings: AdviceSettings
+    ) -> Advice:
+        """Return the advice that trials, choice and nested selection amount to."""
+        gains = {
+            name: choice.gains.get(name) or compare(tried.scores, settings.confidence, [name])[name]
+            for name in task.measures
+        }
+        trials = []
+        for i, candidate in enumerate(tried.candidates):
+            scores = {
+                name: Score(float(g.scores[i]), float(g.gains[i]), float(g.low[i]), float(g.high[i]), g.verdict(i))
+                for name, g in gains.items()
+            }
+            trials.append(Trial(candidate.name, candidate.numbers, scores, tried.shapes[i], tried.repairs[i]))
+        names = [candidate.name for candidate in tried.candidates]
+        return cls(
+            source=store.name,
+            n=task.corpus.total,
+            d=store.dim,
+            example=task.example,
+            examples=len(task),
+            measure=choice.measure,
+            measures=dict(task.measures),
+            settings=settings,
+            trials=trials,
+            chosen=choice.chosen,
+            best=choice.best,
+            promised_gain=promise.gain if choice.chosen else 0.0,
+            selections={names[i]: count for i, count in sorted(promise.choices.items())},
+            notes=task.notes,
+            left_out=tried.left_out,
+            version=isoscope.__version__,
+        )
+
+    @property
+    def choice(self) -> Trial:
+        """The prescribed candidate."""
+        return self.trials[self.chosen]
+
+    @property
+    def repair(self) -> Any:
+        """The fitted choice, as it was scored; it leaves vectors alone if that is the advice."""
+        return self.choice.repair
+
+    @property
+    def leaves_alone(self) -> bool:
+        """Whether the advice is to leave the vectors as they are."""
+        return self.chosen == 0
+
+    @property
+    def stability(self) -> float:
+        """The share of selections on parts of the examples that agree with the advice."""
+        return self.selections.get(self.choice.name, 0) / max(sum(self.selections.values()), 1)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether at least 80% of the selections on parts of the examples agree with the advice."""
+        return self.stability >= STABLE
+
+    @property
+    def paragraph(self) -> str:
+        """The advice in a few sentences."""
+        from isoscope._report.narrate import paragraph
+
+        return paragraph(self)
+
+    def __getitem__(self, name: str) -> Trial:
+        for trial in self.trials:
+            if trial.name == name:
+                return trial
+        raise KeyError(f"{name}: " + self.left_out.get(name, "not among " + ", ".join(t.name for t in self.trials)))
+
+    def __repr__(self) -> str:
+        return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples})"
+
+    def __str__(self) -> str:
+        from isoscope._report.advice_table import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from isoscope._report.advice_page import fragment
+
+        return fragment(self)
+
+    @property
+    def _examples(self) -> str:
+        return plural(self.examples, self.example)
+
+    # how it is kept
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the prescribed repair to a folder; one that does nothing if the advice is to leave the vectors alone."""
+        self.repair.save(folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
+        held: dict[str, Any] = plain(
+            {
+                "schema": SCHEMA,
+                "isoscope": self.version,
+                "source": {"name": self.source, "rows": self.n, "dimensions": self.d},
+                "task": {
+                    "example": self.example,
+                    "examples": self.examples,
+                    "measure": self.measure,
+                    "measures": self.measures,
+                    "alone": self.alone,
+                    "given": self.given,
+                },
+                "settings": asdict(self.settings),
+                "choice": self.choice.name,
+                "best": self.trials[self.best].name,
+                "promised_gain": self.promised_gain,
+                "selections": self.selections,
+                "stability": self.stability,
+                "paragraph": self.paragraph,
+                "trials": [trial.to_dict() for trial in self.trials],
+                "notes": self.notes,
+                "left_out": self.left_out,
+            }
+        )
+        return held
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the advice as JSON, atomically."""
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the advice and its evidence as one self-contained HTML page, atomically."""
+        from isoscope._report.advice_page import advice_page
+
+        with replacing(path) as temporary:
+            temporary.write_text(advice_page(self), encoding="utf-8")

@@ -1,0 +1,386 @@
+"""An audit: what was measured of a store, what it means, and the ways to show it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+
+import isoscope
+from isoscope._core.arrays import real, whole
+from isoscope._core.errors import InputError
+from isoscope._io.files import replacing
+from isoscope._report.pictures import pictures
+from isoscope.auditing.finding import VERDICTS, Finding, plain, worst
+from isoscope.auditing.findings import judge
+from isoscope.auditing.measure import measure
+from isoscope.auditing.settings import Settings
+from isoscope.auditing.similarity import Similarity
+from isoscope.engines.engine import engine_for, silent
+from isoscope.stores.columns import ColumnError
+from isoscope.stores.open import open_store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from isoscope._report.pictures import Pictures
+    from isoscope.auditing.grouped import GroupedAudit
+    from isoscope.auditing.measure import Measured
+    from isoscope.engines.engine import Engine, Progress
+    from isoscope.stores.store import Store
+
+T = TypeVar("T")
+
+SCHEMA = "isoscope.audit/1"
+"""The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
+
+
+@overload
+def audit(
+    source: Any,
+    *,
+    by: None = ...,
+    labels: Any = ...,
+    types: Any = ...,
+    text: Any = ...,
+    frequency: Any = ...,
+    groups: Any = ...,
+    vectors: str | None = ...,
+    queries: Any = ...,
+    metric: str = ...,
+    sample: int = ...,
+    seed: int = ...,
+    nonfinite: str = ...,
+    progress: bool | Progress = ...,
+    engine: Any = ...,
+) -> Audit: ...
+@overload
+def audit(
+    source: Any,
+    *,
+    by: str | Iterable[Any],
+    labels: Any = ...,
+    types: Any = ...,
+    text: Any = ...,
+    frequency: Any = ...,
+    groups: Any = ...,
+    vectors: str | None = ...,
+    queries: Any = ...,
+    metric: str = ...,
+    sample: int = ...,
+    seed: int = ...,
+    nonfinite: str = ...,
+    progress: bool | Progress = ...,
+    engine: Any = ...,
+) -> GroupedAudit: ...
+def audit(
+    source: Any,
+    *,
+    by: str | Iterable[Any] | None = None,
+    labels: Any = None,
+    types: Any = None,
+    text: Any = None,
+    frequency: Any = None,
+    groups: Any = None,
+    vectors: str | None = None,
+    queries: Any = None,
+    metric: str = "cosine",
+    sample: int = 20_000,
+    seed: int = 0,
+    nonfinite: str = "raise",
+    progress: bool | Progress = False,
+    engine: Any = "local",
+) -> Audit | GroupedAudit:
+    """Measure everything that applies to some vectors and say what it means.
+
+    At most two passes over the source, in bounded memory. Sums over rows are exact, whatever the number of rows;
+    what needs pairs is measured on all rows up to `sample`, and on a random sample above, which each finding says.
+
+    Parameters
+    ----------
+    source : path, array, DataFrame, Dataset or store
+        Whatever `open_store` opens.
+    by : column name, or one entry for each row, optional
+        Audit each group of rows apart, in the same passes: each layer, label, range of frequencies, … More than 24
+        different numbers are cut into 8 ranges of about equally many rows; of more different names the 24 most
+        frequent are taken. Gives a `GroupedAudit`.
+    labels, types, text, frequency : column name, or one entry for each row, optional
+        What each row belongs to, what it is a token of, what to show for it, and how often it occurs.
+    groups : column name, or one entry for each row, optional
+        Which rows are not independent: the text of each token, the document of each passage. The unbiased IsoScore
+        then uses rows of different groups alone, and the intervals of the shape leave out whole groups. The column
+        `document` of a store that `isoscope embed` wrote is found. Without groups, rows count as independent.
+    vectors : str, optional
+        The column with the vectors, where there is a choice.
+    queries : like `source`, optional
+        Queries that are to be answered from the source.
+    metric : {"cosine", "euclidean"}
+        How neighbours are sought and labels judged.
+    sample : int
+        Rows up to which pairs are all looked at; at least 100.
+    seed : int
+        For the sample and for K-means.
+    nonfinite : {"raise", "drop"}
+        Refuse rows with NaN or infinity, or leave them out and count them.
+    progress : bool or function
+        Show a bar on the terminal; or a function that is told the stage, the rows seen and the share done.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Who reads the rows: threads of this process; the client that it uses, or Dask's threads in it; a cluster.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> cone = np.random.default_rng(0).standard_normal((2000, 64)) + 2
+    >>> found = isoscope.audit(cone)
+    >>> found.verdict, found["mean_cosine"].verdict, found["mean_cosine"].shown
+    ('bad', 'bad', '0.801')
+    >>> print(found["mean_cosine"].meaning)
+    Every cosine is high, related or not: 80% of every vector's squared length is one direction that all share.
+    """
+    settings = Settings(metric=metric, sample=sample, seed=seed, nonfinite=nonfinite)
+    if by is not None and queries is not None:
+        raise InputError("queries and by are both given: audit a group's rows alone for its queries")
+    columns = {"labels": labels, "types": types, "text": text, "frequency": frequency, "groups": groups}
+    store = open_store(source, vectors=vectors, by=by, **columns)
+    asked = None if queries is None else open_store(queries)
+
+    def made(progress: Progress) -> Audit | GroupedAudit:
+        with engine_for(engine) as running:
+            if by is None:
+                return Audit.of(_measured(store.without("by"), asked, settings.fitted_to(store), progress, running))
+            from isoscope.auditing.grouped import audit_groups
+
+            return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)
+
+    if progress is True:
+        from isoscope._report.terminal import Bar
+
+        with Bar() as bar:
+            return made(bar)
+    return made(progress or silent)
+
+
+def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
+    def measured(store: Store) -> Measured:
+        return measure(store, queries=queries, settings=settings, progress=progress, engine=engine)
+
+    found, lacking = forgiving(store, measured)
+    found.skipped.update(lacking)
+    return found
+
+
+def forgiving(store: Store, work: Callable[[Store], T]) -> tuple[T, dict[str, str]]:
+    """What comes of a store; a column that was only guessed and cannot serve is done without, and said."""
+    try:
+        return work(store), {}
+    except ColumnError as error:
+        if error.role not in store.guessed:
+            raise
+        done, lacking = forgiving(store.without(error.role), work)
+        return done, {**lacking, error.role: str(error)}
+
+
+def printable(name: str) -> str:
+    """A name as any file and terminal can hold it."""
+    return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
+
+
+def held_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str, Any]:
+    """The object in a JSON file of this schema, which some command writes."""
+    try:
+        held = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    found = held.get("schema") if isinstance(held, dict) else None
+    if found != schema:
+        raise InputError(f"{path} has schema {found!r}: need {schema!r}, as `{maker}` writes")
+    return dict(held)
+
+
+@dataclass
+class Audit:
+    """What an audit found.
+
+    `audit["mean_cosine"]` is a finding by its name; `audit.findings` are all, the worst first.
+    """
+
+    source: str
+    n: int
+    d: int
+    dtype: str
+    settings: Settings
+    findings: list[Finding]
+    skipped: dict[str, str]
+    """What could not be measured, and why."""
+    similarity: Similarity
+    """What a cosine is worth here."""
+    columns: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+    measured: Measured | None = None
+    """The numbers behind it; None if the audit was read from JSON."""
+    pictures: Pictures | None = None
+
+    @classmethod
+    def of(cls, measured: Measured) -> Audit:
+        """Judge what was measured."""
+        findings, skipped = judge(measured)
+        return cls(
+            source=printable(measured.name),
+            n=measured.n,
+            d=measured.d,
+            dtype=measured.dtype,
+            settings=measured.settings,
+            findings=sorted(findings, key=lambda finding: -VERDICTS.index(finding.verdict)),
+            skipped=skipped,
+            similarity=Similarity.of(
+                measured.cosines, measured.around if measured.settings.metric == "cosine" else None
+            ),
+            columns=measured.columns,
+            version=isoscope.__version__,
+            measured=measured,
+            pictures=pictures(measured, findings),
+        )
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the findings' verdicts: ok, look or bad."""
+        return worst(self.findings)
+
+    def __getitem__(self, name: str) -> Finding:
+        found = self.get(name)
+        if found is not None:
+            return found
+        raise KeyError(f"{name}: " + self.skipped.get(name, "not among " + ", ".join(f.name for f in self.findings)))
+
+    def __contains__(self, name: object) -> bool:
+        return any(finding.name == name for finding in self.findings)
+
+    def get(self, name: str) -> Finding | None:
+        """A finding by its name; None if there is none."""
+        return next((finding for finding in self.findings if finding.name == name), None)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
+
+    def __str__(self) -> str:
+        from isoscope._report.terminal import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from isoscope._report.audit_page import fragment
+
+        return fragment(self)
+
+    # how it is kept
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the pictures, as JSON holds it; docs/audit-json.md describes it."""
+        return {
+            "schema": SCHEMA,
+            "isoscope": self.version,
+            "source": {"name": self.source, "rows": self.n, "dimensions": self.d, "dtype": self.dtype},
+            "columns": self.columns,
+            "settings": dict(vars(self.settings)),
+            "verdict": self.verdict,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "skipped": self.skipped,
+            "similarity": plain(self.similarity.to_dict()),
+        }
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON; an interruption leaves the old file."""
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Audit:
+        """Read what `to_json` wrote; it has no pictures."""
+        return cls.from_dict(held_json(path, SCHEMA, "isoscope audit --json"), path)
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
+        """Read what `to_dict` gave; `path` is where it stood, for what an error says."""
+        try:
+            return cls(
+                source=held["source"]["name"],
+                n=whole(held["source"]["rows"], "rows"),
+                d=whole(held["source"]["dimensions"], "dimensions"),
+                dtype=held["source"]["dtype"],
+                settings=Settings(**held["settings"]),
+                findings=[Finding.from_dict(finding) for finding in held["findings"]],
+                skipped=held["skipped"],
+                similarity=Similarity(**{name: np.asarray(values) for name, values in held["similarity"].items()}),
+                columns=held["columns"],
+                version=held["isoscope"],
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InputError(f"{path} is not a whole audit: {type(error).__name__} {error}") from error
+
+    def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
+        """Write the page: one file that needs nothing else; an interruption leaves the old one."""
+        from isoscope._report.audit_page import page
+
+        with replacing(path) as temporary:
+            temporary.write_text(page([self], baseline=baseline), encoding="utf-8")
+
+    def percentile(self, cosine: float) -> float:
+        """The share of random pairs of rows that are less alike than this cosine, in per cent.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope
+        >>> cone = np.random.default_rng(0).standard_normal((2000, 64)) + 2
+        >>> round(isoscope.audit(cone).percentile(0.8))    # 0.8 sounds high, and is what any two rows have
+        46
+        """
+        if not -1 <= real(cosine, "cosine") <= 1:
+            raise InputError(f"cosine is {cosine}: need a number from −1 to 1")
+        return self.similarity.percentile(float(cosine))
+
+    # pictures for papers
+
+    def plot_spectrum(self, ax: Axes | None = None) -> Axes:
+        """Draw each direction's share of the variance against an isotropic cloud's."""
+        from isoscope._report import figures
+
+        return figures.spectrum(self._drawn(), ax)
+
+    def plot_cosines(self, ax: Axes | None = None) -> Axes:
+        """Draw the cosines of random pairs and of nearest neighbours against an isotropic cloud's."""
+        from isoscope._report import figures
+
+        return figures.cosines(self._drawn(), ax)
+
+    def plot_activations(self, ax: Axes | None = None) -> Axes:
+        """Draw each coordinate's mean and deviation: rogue dimensions stand out."""
+        from isoscope._report import figures
+
+        return figures.activations(self._drawn(), ax)
+
+    def plot_points(self, ax: Axes | None = None, *, color: str = "labels") -> Axes:
+        """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
+
+        `color` is "labels", "clusters", "kinds" (of token), "frequency" or "lengths".
+        """
+        from isoscope._report import figures
+
+        return figures.points(self._drawn(), ax, color)
+
+    def plot_barcode(self, ax: Axes | None = None) -> Axes:
+        """Draw the lengths at which the cloud grows together, those that stand out first."""
+        from isoscope._report import figures
+
+        return figures.barcode(self._drawn(), ax)
+
+    def _drawn(self) -> Pictures:
+        if self.pictures is None:
+            raise InputError("this audit was read from JSON, which holds no pictures: audit the vectors again")
+        return self.pictures

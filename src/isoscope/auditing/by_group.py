@@ -1,0 +1,252 @@
+"""Many clouds measured in the same two passes: the groups of a store's rows, each as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope._core.memory import sample_rows
+from isoscope.auditing.grouping import drop_single_groups
+from isoscope.auditing.measure import Measuring
+from isoscope.auditing.passes import FirstLook, held
+from isoscope.engines.engine import silent, tallied
+from isoscope.engines.tally import Tally
+from isoscope.sketching.group_blocks import most_blocks
+from isoscope.stores.store import Batch, default_rows
+
+if TYPE_CHECKING:
+    from isoscope.auditing.grouping import Grouping
+    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.settings import Settings
+    from isoscope.engines.engine import Engine, Progress
+    from isoscope.stores.store import Store
+
+_SAMPLE_BYTES = 2**30  # what the samples of all groups may take
+_LEAST_SAMPLE = 2_000
+
+
+@dataclass(frozen=True)
+class MeasuredGroups:
+    """What was measured of each group, by its name, and why it was not of others."""
+
+    groups: dict[str, Measured]
+    skipped: dict[str, str]
+    settings: Settings
+    """As they were for each group: the more there are, the smaller their samples may have to be."""
+
+
+def measure_groups(
+    store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress, engine: Engine
+) -> MeasuredGroups:
+    """Measure everything that applies, for each group apart, in at most two passes over the store.
+
+    Each group gives what it would give as a store of its own, on one machine to the last bit: its rows are numbered
+    from 0 and come in the batches that they would come in alone.
+    """
+    store = drop_single_groups(store.without("ids").without("by"), grouping.codes)
+    settings = replace(settings, sample=_sample(settings.sample, len(grouping.names), store.dim))
+    names = [f"{store.name}, {by} {name}" for name in grouping.names]
+    looks: list[FirstLook] = []
+    blocks = most_blocks(store.dim, len(names))
+    looks += [FirstLook(settings, columns=store.columns, others=looks, blocks=blocks) for _ in names]
+    rows = default_rows(store.dim)
+    seen = engine.tally(ByGroup(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
+    found: dict[int, Measuring] = {}
+    skipped: dict[str, str] = {}
+    for code, look in seen.tallies.items():
+        try:
+            found[code] = Measuring(names[code], store, settings, look.seen(names[code]))
+        except InputError as error:
+            skipped[grouping.names[code]] = str(error)
+    _second(engine, store, grouping, names, found, progress)
+    progress("groups", 0, 0.0)
+    measured = {}
+    for code, one in zip(found, engine.each(_finish, found.values()), strict=True):
+        measured[grouping.names[code]] = one
+        progress("groups", one.n, len(measured) / len(found))
+    return MeasuredGroups(measured, skipped | grouping.others, settings)
+
+
+def _finish(one: Measuring) -> Measured:
+    return one.measured(silent)
+
+
+def _sample(asked: int, groups: int, dim: int) -> int:
+    """Rows of each group's sample, so that all samples together stay within bounds."""
+    return sample_rows(min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE)), dim, clouds=groups)
+
+
+_Part = tuple[int, Batch]
+"""A group's code, and some of its rows."""
+
+
+class ByGroup(Tally):
+    """A tally for each of some groups; a group sees its rows alone, numbered within it.
+
+    Parameters
+    ----------
+    tallies : dict
+        By the code of the group; rows of others are passed over.
+    names : sequence of str
+        What each group is called in an error.
+    grouping : Grouping
+        Which group each row is in.
+    rows : int
+        In a batch, as the groups' own stores would have them.
+    """
+
+    def __init__(self, tallies: Mapping[int, Any], names: Sequence[str], grouping: Grouping, rows: int):
+        self.tallies, self.names, self.rows = tallies, names, rows
+        self.columns = list(dict.fromkeys(role for tally in tallies.values() for role in tally.columns))
+        self._seen = np.zeros(len(grouping.names), np.int64)
+        self._see(grouping.codes, 0, np.zeros_like(self._seen))
+        self.counts = self._own
+        self._told = 0, self._before
+
+    def _see(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
+        """Look at the rows from number `first` on, which have these codes; `before` them were so many of each group."""
+        self._codes, self._first, self._before = codes, first, before
+        mine = np.isin(np.arange(len(before)), [*self.tallies])
+        self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
+
+    def items(self, batches: Iterable[Batch]) -> Iterator[_Part]:
+        """Batches of each group's rows."""
+        here = (batch._replace(start=batch.start - self._first) for batch in batches)
+        for code, batch in parted(here, self._codes, self._own, self.rows):
+            batch = batch._replace(start=batch.start + int(self._before[code]))
+            self.tallies[code].watch(batch)
+            yield code, batch
+
+    def summed(self, item: _Part) -> tuple[int, int, Any]:
+        """What a group's batch adds to it."""
+        code, batch = item
+        try:
+            return code, len(batch.vectors), self.tallies[code].summed(batch)
+        except InputError as error:
+            raise InputError(f"{self.names[code]}: {error}") from error
+
+    def add(self, part: tuple[int, int, Any]) -> None:
+        """Add it to the group's."""
+        code, rows, more = part
+        self.tallies[code].add(more)
+        self._count(code, rows)
+
+    def _count(self, code: int, rows: int) -> None:
+        """A group is settled with its last row."""
+        self._seen[code] += rows
+        if self._seen[code] == self.counts[code]:
+            self.tallies[code].settle()
+
+    def gathered(self) -> dict[int, tuple[int, Any]]:
+        """What each group gathered, of how many rows."""
+        return {
+            code: (int(self._seen[code]), tally.gathered()) for code, tally in self.tallies.items() if self._seen[code]
+        }
+
+    def join(self, gathered: dict[int, tuple[int, Any]]) -> None:
+        """Join to each group what its like gathered."""
+        for code, (rows, more) in gathered.items():
+            self.tallies[code].join(more)
+            self._count(code, rows)
+
+    def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
+        """The codes of these rows, and how many of each group come before them."""
+        at, before = self._told if self._told[0] <= first else (0, np.zeros_like(self._before))
+        between = self._codes[at:first]  # shares are asked for in order: no row is counted for each of them
+        before = before + np.bincount(between[between >= 0], minlength=len(before))
+        self._told = first, before
+        return self._codes[first : first + rows], first, before
+
+    def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
+        """See only these rows."""
+        self._see(*share)
+
+    def expect(self, rows: int) -> None:
+        """Tell each group how many rows it has."""
+        for code, tally in self.tallies.items():
+            tally.expect(int(self.counts[code]))
+
+    def fell_short(self) -> bool:
+        """Whether a group did."""
+        return any(tally.fell_short() for tally in self.tallies.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        nobody = np.zeros(0, self._codes.dtype)  # a process is told of its own rows alone
+        return {**self.__dict__, "_codes": nobody}
+
+
+def parted(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_Part]:
+    """Each group's code and its rows, numbered within it, in batches of `rows` but for its last.
+
+    `codes` are the rows' groups and `counts` how many rows each has; a group without any is passed over. Nothing is
+    copied where a batch of the store is one group's, whole and in step.
+    """
+    waiting: list[list[Batch]] = [[] for _ in counts]
+    held, done = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.int64)
+    for batch in batches:
+        for code, part in _split(batch, codes):
+            if not counts[code]:
+                continue
+            waiting[code].append(part)
+            held[code] += len(part.vectors)
+            last = done[code] + held[code] == counts[code]
+            if held[code] < rows and not last:
+                continue
+            joined = _joined(waiting[code])
+            start = 0
+            while held[code] >= rows or (last and held[code]):
+                stop = min(start + rows, len(joined.vectors))
+                yield code, _slice(joined, start, stop)._replace(start=int(done[code]))
+                done[code] += stop - start
+                held[code] -= stop - start
+                start = stop
+            waiting[code] = [_slice(joined, start, len(joined.vectors))] if held[code] else []
+
+
+def _split(batch: Batch, codes: np.ndarray) -> Iterator[_Part]:
+    """A batch's rows by group."""
+    own = codes[batch.start : batch.start + len(batch.vectors)]
+    if own[0] >= 0 and (own == own[0]).all():
+        yield int(own[0]), batch
+        return
+    for code in np.unique(own[own >= 0]):
+        at = np.flatnonzero(own == code)
+        columns = {role: values[at] for role, values in batch.columns.items()}
+        yield int(code), batch._replace(vectors=batch.vectors[at], columns=columns)
+
+
+def _joined(parts: Sequence[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    columns = {role: np.concatenate([part.columns[role] for part in parts]) for role in parts[0].columns}
+    return parts[-1]._replace(vectors=np.concatenate([part.vectors for part in parts]), columns=columns)
+
+
+def _slice(batch: Batch, start: int, stop: int) -> Batch:
+    columns = {role: values[start:stop] for role, values in batch.columns.items()}
+    return batch._replace(vectors=batch.vectors[start:stop], columns=columns)
+
+
+def _second(
+    engine: Engine,
+    store: Store,
+    grouping: Grouping,
+    names: Sequence[str],
+    found: Mapping[int, Measuring],
+    progress: Progress,
+) -> None:
+    """The partition function, and the neighbours of each group's sample among all of its rows.
+
+    A group that its sample holds whole is not read again.
+    """
+    stage = "partition and neighbours"
+    read = {code: one.second() for code, one in found.items() if not one.whole}
+    if read:
+        engine.tally(ByGroup(read, names, grouping, default_rows(store.dim)), store, progress, stage)
+    for one in found.values():
+        if one.whole:
+            tallied(one.second(), held(one.sample, silent, stage))

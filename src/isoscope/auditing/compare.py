@@ -1,0 +1,143 @@
+"""What differs between audits: a space then and now, or several spaces of the same rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope.auditing.finding import VERDICTS, plain
+
+if TYPE_CHECKING:
+    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.finding import Finding
+
+
+@dataclass(frozen=True)
+class Change:
+    """One finding in two audits; None where an audit lacks it."""
+
+    name: str
+    title: str
+    before: Finding | None
+    after: Finding | None
+
+    @property
+    def direction(self) -> str:
+        """better, worse, moved (verdict the same, intervals apart), same, new or gone."""
+        if self.before is None:
+            return "new"
+        if self.after is None:
+            return "gone"
+        step = VERDICTS.index(self.after.verdict) - VERDICTS.index(self.before.verdict)
+        if step:
+            return "worse" if step > 0 else "better"
+        return "moved" if _apart(self.before, self.after) else "same"
+
+    @property
+    def trend(self) -> str:
+        """The direction; a finding that moved within its verdict is better or worse where its range has a good side."""
+        if self.direction != "moved" or self.before is None or self.after is None:
+            return self.direction
+        low, high = self.after.judged.ok
+        if math.isfinite(low) == math.isfinite(high):
+            return "moved"
+        rose = self.after.value > self.before.value
+        return "better" if rose == math.isfinite(low) else "worse"
+
+    def __str__(self) -> str:
+        then = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
+        now = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
+        within = " within its verdict" if self.trend != self.direction else ""
+        return f"{self.title}: {then} → {now}, {self.trend}{within}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        sides = {"before": self.before, "after": self.after}
+        held = {
+            side: None if f is None else {"value": plain(f.value), "verdict": f.verdict} for side, f in sides.items()
+        }
+        return {"name": self.name, "direction": self.direction, **held}
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How a repair was compared before and after: fitted on some rows, measured on others."""
+
+    repair: str
+    """The repair and its parameters."""
+    fitted: int
+    """Rows that the compared repair was fitted on."""
+    measured: int
+    """Other rows, on which both audits were made."""
+    written: int
+    """Rows that the written repair was fitted on."""
+
+    @property
+    def note(self) -> str:
+        """What was measured, in two sentences."""
+        return (
+            f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
+            f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
+            f"{self.written:,} rows."
+        )
+
+
+def changes(before: Audit, after: Audit) -> list[Change]:
+    """Each finding of either audit, in the order of the second."""
+    names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
+    then = {finding.name: finding for finding in before.findings}
+    now = {finding.name: finding for finding in after.findings}
+    return [Change(name, (now.get(name) or then[name]).title, then.get(name), now.get(name)) for name in names]
+
+
+def aligned(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | None]]]:
+    """Each finding of any audit, in the order of the last: its title, and what each audit has of it."""
+    names = dict.fromkeys(finding.name for audit in reversed(audits) for finding in audit.findings)
+    rows = [[audit.get(name) for audit in audits] for name in names]
+    return [(next(finding.title for finding in reversed(row) if finding is not None), row) for row in rows]
+
+
+def agreements(audits: Sequence[Audit]) -> list[float | None]:
+    """How far each audit but the first agrees with the first on who is near; see `agreement`."""
+    return [agreement(audits[0], other) for other in audits[1:]]
+
+
+def differences_in_setting(before: Audit, after: Audit) -> list[str]:
+    """What keeps two audits from being compared like with like, a sentence each."""
+    found = []
+    if before.d != after.d:
+        found.append(f"{before.d} dimensions before, {after.d} after")
+    for name in ("metric", "sample"):
+        then, now = getattr(before.settings, name), getattr(after.settings, name)
+        if then != now:
+            was, now = (f"{setting:,}" if name == "sample" else setting for setting in (then, now))
+            found.append(f"{name} was {was}, is {now}")
+    return found
+
+
+def agreement(a: Audit, b: Audit) -> float | None:
+    """How many of a row's nearest rows the two spaces have in common, as a share; None if their rows differ."""
+    if a.measured is None or b.measured is None or a.n != b.n:
+        return None
+    if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
+        return None
+    here, there = a.measured.lists, b.measured.lists
+    if here is None or there is None:
+        return None
+    both, at_here, at_there = np.intersect1d(here.asked, there.asked, assume_unique=True, return_indices=True)
+    if not len(both):
+        return None
+    k = min(here.indices.shape[1], there.indices.shape[1])
+    mine, theirs = here.indices[at_here][:, :k], there.indices[at_there][:, :k]
+    return float((mine[:, :, None] == theirs[:, None, :]).sum() / (len(both) * k))
+
+
+def _apart(a: Finding, b: Finding) -> bool:
+    """Whether the intervals do not meet; without intervals, whether the values differ at all."""
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return a.value != b.value
+    return a.high < b.low or b.high < a.low

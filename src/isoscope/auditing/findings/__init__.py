@@ -1,0 +1,76 @@
+"""From measurements to findings: each number with its interval, what it is judged by, what it means, what to try.
+
+Where a range comes from is one of four things, and docs/findings.md derives each: what an isotropic cloud of the same
+rows and dimensions gives (`auditing.nulls`); a published value; for shares, the convention that one in ten is worth a
+look and one in two is bad; for rows that are broken, one in a hundred and one in ten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from isoscope._core.errors import InputError
+from isoscope.auditing.findings import frequency, groups, neighborhoods, rows, space
+from isoscope.auditing.findings.evidence import Evidence
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.measure import Measured
+
+_JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
+    "mean_cosine": space.mean_cosine,
+    "isoscore": space.isoscore,
+    "anisotropy": space.anisotropy,
+    "effective_rank": space.effective_rank,
+    "rogue_dimensions": space.rogue_dimensions,
+    "partition_isotropy": space.partition_isotropy,
+    "norm_spread": rows.norm_spread,
+    "broken_rows": rows.broken_rows,
+    "duplicates": rows.duplicates,
+    "near_duplicates": rows.near_duplicates,
+    "intrinsic_dimension": neighborhoods.intrinsic_dimension,
+    "two_nn": neighborhoods.two_nn,
+    "hubness": neighborhoods.hubness,
+    "clusters": groups.clusters,
+    "labels": groups.labels,
+    "label_conflict": groups.label_conflict,
+    "types": groups.types,
+    "frequency": frequency.frequency,
+    "queries": rows.queries,
+}
+
+
+FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra_type")
+"""The names of all findings."""
+
+
+def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
+    """All findings that apply, and why others do not."""
+    evidence = Evidence(measured)
+    findings: list[Finding] = []
+    skipped = dict(measured.skipped)
+    for name, find in _JUDGES.items():
+        try:
+            findings.extend(find(evidence))
+        except InputError as error:
+            skipped[name] = str(error)
+    return _without_conflicts(findings), skipped
+
+
+_FIX = re.compile(r"isoscope fix ([a-z-]+)")
+_REMOVES_LABELS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
+
+
+def _without_conflicts(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with no suggestion of a repair that another finding warns against."""
+    if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
+        return findings
+    return [
+        replace(finding, advice="Leave it: a repair would take out the first directions, which hold the labels.")
+        if _REMOVES_LABELS & set(_FIX.findall(finding.advice))
+        else finding
+        for finding in findings
+    ]

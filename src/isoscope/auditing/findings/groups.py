@@ -1,0 +1,272 @@
+"""Findings on groups of rows: clusters, labels, token types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core.arrays import groups
+from isoscope._core.errors import InputError
+from isoscope.auditing import spreads
+from isoscope.auditing.finding import Range, written
+from isoscope.auditing.findings.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.structure import CLUSTER_NULLS, LEAST_SILHOUETTE
+from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
+from isoscope.sketching.sketch import Sketch
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.findings.evidence import Evidence
+
+
+def clusters(e: Evidence) -> Iterator[Finding]:
+    """Whether the cloud falls into clusters, and whether they make the anisotropy."""
+    choice = e.m.clusters
+    if choice is None:
+        return
+    best = max(choice.silhouettes, key=lambda k: choice.silhouettes[k])
+    value = choice.silhouettes[best]
+    rows = e.m.sample.vectors[e.m.cluster_at].astype(np.float64)
+    within = rows.copy()
+    for code in range(choice.n_clusters):
+        members = choice.labels == code
+        within[members] -= rows[members].mean(axis=0)
+    global_score, inner_score = (Sketch.of(X).isoscore(unbiased=True) for X in (rows, within))
+    cosines = [
+        float(mean_cosine(within[choice.labels == code]))
+        for code in range(choice.n_clusters)
+        if (choice.labels == code).sum() > 1
+    ]
+    adjusted = float(np.mean(cosines))
+    inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions that are filled
+    apart = choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
+    judged = Range(
+        (-math.inf, math.inf if not apart else math.nextafter(LEAST_SILHOUETTE, 0)),
+        (-math.inf, math.inf),
+        f"published: below {LEAST_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
+        f"{CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
+        + ("; worth a look because the space is rounder inside them" if apart else ""),
+    )
+    in_labels = _labels_in_clusters(e) if choice.n_clusters > 1 else None
+    if choice.n_clusters == 1:
+        meaning = (
+            "The vectors form one cluster: 2 to 15 clusters fit no better than they fit random data of this shape."
+        )
+        advice = "Leave it."
+    else:
+        meaning = (
+            f"The vectors form {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
+            f"(whole: {global_score:.2f}) and the mean cosine {written(adjusted)}."
+        )
+        advice = _cluster_advice(apart, in_labels)
+    yield e.finding(
+        "clusters",
+        "Cluster structure (silhouette)",
+        value,
+        None,
+        judged,
+        meaning,
+        advice,
+        rows=len(rows),
+        details={
+            "n_clusters": choice.n_clusters,
+            "best": best,
+            "silhouettes": choice.silhouettes,
+            "standard_error": choice.errors[best],
+            "isoscore": global_score,
+            "isoscore_within": inner_score,
+            "mean_cosine_within": adjusted,
+            **({} if in_labels is None else {"labels_in_clusters": in_labels}),
+        },
+    )
+
+
+def _cluster_advice(apart: bool, in_labels: float | None) -> str:
+    """What to do about clusters: nothing that would remove the labels with them."""
+    if in_labels is not None and in_labels >= SHARE_LOOK:
+        return (
+            f"Leave the clusters: they hold {100 * in_labels:.0f}% of what the labels say, and a repair that centers "
+            "each cluster would remove it."
+        )
+    if not apart:
+        return "Leave it: the space is no rounder inside the clusters than as a whole."
+    return (
+        "The clusters make the anisotropy. Try `isoscope fix cluster-center`, and keep it if `isoscope advise` "
+        "confirms it on your task."
+    )
+
+
+def _labels_in_clusters(e: Evidence) -> float | None:
+    """The share of the labels' entropy that the clusters explain, less what chance would; None without labels."""
+    choice, given = e.m.clusters, e.m.sample.columns.get("labels")
+    if choice is None or given is None:
+        return None
+    found = groups(given[e.m.cluster_at], len(e.m.cluster_at))
+    if len(found.names) < 2:
+        return None
+    counts = np.zeros((choice.n_clusters, len(found.names)))
+    np.add.at(counts, (choice.labels, found.codes), 1)
+    joint = counts / counts.sum()
+    of_labels, of_clusters = joint.sum(axis=0), joint.sum(axis=1)
+    some = joint > 0
+    information = float(np.sum(joint[some] * np.log((joint / np.outer(of_clusters, of_labels))[some])))
+    chance = (counts.shape[0] - 1) * (counts.shape[1] - 1) / (2 * counts.sum())  # the bias of the plug-in estimate
+    entropy = -float(np.sum(of_labels * np.log(of_labels)))
+    return float(max(information - chance, 0.0) / entropy)
+
+
+def labels(e: Evidence) -> Iterator[Finding]:
+    """Whether the labels are clusters."""
+    scores, dealt = e.m.label_scores, e.m.shuffled_scores
+    if scores is None or dealt is None:
+        return
+    value, null = float(scores.mean()), float(dealt.mean())
+    low, high = e.around(value, spreads.of_mean(scores), len(scores))
+    chance = null + 4 * spreads.of_mean(dealt)
+    source = "look below 0, where rows are as near to another label; bad is what shuffled labels reach"
+    judged = Range.above(max(0.0, chance), chance, source, null)
+    wrong = float((scores < 0).mean())
+    meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
+    advice = {
+        "ok": "The labels are visible as clusters: use a repair only if `isoscope advise --labels` confirms it.",
+        "look": "The labels overlap here; `isoscope advise --labels` measures whether a linear probe separates them.",
+        "bad": "The labels are no more than chance here: check that they belong to these rows, in this order.",
+    }[judged.verdict(value)]
+    yield e.finding(
+        "labels",
+        "Silhouette of the labels",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        rows=len(scores),
+        sampled=not e.m.whole,
+        details={"shuffled": null, "nearer_to_another": wrong},
+    )
+
+
+def label_conflict(e: Evidence) -> Iterator[Finding]:
+    """How much of the first directions, which a repair would remove, is what parts the labels."""
+    if e.m.label_scores is None:
+        return
+    e.need_variance()
+    sample = e.m.sample
+    found = groups(sample.columns["labels"], len(sample))
+    rows = sample.vectors.astype(np.float64)
+    rows -= rows.mean(axis=0)
+    k = min(3, e.d)
+    top = rows @ e.m.centred.vectors[:, :k]
+    between = _between(top, found.codes, found.counts)
+    overall = float(_between(rows, found.codes, found.counts))
+    member = np.zeros((len(found.counts), len(rows)))
+    member[found.codes, np.arange(len(rows))] = 1 / found.counts[found.codes]
+    inner = Sketch.of(rows - (member @ rows)[found.codes]).isoscore(unbiased=True)
+    whole = Sketch.of(rows).isoscore(unbiased=True)
+    value = float(between)
+    folds = np.array_split(np.random.default_rng(e.m.settings.seed).permutation(len(rows)), FOLDS)
+    left = [_between(np.delete(top, fold, axis=0), *_recount(np.delete(found.codes, fold))) for fold in folds]
+    low, high = e.around(value, spreads.of_groups(np.asarray(left)), FOLDS)
+    expected = (len(found.counts) - 1) / max(len(rows) - 1, 1)
+    judged = Range.below(
+        max(SHARE_BAD, 2 * expected),
+        math.inf,
+        f"shuffled labels would hold {expected:.2g}; above one half the directions are the labels' own",
+        expected,
+    )
+    if judged.verdict(value) == "ok":
+        meaning = f"Labels make {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)."
+        advice = (
+            "The first directions hold little of the labels; still, remove them only if `isoscope advise` confirms it."
+        )
+    else:
+        meaning = (
+            f"Labels make {100 * value:.0f}% of the first {k} directions' variance: isotropy and classes pull apart, "
+            f"and IsoScore is {whole:.2f} with the labels' means in, {inner:.2f} without."
+        )
+        advice = (
+            "Do not remove the first directions or whiten unless `isoscope advise --labels` confirms it on your task."
+        )
+    yield e.finding(
+        "label_conflict",
+        "Labels in the first directions",
+        value,
+        (max(low, 0.0), min(high, 1.0)),
+        judged,
+        meaning,
+        advice,
+        rows=len(rows),
+        form="share",
+        sampled=not e.m.whole,
+        details={"of_all_variance": overall, "isoscore": whole, "isoscore_within_labels": inner},
+    )
+
+
+def _between(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The share of the variance that lies between the groups' means."""
+    sums = np.zeros((len(counts), rows.shape[1]))
+    np.add.at(sums, codes, rows)
+    return np.asarray((sums**2 / counts[:, None]).sum() / (rows**2).sum())
+
+
+def _recount(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes without gaps, and how many rows have each."""
+    _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    return codes, counts
+
+
+def types(e: Evidence) -> Iterator[Finding]:
+    """S_inter and S_intra of token types."""
+    found = e.m.types
+    if found is None:
+        return
+    number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
+    if number < 2 or not len(found.each):
+        raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
+    within = _within_clusters(e)
+    low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
+    judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
+    yield e.finding(
+        "inter_type",
+        "S_inter (different types)",
+        inter,
+        (low, high),
+        judged,
+        f"Tokens of different types have a mean cosine of {inter:.2f}, over {number:,} types.",
+        "Leave it."
+        if judged.verdict(inter) == "ok"
+        else "Subtract the mean (`isoscope fix center`) if `isoscope advise` confirms it on your task.",
+        rows=rows,
+        details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
+    )
+    low, high = e.around(intra, spreads.of_mean(found.each), max(len(found.each), 2))
+    judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
+    yield e.finding(
+        "intra_type",
+        "S_intra (one type)",
+        intra,
+        (low, high),
+        judged,
+        f"Tokens of one type have a mean cosine of {intra:.2f}: {max(intra - inter, 0):.2f} above different types.",
+        "The difference, not the value, says how much a word keeps of itself across contexts.",
+        rows=rows,
+        details={} if within is None else {"within_clusters": within[1]},
+    )
+
+
+def _within_clusters(e: Evidence) -> tuple[float, float] | None:
+    """S_inter and S_intra inside clusters, each centred, averaged over them (Cai et al.); None if there is one."""
+    choice = e.m.clusters
+    if choice is None or choice.n_clusters == 1:
+        return None
+    rows, kinds = e.m.sample.vectors[e.m.cluster_at], e.m.sample.columns["types"][e.m.cluster_at]
+    try:
+        inter, intra = (
+            float(measure(rows, kinds, clustered=choice.labels)) for measure in (inter_similarity, intra_similarity)
+        )
+    except InputError:  # no cluster holds two rows of a type, or two types
+        return None
+    return inter, intra

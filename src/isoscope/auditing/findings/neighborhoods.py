@@ -1,0 +1,158 @@
+"""Findings on neighbourhoods: their dimension, and whether a few rows are everybody's neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope._core.formulas import interval as student
+from isoscope.auditing import spreads
+from isoscope.auditing.finding import Range
+from isoscope.auditing.findings.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.metrics.neighbors import local_dimensions, occurrence, two_nn_slope
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.findings.evidence import Evidence
+
+CONFIDENCE = 0.95
+"""Of the limits between which null samples lie."""
+
+
+def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
+    """Along how many directions neighbours spread."""
+    local, around = e.m.local, e.m.around
+    if local is None or around is None:
+        return
+    estimates, known = _estimates(e, local.distances)
+    value, eps = float(estimates.mean()), _eps(e)
+    null = local.null[np.isfinite(local.null)]
+    if len(null) < 2:
+        raise InputError("null samples of this spectrum have no local dimension: there is nothing to compare it with")
+    center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
+    low, high = student(center, reach, CONFIDENCE, len(null) - 1)
+    low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
+    source = (
+        f"null: {len(null)} Gaussian samples with the same rows, spectrum and lengths have {center:.3g}; ok from half "
+        "of their lower 95% limit to a tenth above their upper one"
+    )
+    judged = Range((low, high), (min(1.0, low), math.inf), source, center)
+    k = local.distances.shape[1]
+    fact = f"Around a vector its {k} neighbors spread along {value:.0f} directions"
+    if value < low:
+        meaning = f"{fact}, Gaussian data of the same spectrum along {center:.0f}: the space is thin locally."
+        advice = "Look for near-duplicates and templates among the nearest neighbors."
+    elif value > high:
+        meaning = (
+            f"{fact}, Gaussian data of the same spectrum along {center:.0f}: neighbors are hardly nearer than others."
+        )
+        advice = "Check that all vectors come from one model and are not noise."
+    else:
+        meaning, advice = f"{fact}; Gaussian data of the same spectrum, along {center:.0f}.", "Leave it."
+    as_published, some = local_dimensions(np, local.distances, eps, unbiased=False)
+    details = {
+        "k": k,
+        "metric": e.m.settings.metric,
+        "cai_scale": float(as_published[some & known].mean()) / 2,
+        "without_estimate": int((~known).sum()),
+        "standard_error": spreads.of_mean(estimates),
+        "null": local.null.tolist(),
+    }
+    if len(local.distances) < len(around.distances) or not e.m.whole:
+        details["among_all_rows"] = float(_estimates(e, around.distances)[0].mean())
+    yield e.finding(
+        "intrinsic_dimension",
+        "Local dimension (LID)",
+        value,
+        None,
+        judged,
+        meaning,
+        advice,
+        rows=len(local.distances),
+        sampled=not e.m.whole,
+        details=details,
+    )
+
+
+def _estimates(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's LID where it has one, and which rows do: most of their neighbors must not be copies."""
+    estimates, known = local_dimensions(np, distances, _eps(e))
+    if not known.any():
+        raise InputError("no row has neighbours at different distances: there is no local dimension")
+    known &= (distances > 0).mean(axis=1) >= 0.5
+    if not known.any():
+        raise InputError("most neighbours of every row are copies of it: there is no local dimension")
+    return estimates[known], known
+
+
+def two_nn(e: Evidence) -> Iterator[Finding]:
+    """The dimension by two neighbours."""
+    around = e.m.around
+    if around is None or around.distances.shape[1] < 2:
+        return
+    pairs, eps = around.distances[:, :2], _eps(e)
+    value = float(two_nn_slope(np, pairs, eps, 0.1))
+    if value > 10 * e.d:
+        raise InputError("nearly all rows have their two neighbours at one distance: there is no dimension in it")
+    members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
+    folds = np.array_split(members, 20) if len(pairs) >= 200 else []
+    left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
+    interval = e.around(value, spreads.of_groups(np.asarray(left)), len(left)) if left else None
+    judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
+    yield e.finding(
+        "two_nn",
+        "Dimension (TwoNN)",
+        value,
+        interval,
+        judged,
+        f"By its two nearest neighbours a vector moves in {value:.0f} dimensions: how many the data needs, of {e.d}.",
+        "Compare it with the effective rank: far below it, the cloud is a bent sheet that no linear map flattens.",
+        rows=len(pairs),
+    )
+
+
+def hubness(e: Evidence) -> Iterator[Finding]:
+    """Whether some rows are never found and others always."""
+    lists = e.m.lists
+    if lists is None:
+        return
+    position = np.full(len(e.m.sample), -1)
+    position[lists.asked] = np.arange(len(lists.asked))
+    k = lists.indices.shape[1]
+    tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
+    if tied > SHARE_LOOK:
+        raise InputError(f"{100 * tied:.0f}% of rows have copies or equally near rows: a list is chance there")
+    skewness, value, largest = occurrence(position[lists.indices], len(lists.asked))
+    low, high = spreads.share_interval(value, len(lists.asked))
+    judged = Range.below(
+        SHARE_LOOK, SHARE_BAD, f"with no hubs e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
+    )
+    hub = f"the greatest hub is in {100 * largest / len(lists.asked):.1f}% of all lists"
+    if judged.verdict(value) == "ok":
+        meaning, advice = f"Nearly every row is in some row's {k} nearest; {hub}.", "Leave it."
+    else:
+        meaning = f"{100 * value:.0f}% of rows are in nobody's {k} nearest: a search hardly ever finds them; {hub}."
+        advice = (
+            "Try `isoscope fix center`, and keep it if `isoscope advise` confirms it on your task; then audit again."
+        )
+    yield e.finding(
+        "hubness",
+        "Rows in no list (hubness)",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        rows=len(lists.asked),
+        form="share",
+        sampled=not e.m.whole,
+        details={"k": k, "skewness": skewness, "largest": largest, "largest_share": largest / len(lists.asked)},
+    )
+
+
+def _eps(e: Evidence) -> float:
+    return float(np.finfo(e.m.sample.vectors.dtype).eps)

@@ -1,0 +1,220 @@
+"""Findings on the rows themselves: their lengths, broken ones, copies, and whether queries lie among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core.arrays import tiles
+from isoscope._core.errors import InputError
+from isoscope.auditing import nulls, spreads
+from isoscope.auditing.finding import Range
+from isoscope.auditing.findings.evidence import (
+    BROKEN_BAD,
+    BROKEN_LOOK,
+    BROKEN_SOURCE,
+    SHARE_BAD,
+    SHARE_LOOK,
+    SHARE_SOURCE,
+)
+from isoscope.auditing.measure import LIST
+from isoscope.auditing.near_duplicates import CLOSE, FALSE_DISCOVERIES
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.findings.evidence import Evidence
+
+_LISTED = 20  # pairs of near-duplicates in the details
+_NEAR_SOURCE = (
+    f"closer than {CLOSE:.0%} of the typical distance and than the density around them explains (false discovery rate "
+    f"{FALSE_DISCOVERIES:.0%})"
+)
+_WORDS = {"cosine": "cosine", "inner_product": "inner product", "euclidean": "Euclidean distance"}
+
+
+def norm_spread(e: Evidence) -> Iterator[Finding]:
+    """Whether a search by cosine, by inner product and by Euclidean distance finds the same rows."""
+    overlaps, metric = e.m.list_overlaps, e.m.settings.metric
+    if not overlaps:
+        raise InputError(f"fewer than {LIST + 2} sampled rows have a direction: too few to compare top-{LIST} lists")
+    vectors = e.m.sample.vectors
+    norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
+    shares = {pair: float(each.mean()) for pair, each in overlaps.items()}
+    with_metric = {next(name for name in pair if name != metric): pair for pair in shares if metric in pair}
+    other = min(with_metric, key=lambda name: shares[with_metric[name]])
+    each = overlaps[with_metric[other]]
+    value = shares[with_metric[other]]
+    judged = Range.above(
+        1 - SHARE_LOOK, -math.inf, "convention for shares: one result in ten that differs is worth a look"
+    )
+    spread = np.quantile(norms, [0.01, 0.5, 0.99])
+    agree = " and ".join(f"{LIST * shares[pair]:.1f} by {_WORDS[name]}" for name, pair in with_metric.items())
+    fact = f"Of a row's top {LIST} by {_WORDS[metric]}, another search finds {agree}, on average."
+    if judged.verdict(value) == "ok":
+        meaning, advice = f"The choice of metric hardly matters. {fact}", "Leave it."
+    else:
+        meaning = (
+            f"The choice of metric changes the results. {fact} Lengths run from {e.sketch.least_norm:.3g} to "
+            f"{e.sketch.greatest_norm:.3g}, 98% of them from {spread[0]:.3g} to {spread[2]:.3g}."
+        )
+        advice = "Search by the metric that your model was trained for; with vectors of unit length all three agree."
+    yield e.finding(
+        "norm_spread",
+        f"Top {LIST} shared with other metrics",
+        value,
+        None,  # lists share rows: an error that takes them as independent is too small to be called 95%
+        judged,
+        meaning,
+        advice,
+        rows=len(each),
+        form="share",
+        details={
+            "standard_error": spreads.of_mean(each),
+            "overlaps": {f"{a}_{b}": share for (a, b), share in shares.items()},
+            "spread": float(norms.std() / norms.mean()),
+            "gaussian_spread": nulls.norm_variation(e.d),
+            "least": e.sketch.least_norm,
+            "percentile_1": spread[0],
+            "median": spread[1],
+            "percentile_99": spread[2],
+            "greatest": e.sketch.greatest_norm,
+        },
+    )
+
+
+def broken_rows(e: Evidence) -> Iterator[Finding]:
+    """Rows without a direction."""
+    zeros, bad = e.sketch.zeros, e.sketch.nonfinite
+    share = (zeros + bad) / (e.n + bad)
+    tiny = math.nextafter(0.0, 1.0)
+    judged = Range.below(tiny, BROKEN_BAD, "none is right; one row in ten is bad", 0.0)
+    if share == 0:
+        meaning, advice = "Every row is a vector with a direction.", "Leave it."
+    else:
+        meaning = f"{zeros:,} rows are zero and {bad:,} were left out as not finite: they cannot be found by cosine."
+        advice = "Find the inputs behind them (empty texts, failed calls), and embed those again."
+    yield e.finding(
+        "broken_rows",
+        "Zero or non-finite rows",
+        share,
+        None,
+        judged,
+        meaning,
+        advice,
+        rows=e.n + bad,
+        form="share",
+        details={"zero": zeros, "nonfinite": bad},
+    )
+
+
+def duplicates(e: Evidence) -> Iterator[Finding]:
+    """Rows that occur twice."""
+    copies = max(e.sketch.duplicates, 0.0)
+    share = min(copies / e.n, 1.0)
+    exact = e.sketch.rows.exact
+    judged = Range.below(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
+    if judged.verdict(share) == "ok":
+        meaning, advice = "Hardly any vector occurs twice.", "Leave it."
+    else:
+        meaning = f"{'' if exact else 'About '}{copies:,.0f} rows copy an earlier one: result lists repeat themselves."
+        advice = "Remove copies before indexing, or group results."
+    yield e.finding(
+        "duplicates",
+        "Duplicate rows",
+        share,
+        None,
+        judged,
+        meaning,
+        advice,
+        form="share",
+        details={"copies": copies, "exact": exact},
+    )
+
+
+def near_duplicates(e: Evidence) -> Iterator[Finding]:
+    """Rows that nearly repeat another row without being copies of it."""
+    found = e.m.near_duplicates
+    if found is None:
+        return
+    whole = e.m.whole
+    share = found.rows / found.asked
+    rows = found.rows if whole else share * e.n
+    pairs = len(found.pairs) if whole else found.neighbors / found.asked * e.n / 2
+    judged = Range.below(BROKEN_LOOK, BROKEN_BAD, f"{_NEAR_SOURCE}; {BROKEN_SOURCE}", 0.0)
+    advice = "Leave it."
+    if not found.rows:
+        meaning = "No row nearly repeats another."
+    else:
+        some = ", ".join(f"{a:,} and {b:,}" for a, b in found.pairs[:3].tolist())
+        meaning = (
+            f"{'' if whole else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so result "
+            f"lists repeat themselves. The closest pairs are rows {some}, numbered from 0."
+        )
+    if judged.verdict(share) != "ok":
+        advice = "Compare the rows listed here; if they hold the same content, index only one of them."
+    yield e.finding(
+        "near_duplicates",
+        "Near-duplicate rows",
+        share,
+        None if whole else spreads.share_interval(share, found.asked),
+        judged,
+        meaning,
+        advice,
+        rows=found.asked,
+        form="share",
+        sampled=not whole,
+        details={
+            "rows": rows,
+            "pairs": pairs,
+            "exact": whole,
+            "closest_rows": found.pairs[:_LISTED].tolist(),
+            "closest_distances": found.distances[:_LISTED].tolist(),
+        },
+    )
+
+
+def queries(e: Evidence) -> Iterator[Finding]:
+    """Whether queries live where the corpus lives."""
+    asked, around = e.m.queries, e.m.around
+    if asked is None or around is None:
+        return
+    k = min(around.distances.shape[1], asked.distances.shape[1])  # not the nearest: rows may have copies, queries none
+    limit = float(np.quantile(around.distances[:, k - 1], 0.99))
+    value = float((asked.distances[:, k - 1] > limit).mean())
+    low, high = spreads.share_interval(value, len(asked.distances))
+    judged = Range.below(
+        SHARE_LOOK, SHARE_BAD, f"one in a hundred rows of the corpus lies so far; {SHARE_SOURCE}", 0.01
+    )
+    mean_gap = _cosine(asked.sketch.unit_sum, e.sketch.unit_sum)
+    found = np.bincount(np.unique(asked.indices, return_inverse=True)[1].ravel())
+    hub = float(found.max() / len(asked.distances))
+    fact = (
+        f"{100 * value:.0f}% of queries lie farther from the corpus than 99% of its own rows do; "
+        f"mean query and mean row have a cosine of {mean_gap:.2f}."
+    )
+    advice = (
+        "Leave it."
+        if judged.verdict(value) == "ok"
+        else "Check that queries use the corpus's model, prefix and repair; then whether it covers their topics."
+    )
+    yield e.finding(
+        "queries",
+        "Queries outside the corpus",
+        value,
+        (low, high),
+        judged,
+        fact,
+        advice,
+        rows=len(asked.distances),
+        form="share",
+        sampled=len(asked.distances) < asked.n,
+        details={"limit": limit, "cosine_of_means": mean_gap, "most_found_row_share": hub, "k": LIST},
+    )
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / scale if scale > 0 else 0.0

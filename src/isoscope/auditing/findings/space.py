@@ -1,0 +1,260 @@
+"""Findings on the shape of the whole space: its cosines, its spectrum, its coordinates, its partition function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core import formulas
+from isoscope.auditing import nulls, spreads
+from isoscope.auditing.finding import Range, written
+from isoscope.auditing.findings.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.metrics.cosine import mean_cosine as cosine_of
+
+if TYPE_CHECKING:
+    from isoscope.auditing.finding import Finding
+    from isoscope.auditing.findings.evidence import Evidence
+
+
+def mean_cosine(e: Evidence) -> Iterator[Finding]:
+    """Whether random vectors already look alike."""
+    value = e.sketch.mean_cosine()
+    blocks = e.sketch.groups
+    if blocks is None:
+        low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
+    else:
+        low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
+    null = nulls.mean_cosine_spread(e.n, e.d)
+    centred = float(cosine_of(e.seen - e.sketch.mean))
+    center = _centering(e, value, centred)
+    look = max(SHARE_LOOK, 4 * null)
+    judged = Range.below(look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0)
+    common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
+    meaning, advice = {
+        "ok": ("Two random vectors are as good as unrelated: a cosine means what it seems to mean.", "Leave it."),
+        "look": (f"Random pairs are already alike: {common}.", center),
+        "bad": (f"Every cosine is high, related or not: {common}.", center),
+    }[judged.verdict(value)]
+    yield e.finding(
+        "mean_cosine",
+        "Mean cosine",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        details={"null_spread": null, "after_centring": centred, "interval": e.assumption},
+    )
+
+
+def _centering(e: Evidence, value: float, centred: float) -> str:
+    """Return the advice against a common direction."""
+    if not np.trace(e.sketch.scatter) > 0:
+        return "All vectors are equal: no repair can separate them; check how they were made."
+    if abs(centred) < value / 2:
+        fallen = written(abs(centred))
+        return (
+            f"Subtract the mean from corpus and queries (`isoscope fix center`; the mean cosine falls to {fallen}) "
+            f"{IF_CONFIRMED}."
+        )
+    return (
+        f"A few long rows hold most of the mean: subtracting it would leave a mean cosine of {written(centred)}. Check "
+        "the longest rows, fix or drop broken ones, and audit again."
+    )
+
+
+def isoscore(e: Evidence) -> Iterator[Finding]:
+    """How evenly the variance fills the dimensions."""
+    e.need_variance()
+    value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
+    rows, blocks = e.n, e.sketch.groups
+    if blocks is None:
+        low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
+    else:
+        low, high = e.sketch.isoscore_interval(confidence=e.m.settings.confidence)
+        rows = blocks.groups  # so many independent summands at least
+    judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
+    title, unbiased = "IsoScore (unbiased)", value
+    used = min(1 + value * (e.d - 1), float(e.d))
+    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions that the published value would count for so many rows
+    meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
+    meaning += f" The estimate {e.assumption}."
+    if 1 + published * (e.d - 1) < expected / 2:  # fourth moments that n rows cannot tell
+        title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
+        low, high = -math.inf, math.inf
+        meaning = f"A few long rows carry the variance: it fills {used:.0f} of {e.d} dimensions, and they decide which."
+        advice = "Check the longest rows, fix or drop broken ones, and audit again."
+    yield e.finding(
+        "isoscore",
+        title,
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        details={
+            "as_published": published,
+            "unbiased": unbiased,
+            "participation_ratio": used,
+            "interval": e.assumption,
+        },
+    )
+
+
+def effective_rank(e: Evidence) -> Iterator[Finding]:
+    """How many dimensions the variance fills in all."""
+    values, squares, count = e.centred
+    value = float(formulas.effective_rank(np, values))
+    low, high = e.around(value, spreads.effective_rank(values, squares, count), len(squares))
+    judged = _capacity(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
+    meaning, advice = _capacity_words(e, judged.verdict(value), value, "in all")
+    details = {"interval": e.assumption}
+    yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice, details=details)
+
+
+def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
+    """Dimensions that n vectors need: so many that the best of n unrelated ones stays below a cosine of ½, or of 1."""
+    need = 2 * math.log(e.n)
+    look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
+    bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
+    reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
+    look, bad = look * reachable, bad * reachable
+    source = (
+        f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); ½ is worth a look, "
+        "1 is bad; no more than half, and a tenth, of the dimensions are asked for"
+    )
+    return Range.above(look, bad, source, null)
+
+
+def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[str, str]:
+    ceiling = min(nulls.chance_ceiling(e.n, used), 1.0)
+    fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
+    if verdict == "ok":
+        return f"{fact}: once centred, unrelated vectors stay below a cosine of about {ceiling:.2f}.", "Leave it."
+    meaning = f"{fact}: of {e.n:,} centred Gaussian vectors an unrelated one may reach a cosine of {ceiling:.2f}."
+    return meaning, (
+        "A low value is no fault if clusters or classes cause it. Otherwise remove the first directions (`isoscope fix "
+        f"all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
+    )
+
+
+def anisotropy(e: Evidence) -> Iterator[Finding]:
+    """Whether one direction outweighs the others."""
+    values, squares, count = e.raw
+    value = float(values[0] / values.sum())
+    low, high = e.around(value, spreads.spectrum_share(values, squares, 1, count), len(squares))
+    null = nulls.top_share(e.n, e.d)
+    look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
+    judged = Range.below(look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null)
+    k = min(3, e.d)
+    raw = formulas.anisotropy(np, values, k)
+    spread_out = np.trace(e.sketch.scatter) > 0
+    centred = formulas.anisotropy(np, e.centred[0], k) if spread_out else np.zeros(k)
+    shares = " + ".join(f"{100 * share:.1f}%" for share in centred)
+    if judged.verdict(value) == "ok":
+        meaning, advice = f"No direction outweighs the others (centred: {shares}).", "Leave it."
+    elif centred[0] < look:
+        meaning = (
+            f"One direction, the mean, holds {100 * value:.0f}% of all squared lengths; centred, {shares} are left."
+        )
+        advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
+    else:
+        meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centering leaves {shares}."
+        advice = f"Remove the mean and the first directions (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
+    yield e.finding(
+        "anisotropy",
+        "First direction's share",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        form="share",
+        details={"raw": raw.tolist(), "centred": centred.tolist(), "interval": e.assumption},
+    )
+
+
+def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
+    """Whether a few coordinates decide every cosine."""
+    shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
+    order = np.argsort(-shares, kind="stable")
+    top = order[: min(3, max(1, e.d // 4))]
+    value = float(shares[top].sum())
+    units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
+    spread = spreads.of_mean((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
+    low, high = e.around(value, spread, len(units))
+    null = len(top) / e.d
+    few_of = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
+    look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
+    judged = Range.below(look, bad, f"{len(top)} of {e.d} coordinates would hold {null:.2g}; {SHARE_SOURCE}", null)
+    contribution = e.sketch.cosine_contribution()
+    rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
+    few = rogue[:10] if judged.verdict(value) != "ok" else top
+    named = [index for index in top if shares[index] >= SHARE_LOOK / len(top)] or top[:1]
+    listed = ", ".join(str(index) for index in named)
+    if judged.verdict(value) == "ok":
+        meaning, advice = "No single coordinate decides the cosines.", "Leave it."
+    else:
+        share = f"{100 * shares[named].sum():.0f}%"
+        those = f"Coordinate {listed} alone makes" if len(named) == 1 else f"Coordinates {listed} alone make"
+        meaning = f"{those} {share} of every vector's squared length, so of every cosine."
+        advice = f"Standardize the coordinates (`isoscope fix standardize`) {IF_CONFIRMED}."
+    yield e.finding(
+        "rogue_dimensions",
+        f"Largest {few_of}",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        form="share",
+        details={
+            "dimensions": few.tolist(),
+            "shares": shares[few].tolist(),
+            "cosine_contribution": contribution[few].tolist(),
+        },
+    )
+
+
+def partition_isotropy(e: Evidence) -> Iterator[Finding]:
+    """Whether every direction sees the same total weight, at a root-mean-square length of 1."""
+    logs = e.m.unit_partition
+    log_ratio = _log_ratio(logs)
+    without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]
+    spread = spreads.of_groups(np.asarray(without)) if np.isfinite(without).all() else math.inf
+    low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
+    norms = np.linalg.norm(e.seen / e.sketch.greatest_norm, axis=1)
+    log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)
+    look, bad = (math.exp(log_null - 2 * math.sqrt(share)) for share in (SHARE_LOOK, SHARE_BAD))
+    source = (
+        f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction that holds a share s of "
+        f"all squared lengths takes a factor of exp(−2√s); {SHARE_SOURCE}"
+    )
+    judged = Range.above(look, bad, source, math.exp(log_null))
+    value = math.exp(log_ratio)
+    advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
+    meaning, advice = {
+        "ok": ("Every direction sees about the same total weight.", "Leave it."),
+        "look": ("Some directions see more total weight than others: the vectors share a direction.", advice),
+        "bad": ("One direction sees most of the total weight: the vectors point the same way.", advice),
+    }[judged.verdict(value)]
+    yield e.finding(
+        "partition_isotropy",
+        "Partition isotropy",
+        value,
+        (low, high),
+        judged,
+        meaning,
+        advice,
+        form="power",
+        details={"log10": log_ratio / math.log(10), "log10_as_published": _log_ratio(e.m.partition) / math.log(10)},
+    )
+
+
+def _log_ratio(logs: np.ndarray) -> float:
+    """log(min Z/max Z) from log Z of each direction, for each of some groups of rows."""
+    total = np.logaddexp.reduce(logs, axis=0)
+    return float(total.min() - total.max())

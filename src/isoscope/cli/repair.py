@@ -1,0 +1,271 @@
+"""What the commands fit, apply and fix do."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isoscope
+from isoscope._core.errors import InputError
+from isoscope._core.memory import sample_rows
+from isoscope.auditing.audit import Audit, audit
+from isoscope.auditing.compare import HeldOut
+from isoscope.auditing.settings import Settings
+from isoscope.cli.audit import Watched, _need_folders, _say_written, show_several
+from isoscope.cli.session import Interruption
+from isoscope.engines.engine import Engine, Local, Progress, Tallied, silent
+from isoscope.stores.columns import ColumnError
+from isoscope.stores.databases.address import Address
+from isoscope.stores.open import open_store
+from isoscope.stores.store import Store
+from isoscope.stores.write import is_folder, writable
+from isoscope.transforms.apply import repair_store
+from isoscope.transforms.maps import PlainRepair, load_plain
+from isoscope.transforms.persistence import free_folder, load_transform
+
+if TYPE_CHECKING:
+    from isoscope.transforms.repair import Repair
+
+_CLUSTERED = {"clusters": "n_clusters", "clusterer": "clusterer", "sample": "sample", "seed": "random_state"}
+METHODS: dict[str, tuple[str, dict[str, str]]] = {
+    "center": ("Center", {}),
+    "standardize": ("Standardize", {}),
+    "all-but-the-top": ("AllButTheTop", {"components": "n_components"}),
+    "whiten": ("Whiten", {"method": "method", "components": "n_components", "shrinkage": "shrinkage"}),
+    "cluster-center": ("ClusterCenter", _CLUSTERED),
+    "cluster-null": ("ClusterNull", {**_CLUSTERED, "components": "n_components"}),
+}
+"""The class behind each method, and the parameter behind each option that belongs to it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and its options as they were typed; None where one was not."""
+
+    name: str
+    options: dict[str, Any]
+
+    def repair(self) -> Repair:
+        """The repair that is meant, not fitted; an `InputError` for an option that does not belong to it."""
+        name = self.name.lower().replace("_", "-")
+        if name not in METHODS:
+            near = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.4)
+            hint = f"is it {near[0]}? " if near else ""
+            raise InputError(f"{self.name!r} is not a method: {hint}There are {', '.join(METHODS)}")
+        kind, parameters = METHODS[name]
+        given = {option: value for option, value in self.options.items() if value is not None}
+        for option in given:
+            if option not in parameters:
+                belong = ", ".join(f"--{each}" for each in parameters)
+                has = f"those that do are {belong}" if belong else "it has no options"
+                raise InputError(f"--{option} does not belong to {name}: {has}")
+        values = {parameters[option]: _value(option, value) for option, value in given.items()}
+        if "seed" in parameters:
+            values.setdefault("random_state", 0)  # the same command gives the same repair
+        found: Repair = getattr(isoscope, kind)(**values)
+        found._check_parameters()
+        return found
+
+
+def _value(option: str, typed: Any) -> Any:
+    """What an option that may be a number or a word means."""
+    if not isinstance(typed, str) or option in ("method", "clusterer"):
+        return typed
+    if typed.lower() == "auto" or (typed.lower() == "none" and option == "shrinkage"):
+        return "auto" if typed.lower() == "auto" else None
+    try:
+        return float(typed) if option == "shrinkage" else int(typed)
+    except ValueError:
+        need = "auto, none or a share from 0 to 1" if option == "shrinkage" else "auto or a whole number"
+        raise InputError(f"--{option} {typed}: need {need}") from None
+
+
+def fit(method: Method, source: str, folder: Path, columns: dict[str, str], engine: Engine) -> None:
+    """Fit a repair to a source and save it."""
+    repair = method.repair()
+    free_folder(folder)  # before hours of work and not after
+    fitted, rows = _fitted(repair, open_store(source, **columns), engine)
+    fitted.save(folder)
+    print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+
+
+def apply(
+    folder: Path,
+    source: str,
+    target: Path | Address,
+    columns: dict[str, str],
+    *,
+    vectors_only: bool,
+    restart: bool,
+    engine: Engine,
+) -> None:
+    """Write the repaired vectors of a source."""
+    _need_target(target, engine)
+    repair = load_plain(folder) or load_transform(folder)
+    if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
+        raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
+    store = open_store(source, **columns)
+    _need_apart(target, source)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
+
+
+def fix(
+    method: Method,
+    source: str,
+    target: Path | Address,
+    columns: dict[str, str],
+    *,
+    saved: Path | None,
+    html: Path | None,
+    vectors_only: bool,
+    restart: bool,
+    engine: Engine,
+) -> None:
+    """Fit a repair to a source, write the repaired vectors, and show what has changed."""
+    repair = method.repair()
+    _need_target(target, engine)
+    _need_folders(html)
+    if saved is not None:
+        free_folder(saved)
+    store = open_store(source, **columns)
+    _need_apart(target, source)
+    repair, rows = _fitted(repair, store, engine)
+    if saved is not None:
+        repair.save(saved)
+        _say_written(saved)
+    _write(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
+    name = target.name if isinstance(target, Path) else target.shown
+    try:
+        done, held_out = compare_held_out(method.repair(), store, name, written=rows)
+    except InputError as error:
+        raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
+    show_several(done, html, held_out=held_out)
+
+
+def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOut]:
+    """Audit random rows before and after a repair that was fitted on other rows.
+
+    A repair fits the rows it has seen better than any others, so these would flatter it.
+
+    Parameters
+    ----------
+    repair : Repair
+        A repair that is not fitted.
+    store : Store
+        Where the rows come from; of more than 40,000 a random sample is taken.
+    name : str
+        What the repaired vectors are called.
+    written : int
+        On how many rows the repair that is written was fitted.
+    """
+    size = len(store)
+    most = sample_rows(2 * Settings().sample, store.dim, store.dtype.itemsize)
+    drawn = np.random.default_rng(0).permutation(size)[:most]
+    fitted, measured = np.sort(drawn[: len(drawn) // 2]), np.sort(drawn[len(drawn) // 2 :])
+    repair.fit(store.take(fitted))
+    rows = open_store(store.take(measured), **_columns_of(store, measured))
+    rows.name = store.name
+    dim = repair.transform(np.zeros((1, store.dim), np.float32)).shape[1]
+    with Watched() as bar:
+        before = audit(rows, progress=bar)
+    with Watched() as bar:
+        after = audit(rows.mapped(repair.transform, dim, name=name), progress=bar)
+    return [before, after], HeldOut(" ".join(str(repair).split()), len(fitted), len(measured), written)
+
+
+def _columns_of(store: Store, rows: np.ndarray) -> dict[str, Any]:
+    """The columns of some rows that an audit reads; a guessed column that cannot be read is left out."""
+    found: dict[str, Any] = {}
+    for role in ("labels", "types", "text", "frequency"):
+        try:
+            found[role] = store.column(role, rows)
+        except ColumnError:
+            if role not in store.guessed:
+                raise
+    return found
+
+
+def _fitted(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, int]:
+    with Watched() as bar:
+        watched = _Watching(engine, bar)
+        repair.fit(store, engine=watched)
+    return repair, watched.rows
+
+
+def _need_target(target: Path | Address, engine: Engine) -> None:
+    """Refuse what cannot be written, before hours of work and not after."""
+    if not isinstance(target, Path):
+        if not isinstance(engine, Local):
+            raise InputError(
+                f"{target} is a database, which is written to from here: leave the engine, or name a folder"
+            )
+    elif not is_folder(target):
+        writable(target)
+        _need_folders(target)
+        if not isinstance(engine, Local):
+            raise InputError(f"{target} is one file, which many processes cannot write: name a folder, without ending")
+    elif not target.absolute().parent.is_dir():
+        raise InputError(f"{target.parent} is not a folder: make it first")
+
+
+def _write(
+    repair: Repair | PlainRepair,
+    store: Store,
+    target: Path | Address,
+    *,
+    vectors_only: bool,
+    restart: bool,
+    engine: Engine,
+) -> None:
+    try:
+        with Watched() as bar:
+            rows = repair_store(
+                repair,
+                store,
+                target,
+                columns=not vectors_only,
+                restart=restart,
+                engine=engine,
+                progress=bar,
+                say=_say,
+            )
+    except KeyboardInterrupt as stop:
+        raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is as it was") from stop
+    print(f"{target}: {rows:,} vectors")
+
+
+def _say(words: str) -> None:
+    print(f"isoscope: {words}", file=sys.stderr)
+
+
+def _need_apart(target: Path | Address, source: str) -> None:
+    """Refuse to write into the folder of shards that is read: the next run would take the result for one of them."""
+    folder = os.path.expanduser(source)
+    if (
+        isinstance(target, Path)
+        and os.path.isdir(folder)
+        and os.path.realpath(target.absolute().parent) == os.path.realpath(folder)
+    ):
+        raise InputError(f"{target} is in {source}, all of which is read: write elsewhere")
+
+
+class _Watching:
+    """An engine that tells how far a fit has read, whatever the fit says itself."""
+
+    def __init__(self, engine: Engine, progress: Progress) -> None:
+        self._engine, self._progress = engine, progress
+        self.each = engine.each
+        self.rows = 0
+
+    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "") -> Tallied:
+        def told(stage: str, rows: int, share: float) -> None:
+            self.rows = rows
+            self._progress("fitting", rows, share)
+
+        return self._engine.tally(tally, store, told)

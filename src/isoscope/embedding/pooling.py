@@ -1,0 +1,146 @@
+"""From the states of windows to rows, each in its place: of tokens, or of texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder, Given
+    from isoscope.embedding.tokens import Block
+
+
+class Gathering(Protocol):
+    """Rows in the making."""
+
+    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
+        """Have the model read some windows of a block, of which `places` are the tokens' numbers in it."""
+
+    def found(self) -> dict[int, np.ndarray]:
+        """The rows of each layer."""
+
+
+class Tokens:
+    """A row for each token that is kept, in the order of the texts.
+
+    `room` holds arrays to be written to, from earlier blocks: fresh ones cost as much time as the copying.
+    """
+
+    def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
+        self._embedder = embedder
+        self._spans, count = _spans(block)
+        self._rows = {layer: room[layer][:count] for layer in embedder.layers}
+
+    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Gathering`."""
+        spans = [(i, *span) for i, window in enumerate(chosen.tolist()) for span in self._spans[window]]
+        for layer, states in self._embedder.states(given):
+            rows = self._rows[layer]
+            with np.errstate(over="ignore"):
+                for i, start, stop, to in spans:
+                    rows[to : to + stop - start] = states[i, start:stop]
+
+    def found(self) -> dict[int, np.ndarray]:
+        """See `Gathering`."""
+        return self._rows
+
+
+def _spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
+    """For each window the stretches of tokens that are kept: from, to, and the row of the first; and all rows."""
+    kept = block.tokens["kept"].astype(bool)
+    windows = np.repeat(np.arange(len(block.lengths)), block.lengths)
+    begins = np.flatnonzero(kept & ~np.append(False, kept[:-1] & (windows[1:] == windows[:-1])))
+    ends = np.flatnonzero(kept & ~np.append(kept[1:] & (windows[1:] == windows[:-1]), False)) + 1
+    starts = np.cumsum(block.lengths) - block.lengths
+    rows = np.cumsum(kept) - 1
+    found: list[list[tuple[int, int, int]]] = [[] for _ in block.lengths]
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        window = int(windows[begin])
+        found[window].append((begin - int(starts[window]), end - int(starts[window]), int(rows[begin])))
+    return found, int(kept.sum())
+
+
+class Means:
+    """The mean of a text's kept tokens, whichever windows they are in."""
+
+    def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype) -> None:
+        self._embedder, self._dtype = embedder, dtype
+        self._kept = block.tokens["kept"].astype(bool)
+        documents, self._text = np.unique(block.documents, return_inverse=True)
+        self._counts = np.zeros(len(documents))
+        np.add.at(self._counts, self._text, block.rows)
+        self._sums = {layer: np.zeros((len(documents), embedder.dim)) for layer in embedder.layers}
+
+    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Gathering`."""
+        kept = (np.arange(places.shape[1]) < given.lengths[:, None]) & self._kept[places]
+        some = kept.any(axis=1)
+        flat, counts = np.flatnonzero(kept), kept.sum(axis=1)[some]
+        for layer, states in self._embedder.states(given):
+            rows = states.reshape(-1, states.shape[-1])[flat].astype(np.float64)
+            sums = np.add.reduceat(rows, np.cumsum(counts) - counts, axis=0)
+            np.add.at(self._sums[layer], self._text[chosen][some], sums)
+
+    def found(self) -> dict[int, np.ndarray]:
+        """See `Gathering`."""
+        with np.errstate(over="ignore"):
+            return {layer: (sums / self._counts[:, None]).astype(self._dtype) for layer, sums in self._sums.items()}
+
+
+class Singles:
+    """One state of a text: that of its first token, or of its last one that is kept."""
+
+    def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype, *, last: bool) -> None:
+        self._embedder, self._last = embedder, last
+        self._kept = block.tokens["kept"].astype(bool)
+        documents, self._text = np.unique(block.documents, return_inverse=True)
+        self._rows = {layer: np.empty((len(documents), embedder.dim), dtype) for layer in embedder.layers}
+
+    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Gathering`."""
+        for layer, states in self._embedder.states(given):
+            width = states.shape[1]
+            at = np.zeros(len(chosen), int)
+            if self._last:
+                kept = (np.arange(width) < given.lengths[:, None]) & self._kept[places]
+                at = width - 1 - kept[:, ::-1].argmax(axis=1)
+            with np.errstate(over="ignore"):
+                self._rows[layer][self._text[chosen]] = states[np.arange(len(chosen)), at]
+
+    def found(self) -> dict[int, np.ndarray]:
+        """See `Gathering`."""
+        return self._rows
+
+
+def gathering(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Gathering:
+    """What makes the rows of a block, of the precision of the arrays in `room`."""
+    dtype = next(iter(room.values())).dtype
+    if pool == "tokens":
+        return Tokens(block, embedder, room)
+    if pool == "mean":
+        return Means(block, embedder, dtype)
+    return Singles(block, embedder, dtype, last=pool == "last")
+
+
+def refuse_nonfinite(rows: dict[int, np.ndarray], name: str) -> None:
+    """Say which layer holds NaN or infinity, and whether the precision is to blame."""
+    for layer, found in rows.items():
+        flat = found.reshape(-1)
+        if found.dtype == np.float16:
+            bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
+            if not bad.any():
+                continue
+            if not np.isnan(flat[bad]).any():
+                raise InputError(
+                    f"layer {layer} of {name} has states that float16 cannot hold, {int(bad.sum()):,} numbers so far: "
+                    'keep them as float32, dtype="float32"'
+                )
+        elif np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
+            continue
+        count = int((~np.isfinite(found).all(axis=1)).sum())
+        raise InputError(
+            f"layer {layer} of {name} gives NaN or infinity for {count:,} of {len(found):,} rows: is it whole?"
+        )

@@ -1,0 +1,209 @@
+"""What is computed, block by block, and written meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError, tell
+from isoscope.embedding.embedder import Given
+from isoscope.embedding.pooling import gathering, refuse_nonfinite
+from isoscope.embedding.rows import text_columns, token_columns
+from isoscope.embedding.shards import Held
+from isoscope.embedding.tokens import Windows, batches
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder
+    from isoscope.embedding.shards import Part, Shards
+    from isoscope.embedding.texts import Texts
+    from isoscope.embedding.tokens import Block, Counts, Progress, Spool
+
+_BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
+_BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding
+_MUCH = 0.02  # of the tokens that are unknown
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for, and decides what the rows are."""
+
+    pool: str
+    window: int
+    stride: int | None
+    special_tokens: str
+    dtype: str
+    max_tokens: int | None
+    seed: int
+
+
+class Work:
+    """A model and texts, and what is computed of them block by block."""
+
+    def __init__(self, embedder: Embedder, settings: Settings, spool: Spool, batch_tokens: int | None) -> None:
+        self.embedder, self.settings, self.spool = embedder, settings, spool
+        self.pooled = settings.pool != "tokens"
+        self.batch_tokens = batch_tokens or embedder.batch_tokens
+        self.dtype = np.dtype(settings.dtype)
+        self.windows = _windows(embedder, settings)
+
+    def read(self, source: Texts, progress: Progress) -> None:
+        """Read the texts, and choose some if not all are wanted."""
+        self.spool.fill(source, self.embedder.reader, self.windows, progress)
+        if self.settings.max_tokens is not None:
+            self.spool.choose(self.settings.max_tokens, self.settings.seed, whole=self.pooled)
+
+    def about(self) -> dict[str, Any]:
+        """What decides the rows: a run with other settings cannot be gone on with."""
+        own = asdict(self.settings) | {"window": self.windows.length}
+        reader = self.embedder.reader
+        if self.windows.step == self.windows.length - len(reader.before) - len(reader.after):
+            own["stride"] = None  # as it is unless set
+        if self.settings.max_tokens is None:
+            own["seed"] = None  # nothing is chosen
+        return {
+            "weights": self.embedder.digest,
+            "texts": self.spool.digest,
+            "layers": self.embedder.layers,
+            "dimensions": self.embedder.dim,
+        } | own
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Where the windows are cut; depends on the settings alone."""
+        each = len(self.embedder.layers) * self.embedder.dim * self.dtype.itemsize
+        least, most = _BLOCK_TOKENS
+        if self.pooled:
+            sums = len(self.embedder.layers) * self.embedder.dim * 8
+            return self.spool.cuts(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
+        return self.spool.cuts(min(max(_BLOCK_BYTES // each, least), most), whole=False)
+
+    def columns(self, block: Block) -> Any:
+        """What stands beside the vectors of a block."""
+        if self.pooled:
+            return text_columns(np.unique(block.documents), self.spool)
+        return token_columns(block, self.spool, self.embedder.strings)
+
+    def room(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+        """Arrays that hold the tokens' rows of any block."""
+        most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
+        return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
+
+    def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
+        """The rows of a block, for each layer; `tick` is told how many tokens were read."""
+        rows = gathering(self.settings.pool, block, self.embedder, room)
+        starts = np.cumsum(block.lengths) - block.lengths
+        with self.embedder.evaluating():
+            for chosen in batches(block.lengths, self.batch_tokens, pads=self.embedder.pads):
+                lengths = block.lengths[chosen]
+                places = starts[chosen][:, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
+                ids = block.tokens["ids"][places].astype(np.int64)
+                rows.take(Given(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
+                tick(int(lengths.sum()))
+        return rows.found()
+
+
+def _windows(embedder: Embedder, settings: Settings) -> Windows:
+    """How texts are cut for a model."""
+    reader, longest = embedder.reader, embedder.longest
+    length = min(settings.window, longest or settings.window)
+    only = {"cls": "first", "last": "last"}.get(settings.pool)
+    if settings.pool == "sentence-transformers":
+        length, only = longest or 2**31, "first"
+    room = length - len(reader.before) - len(reader.after)
+    if room < 1:
+        raise InputError(f"window is {length}: {length - room} of it are special tokens; need 1 more at least")
+    step = settings.stride if settings.stride is not None else room
+    if step > room:
+        raise InputError(f"stride is {step}: it would skip tokens between windows of {room}; need {room} at most")
+    if settings.pool == "cls" and not reader.before:
+        raise InputError(f"{embedder.name} puts no token such as [CLS] before a text: pool by mean or last")
+    return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
+
+
+def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None) -> Held | None:
+    """Embed what is not done yet of the texts that were read, and write it while the next block is computed.
+
+    Without shards everything is held.
+    """
+    spool = work.spool
+    cuts = work.blocks()
+    held = Held()
+    into: Held | Shards = held if shards is None else shards
+    done = 0
+    _tell_counts(spool.counts, work, say)
+    work.embedder.prepare(np.flatnonzero(spool.frequency))
+    if shards is not None:
+        rows = spool.documents if work.pooled else spool.rows
+        facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
+        said = shards.begin(work.about(), facts, len(cuts), progress)
+        done = shards.done
+        if said and say is not None:
+            say(said)
+        if done == len(cuts):
+            return None
+    tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
+    read, total = sum(tokens[:done]), max(1, sum(tokens))
+
+    def tick(more: int) -> None:
+        nonlocal read
+        read += more
+        progress("embedding", read, read / total)
+
+    def written(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
+        refuse_nonfinite(vectors, work.embedder.name)
+        return into.write(number, work.columns(block), vectors)
+
+    # A processor that computes has no core to spare for writing: it does it in between, and only waits for no disk.
+    # Beside a GPU a block is written while the next is computed, in another room.
+    spare = work.embedder.spares_the_processor
+    rooms = [work.room(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
+    progress("embedding", read, read / total)
+    try:
+        with ThreadPoolExecutor(1) as aside:
+            pending: Future[None] | None = None
+            for number in range(done, len(cuts)):
+                block = spool.block(*cuts[number])
+                vectors = work.vectors(block, rooms[number % len(rooms)], tick)
+                if pending is not None:
+                    pending.result()
+                if spare:
+                    pending = aside.submit(lambda *block: into.put(written(*block)), number, block, vectors)
+                else:
+                    pending = aside.submit(into.put, written(number, block, vectors))
+            if pending is not None:
+                pending.result()
+    except InputError:
+        raise
+    except BaseException as error:
+        if shards is not None:
+            error.add_note(f"run the same command again to go on from part {shards.done + 1} of {len(cuts)}")
+        raise
+    return None if shards is not None else held
+
+
+def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) -> None:
+    """Say what was found in the texts; where nobody listens, warn of what was not read."""
+    notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
+    warnings = []
+    if work.windows.length < work.settings.window:
+        notes.append(f"read in windows of {work.windows.length} tokens, as the model reads no more at once")
+    if counts.empty:
+        notes.append(f"{counts.empty:,} texts have no token and no row")
+    if counts.longer:
+        some = "text is" if counts.longer == 1 else "texts are"
+        room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
+        if counts.unread:
+            warnings.append(f"{room}: {counts.unread:,} tokens are not read")
+        else:
+            notes.append(f"{room}: read in several")
+    if unknown := counts.unknown + counts.missed:
+        share = unknown / (counts.tokens + counts.missed)
+        words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
+        (warnings if share > _MUCH else notes).append(words)
+    if counts.left_out:
+        notes.append(f"{counts.left_out:,} tokens are left out: at most {work.settings.max_tokens:,} were asked for")
+    for words in warnings if say is None else [*notes, *warnings]:
+        (say or tell)(words)

@@ -1,0 +1,141 @@
+"""A Sentence Transformers model as it embeds texts: by its own pooling, norm and whatever else it does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError, MissingExtra
+from isoscope.embedding.texts import storable
+from isoscope.embedding.tokens import Tokens
+from isoscope.embedding.transformer import HubReader, asked_to_trust
+from isoscope.training.capture import evaluating
+from isoscope.training.layers import find_stack
+from isoscope.training.loading import LOADING, place_of, quiet, unreachable
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Given
+    from isoscope.embedding.tokens import Reader
+
+
+class PlainReader:
+    """A tokenizer of the package tokenizers, as static models have."""
+
+    before: Sequence[int] = ()
+    after: Sequence[int] = ()
+    unknown: int | None = None
+    missed = 0
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def read(self, texts: list[str]) -> list[Tokens]:
+        """See `Reader`."""
+        found = []
+        for each in self._tokenizer.encode_batch(texts, add_special_tokens=False):
+            places = np.asarray(each.offsets, np.int64).reshape(-1, 2)
+            found.append(Tokens(np.asarray(each.ids, np.int64), places[:, 0], places[:, 1]))
+        return found
+
+
+class Sentences:
+    """A model that gives one vector for a text."""
+
+    batch_tokens = 2_048
+    pads = True
+    spares_the_processor = False
+
+    def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
+        if isinstance(model, str):
+            self.name, self._model = model, _load(model, device, trust_remote_code)
+        elif hasattr(model, "encode") and hasattr(model, "get_max_seq_length"):
+            self.name, self._model = type(model).__name__, model
+        else:
+            raise InputError(
+                f"model is a {type(model).__name__} and pool is sentence-transformers: need a SentenceTransformer, or "
+                "its folder or name"
+            )
+        tokenizer = self._model.tokenizer
+        hub = hasattr(tokenizer, "convert_ids_to_tokens")
+        self.reader: Reader = HubReader(tokenizer, self.name) if hub else PlainReader(tokenizer)
+        longest = self._model.get_max_seq_length()
+        self.longest = None if longest is None or longest > 10**9 else int(longest)
+        self.dim = self._encoded(["a"]).shape[1]
+        try:
+            self.layers = [find_stack(self._model).depth]
+        except InputError:  # a static model has none
+            self.layers = [0]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of what the model makes of a few words, and of all its settings."""
+        made = self._encoded(["The quick brown fox", "jumps over the lazy dog."])
+        return hashlib.blake2b(np.round(made, 3).tobytes() + str(self._model).encode(), digest_size=16).hexdigest()
+
+    def causal(self) -> bool:
+        """See `Embedder`; it is not asked, as a text is one window."""
+        return False
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """See `Embedder`."""
+        return evaluating(self._model)
+
+    def prepare(self, ids: np.ndarray) -> None:
+        """See `Embedder`; a model is ready for all tokens."""
+
+    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Embedder`: the text's vector, as if it were the state of a lone token."""
+        texts = [storable(given.text(document)) for document in given.documents.tolist()]
+        yield self.layers[0], self._encoded(texts)[:, None, :]
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """See `Embedder`; rows are no tokens."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See `Embedder`."""
+
+    def _encoded(self, texts: list[str]) -> np.ndarray:
+        with self.evaluating():  # which puts the model's mode back
+            made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+        return np.asarray(made)
+
+
+def _load(name: str, device: str | None, trust: bool) -> Any:
+    try:
+        with quiet():
+            from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            'pool="sentence-transformers" needs the package, which is not installed: pip install '
+            '"isoscope[sentence-transformers]"'
+        ) from error
+    place = place_of(name)
+    if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
+        raise InputError(
+            f"{name} is no Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
+        )
+    if not trust and _brings_code(Path(place)):
+        raise InputError(asked_to_trust(name))
+    with quiet():
+        try:
+            return SentenceTransformer(place, device=device, trust_remote_code=trust)
+        except LOADING as error:
+            needed = "trust_remote_code" in str(error)
+            why = asked_to_trust(name) if needed else unreachable(name, error, "loaded by Sentence Transformers")
+            raise InputError(why) from error
+
+
+def _brings_code(folder: Path) -> bool:
+    """Whether a folder's modules are of other packages: Sentence Transformers before 6 runs those unasked."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        return any(not module["type"].startswith("sentence_transformers.") for module in modules)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False  # a name on the hub, or a damaged folder, of which loading tells

@@ -1,0 +1,128 @@
+"""Static word vectors (GloVe, word2vec, fastText) as a model: the vector of each word, whatever its context."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope.embedding.tokens import Tokens
+from isoscope.stores.open import open_store
+
+if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Given
+    from isoscope.stores.store import Store
+
+_CHUNK = re.compile(r"\S+")
+_PIECE = re.compile(r"\w+|[^\w\s]")
+
+
+class WordReader:
+    """Finds the words of a vocabulary in texts: as they stand between spaces, or in small letters, or in pieces."""
+
+    before: Sequence[int] = ()
+    after: Sequence[int] = ()
+    unknown: int | None = None
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._rows: dict[str, int] = {}
+        for row, word in enumerate(words):
+            self._rows.setdefault(word, row)
+        self.missed = 0
+
+    def read(self, texts: list[str]) -> list[Tokens]:
+        """See `Reader`."""
+        return [self._read(text) for text in texts]
+
+    def _read(self, text: str) -> Tokens:
+        found: list[tuple[int, int, int]] = []
+        for chunk in _CHUNK.finditer(text):
+            row = self._row(chunk.group())
+            if row is not None:
+                found.append((row, chunk.start(), chunk.end()))
+                continue
+            for piece in _PIECE.finditer(text, chunk.start(), chunk.end()):
+                row = self._row(piece.group())
+                if row is not None:
+                    found.append((row, piece.start(), piece.end()))
+                self.missed += row is None
+        ids, starts, ends = np.asarray(found, np.int64).reshape(-1, 3).T
+        return Tokens(ids, starts, ends)
+
+    def _row(self, word: str) -> int | None:
+        row = self._rows.get(word)
+        return self._rows.get(word.lower()) if row is None else row
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """The words."""
+        return [self._words[row] for row in ids]
+
+
+class Words:
+    """Word vectors, of which only those that the texts hold are kept in memory."""
+
+    longest: int | None = None
+    batch_tokens = 65_536
+    spares_the_processor = False
+    pads = True
+
+    def __init__(self, store: Store, name: str) -> None:
+        words = store.text
+        if words is None:
+            raise InputError(
+                f"{name} holds vectors without words: need GloVe, word2vec or fastText files, or a text column"
+            )
+        self.name, self._store, self.dim, self.layers = name, store, store.dim, [0]
+        self.reader = WordReader([str(word) for word in words])
+        self._rows = np.zeros(0, np.int64)
+        self._vectors = np.zeros((0, store.dim), np.float32)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the words and vectors that are used; see `prepare`."""
+        words = "\n".join(self.reader.strings(self._rows.tolist()))
+        found = hashlib.blake2b(np.ascontiguousarray(self._vectors).tobytes(), digest_size=16)
+        found.update(words.encode("utf-8", "surrogatepass"))
+        return found.hexdigest()
+
+    def causal(self) -> bool:
+        """See `Embedder`; a word's vector knows nothing of any other."""
+        return True
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """See `Embedder`."""
+        return nullcontext()
+
+    def prepare(self, ids: np.ndarray) -> None:
+        """See `Embedder`; the vectors are fetched in one go."""
+        self._rows, self._vectors = ids, self._store.take(ids).astype(np.float32, copy=False)
+
+    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Embedder`."""
+        yield 0, self._vectors[np.searchsorted(self._rows, given.ids)]
+
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """See `Embedder`."""
+        return self.reader.strings(ids)
+
+    def close(self) -> None:
+        """See `Embedder`."""
+
+
+def open_words(model: str) -> Words | None:
+    """Word vectors if that is what is named: a file of vectors, or a folder with `vectors.npy` and `words.txt`."""
+    path = Path(model).expanduser()
+    if path.is_file():
+        return Words(open_store(path), model)
+    vectors, words = path / "vectors.npy", path / "words.txt"
+    if vectors.is_file() and words.is_file():
+        lines = words.read_text(encoding="utf-8").split("\n")
+        return Words(open_store(vectors, text=lines[:-1] if lines[-1] == "" else lines), model)
+    return None

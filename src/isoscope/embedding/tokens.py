@@ -1,0 +1,358 @@
+"""Texts and their tokens on the disk, in windows that a model can read: read once, walked through block by block."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope.embedding.texts import missing, storable
+
+if TYPE_CHECKING:
+    from isoscope.embedding.texts import Texts
+
+Progress = Callable[[str, int, float], None]
+
+_AT_ONCE = 256  # texts that are tokenised together
+_TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
+"""What is kept of each token: its id, whether it becomes a row, its place in the text, its first character and the one
+behind its last."""
+_WINDOW = np.dtype([("document", "<i8"), ("at", "<i8"), ("length", "<i4"), ("rows", "<i4")])
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text, special ones left out."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+class Reader(Protocol):
+    """What makes tokens of texts."""
+
+    @property
+    def before(self) -> Sequence[int]:
+        """Special tokens in front of every window."""
+
+    @property
+    def after(self) -> Sequence[int]:
+        """And behind it."""
+
+    @property
+    def unknown(self) -> int | None:
+        """The token that stands for whatever the vocabulary lacks."""
+
+    @property
+    def missed(self) -> int:
+        """How many words were passed over because the vocabulary lacks them."""
+
+    def read(self, texts: list[str]) -> list[Tokens]:
+        """The tokens of some texts."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How texts are cut into what a model reads at once."""
+
+    length: int
+    """Tokens of a window, special ones among them."""
+    step: int
+    """From one window's first token to the next one's."""
+    only: str | None = None
+    """ "first" or "last" where one window of a text is enough."""
+    causal: bool = False
+    """Whether a token sees what stands before it alone: then an earlier window, which ends with it, knows most."""
+    special: bool = False
+    """Whether special tokens become rows."""
+
+    def cuts(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
+        """Windows of n tokens, `room` in each: first and last token, and which of them become rows."""
+        if n <= room or self.only == "first":
+            return [(0, min(n, room), 0, min(n, room))]
+        if self.only == "last":
+            return [(n - room, n, n - room, n)]
+        starts = [*range(0, n - room, self.step)]
+        starts.append(starts[-1] + self.step)
+        ends = [min(start + room, n) for start in starts]
+        overlaps = zip(ends[:-1], starts[1:], strict=True)
+        borders = [end if self.causal else (end + start) // 2 for end, start in overlaps]
+        return [*zip(starts, ends, [0, *borders], [*borders, n], strict=True)]
+
+
+@dataclass
+class Counts:
+    """What was found in the texts."""
+
+    texts: int = 0
+    empty: int = 0
+    tokens: int = 0
+    """Of all texts, special ones left out."""
+    unknown: int = 0
+    """Tokens that stand for what the vocabulary lacks."""
+    missed: int = 0
+    """Words that were passed over because it lacks them."""
+    longer: int = 0
+    """Texts that do not fit into one window."""
+    unread: int = 0
+    """Tokens of theirs that no window holds."""
+    left_out: int = 0
+    """Tokens that are not embedded because there are more than were asked for."""
+
+
+class Block(NamedTuple):
+    """Some windows, one after the other, and their tokens."""
+
+    documents: np.ndarray
+    lengths: np.ndarray
+    rows: np.ndarray
+    """How many of its tokens become rows, for each window."""
+    tokens: dict[str, np.ndarray]
+    """See `_TOKEN`; of all windows, one behind the other."""
+
+
+@dataclass
+class Spool:
+    """Texts, labels and tokens in the files of a folder; `fill` writes them, the rest reads them."""
+
+    folder: Path
+    counts: Counts = field(default_factory=Counts)
+    frequency: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How often each token id occurs in the texts."""
+    label_kind: str | None = None
+    """int, float or str; None if no text has a label."""
+    digest: str = ""
+    """A checksum of the texts, of their tokens and labels."""
+    _maps: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def fill(self, texts: Texts, reader: Reader, windows: Windows, progress: Progress) -> None:
+        """Read all texts and write what is needed of them."""
+        room = windows.length - len(reader.before) - len(reader.after)
+        digest = hashlib.blake2b(repr([*reader.before, 0, *reader.after]).encode(), digest_size=16)
+        kinds: set[type] = set()
+        with ExitStack() as stack:
+            names = (*_TOKEN, "windows", "texts", "text_ends", "labels", "label_ends")
+            files = {name: stack.enter_context((self.folder / name).open("wb")) for name in names}
+            at = 0
+            reading = texts.read()
+            while group := list(islice(reading, _AT_ONCE)):
+                spoken = [
+                    each.text.strip() and storable(each.text) for each in group
+                ]  # some tokenizers have a token for spaces
+                for each, tokens in zip(group, reader.read(spoken), strict=True):
+                    label = _label(each.label)
+                    for kind, value in (("text", each.text.encode("utf-8", "surrogatepass")), ("label", _kept(label))):
+                        files[f"{kind}s"].write(value)
+                        files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
+                        digest.update(len(value).to_bytes(8, "little") + value)
+                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer makes other rows
+                    if label is not None:
+                        kinds.add(type(label))
+                    cuts = windows.cuts(len(tokens.ids), room) if len(tokens.ids) else []
+                    self._count(tokens, reader.unknown, room, cuts)
+                    for cut in cuts:
+                        window = _window(tokens, cut, reader, windows.special)
+                        for name, kind in _TOKEN.items():
+                            files[name].write(window[name].astype(kind).tobytes())
+                        if windows.special:
+                            self._occur(np.asarray([*reader.before, *reader.after], int))
+                        rows, length = int(window["kept"].sum()), len(window["ids"])
+                        one = np.array([(self.counts.texts, at, length, rows)], _WINDOW)
+                        files["windows"].write(one.tobytes())
+                        at += length
+                    self.counts.texts += 1
+                progress("reading texts", self.counts.texts, 0.0)
+        if not self.counts.texts:
+            raise InputError(f"{texts.name} has no text: there is nothing to embed")
+        if not at:
+            raise InputError(f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed")
+        self.counts.missed = reader.missed
+        self.label_kind = _one_kind(kinds, texts.name)
+        self.digest = digest.hexdigest()
+        self._chosen = np.arange(len(self._windows()))
+        self._cut = -1, 0
+
+    def _count(self, tokens: Tokens, unknown: int | None, room: int, cuts: list[tuple[int, int, int, int]]) -> None:
+        n = len(tokens.ids)
+        self.counts.empty += n == 0
+        self.counts.tokens += n
+        self.counts.longer += n > room
+        self.counts.unread += n - sum(stop - start for _, _, start, stop in cuts)
+        if n:
+            if unknown is not None:
+                self.counts.unknown += int((tokens.ids == unknown).sum())
+            self._occur(tokens.ids)
+
+    def _occur(self, ids: np.ndarray) -> None:
+        if len(ids) and (most := int(ids.max())) >= len(self.frequency):
+            self.frequency = np.append(self.frequency, np.zeros(most + 1, np.int64))
+        np.add.at(self.frequency, ids, 1)
+
+    def choose(self, most: int, seed: int, *, whole: bool) -> None:
+        """Keep a random choice of windows, or of whole texts, with at most so many rows (or tokens, of whole texts)."""
+        windows = self._windows()
+        if whole:
+            _, unit = np.unique(windows["document"], return_inverse=True)
+            sizes = np.bincount(unit, windows["length"]).astype(np.int64)
+        else:
+            unit, sizes = np.arange(len(windows)), windows["rows"].astype(np.int64)
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        total = np.cumsum(sizes[order])
+        if total[-1] <= most:
+            return
+        fit = int(np.searchsorted(total, most, "right" if whole else "left")) + (not whole)
+        if not fit:
+            raise InputError(f"max_tokens is {most}: the text that was drawn first has {total[0]:,} tokens; need more")
+        taken = np.zeros(len(sizes), bool)
+        taken[order[:fit]] = True
+        self._chosen = np.flatnonzero(taken[unit])
+        if not whole:  # the window that was drawn last gives way
+            self._cut = int(order[fit - 1]), int(total[fit - 1]) - most
+        self.counts.left_out = int(windows["rows"].sum()) - self.rows
+
+    @property
+    def documents(self) -> int:
+        """How many texts are read."""
+        return len(np.unique(self._windows()["document"][self._chosen]))
+
+    @property
+    def rows(self) -> int:
+        """How many tokens become rows."""
+        return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
+
+    def cuts(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
+        """Where the chosen windows are cut into blocks of at most so many tokens; a `whole` text is never cut."""
+        windows = self._windows()[self._chosen]
+        ends = np.cumsum(windows["length"])
+        borders = np.arange(1, len(windows) + 1)
+        if whole:
+            borders = np.append(np.flatnonzero(np.diff(windows["document"])) + 1, len(windows))
+        reached = ends[borders - 1]
+        found, place = [], 0  # which border comes next
+        while place < len(borders):
+            start, read = (int(borders[place - 1]), int(reached[place - 1])) if place else (0, 0)
+            reaches = int(np.searchsorted(reached, read + most_tokens, "right"))
+            place = max(place + 1, reaches if most_texts is None else min(reaches, place + most_texts))
+            found.append((start, int(borders[place - 1])))
+        return found
+
+    def block_tokens(self, start: int, stop: int) -> int:
+        """How many tokens the chosen windows from one place to another hold."""
+        return int(self._windows()["length"][self._chosen[start:stop]].sum())
+
+    def block(self, start: int, stop: int) -> Block:
+        """The chosen windows from one place to another."""
+        windows = self._windows()[self._chosen[start:stop]]
+        places = np.concatenate([np.arange(w["at"], w["at"] + w["length"]) for w in windows])
+        tokens = {name: np.asarray(self._tokens(name)[places]) for name in _TOKEN}
+        rows = windows["rows"].copy()
+        window, over = self._cut
+        if over and window in self._chosen[start:stop]:
+            place = int(np.searchsorted(self._chosen[start:stop], window))
+            end = int(windows["length"][: place + 1].sum())
+            last = np.flatnonzero(tokens["kept"][:end])[-over:]
+            tokens["kept"][last] = 0
+            rows[place] -= over
+        return Block(windows["document"], windows["length"], rows, tokens)
+
+    def text(self, document: int) -> str:
+        """A text, by its number."""
+        return self._blob("text", document).decode("utf-8", "surrogatepass")
+
+    def label(self, document: int) -> Any:
+        """A text's label, of the kind that all labels are; None if it has none."""
+        value = json.loads(self._blob("label", document))
+        return None if value is None else {"int": int, "float": float, "str": str}[self.label_kind or "str"](value)
+
+    def _blob(self, kind: str, number: int) -> bytes:
+        ends = self._mapped(f"{kind}_ends", "<i8")
+        start = int(ends[number - 1]) if number else 0
+        return self._mapped(f"{kind}s", "u1")[start : int(ends[number])].tobytes()
+
+    def _windows(self) -> np.ndarray:
+        return self._mapped("windows", _WINDOW)
+
+    def _tokens(self, name: str) -> np.ndarray:
+        return self._mapped(name, _TOKEN[name])
+
+    def _mapped(self, name: str, dtype: Any) -> np.ndarray:
+        if name not in self._maps:
+            path = self.folder / name
+            self._maps[name] = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+        return self._maps[name]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._maps.clear()
+
+
+def _label(value: Any) -> Any:
+    """A label as a plain value; None where it is missing."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"a label is {value}: need whole numbers of 64 bits, or strings")
+    return None if missing(value) else value
+
+
+def _kept(label: Any) -> bytes:
+    try:
+        return json.dumps(label).encode()
+    except TypeError as error:
+        raise InputError(f"a label is a {type(label).__name__}: need a number or a string") from error
+
+
+def _one_kind(kinds: set[type], name: str) -> str | None:
+    """What all labels are: whole numbers, numbers, or else strings."""
+    if not kinds:
+        return None
+    if any(issubclass(kind, list | dict | tuple) for kind in kinds):
+        raise InputError(f"{name} has lists for labels: need one value for each text")
+    if all(issubclass(kind, int) for kind in kinds):
+        return "int"
+    return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"
+
+
+def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Reader, special: bool) -> dict[str, np.ndarray]:
+    start, stop, first, last = cut
+    before, after = np.asarray(reader.before, int), np.asarray(reader.after, int)
+    kept = np.zeros(stop - start, bool)
+    kept[first - start : last - start] = True
+
+    def around(values: np.ndarray, front: Any, back: Any) -> np.ndarray:
+        return np.concatenate([np.full(len(before), front), values, np.full(len(after), back)])
+
+    ends = int(tokens.ends[stop - 1]) if stop else 0
+    return {
+        "ids": np.concatenate([before, tokens.ids[start:stop], after]),
+        "kept": around(kept, special, special),
+        "positions": around(np.arange(start, stop), -1, -1),
+        "starts": around(tokens.starts[start:stop], int(tokens.starts[start]), ends),
+        "ends": around(tokens.ends[start:stop], int(tokens.starts[start]), ends),
+    }
+
+
+def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
+    """Windows of like length together, so many that they hold at most so many tokens once they are padded.
+
+    A batch that is a quarter full ends where the next window is a tenth longer than its first: a smaller batch costs
+    less than padding. Unless it `pads`, only windows of equal length go together.
+    """
+    order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order].tolist()
+    start = 0
+    for stop, length in enumerate(ordered[1:], 1):
+        held = stop - start
+        uneven = ordered[start] < 0.9 * length and length * held >= most_tokens / 4
+        uneven = uneven or (not pads and ordered[start] < length)
+        if uneven or length * (held + 1) > most_tokens:
+            yield order[start:stop]
+            start = stop
+    yield order[start:]

@@ -1,0 +1,221 @@
+"""What fine-tuning gave: the scores and the shape of the space, for each seed and over the seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from isoscope._io.files import replacing
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.settings import Settings
+
+SCHEMA = "isoscope.finetuning/1"
+LATE = 0.3
+"""The share of a run, at its end, over which the late numbers are means."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over the seeds: its mean and its sample standard deviation, NaN for a single seed."""
+
+    mean: float
+    std: float
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """The spread of these values; one that is NaN makes the mean so."""
+        found = tuple(values)
+        known = len(found) > 1 and not any(map(math.isnan, found))
+        return cls(fmean(found), stdev(found) if known else math.nan, found)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if math.isnan(self.std) else f"{self.mean:.3f} ± {self.std:.3f}"
+
+
+@dataclass(frozen=True)
+class SeedOutcome:
+    """What one seed gave.
+
+    `final` and `late` go by name: the scores, ``loss`` (of the task alone, on the dev set), and ``layer_6/isoscore``
+    and the like for what was measured of layer 6.
+    """
+
+    seed: int
+    steps: int
+    """Steps that were made: fewer than planned if the space collapsed and that was to stop it."""
+    seconds: float
+    """Of training since it was last taken up."""
+    resumed_at: int
+    """The step at which it was last taken up; 0 if it ran through."""
+    scores: list[dict[str, float]]
+    """On the dev set, by step."""
+    losses: list[dict[str, float]]
+    """In training, regulariser included, by step: means since the one before."""
+    layers: list[dict[str, Any]]
+    """What the tracker measured, by step and layer."""
+    collapses: list[str] = field(default_factory=list)
+    """Layers that collapsed, in words."""
+    terms: dict[str, int] = field(default_factory=dict)
+    """How many clouds the regulariser met, and how many of them were too small for it."""
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The numbers at the end."""
+        return self._means(since=None)
+
+    @property
+    def late(self) -> dict[str, float]:
+        """Means over what was measured in the last 30% of the steps."""
+        return self._means(since=(1 - LATE) * self.steps)
+
+    def _means(self, since: float | None) -> dict[str, float]:
+        found: dict[str, list[float]] = {}
+        for row in _late(self.scores, since):
+            for name, value in row.items():
+                if name != "step":
+                    found.setdefault(name, []).append(value)
+        for row in _late(self.layers, since):
+            for name, value in row.items():
+                if name not in _WHERE:
+                    found.setdefault(f"{row['layer']}/{name}", []).append(_number(value))
+        return {name: fmean(values) for name, values in found.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome for a file: NaN is null."""
+        told = {
+            "seed": self.seed,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            "resumed_at": self.resumed_at,
+            "regularizer": self.terms,
+            "collapses": self.collapses,
+            "final": self.final,
+            "late": self.late,
+            "scores": self.scores,
+            "losses": self.losses,
+            "layers": self.layers,
+        }
+        return {name: plain(value) for name, value in told.items()}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> SeedOutcome:
+        """What `to_dict` gave."""
+        scores, losses, layers = ([_with_nan(row) for row in told[name]] for name in ("scores", "losses", "layers"))
+        place = (told["seed"], told["steps"], told["seconds"], told["resumed_at"])
+        return cls(*place, scores, losses, layers, list(told["collapses"]), dict(told["regularizer"]))
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """What `finetune` gave.
+
+    Attributes
+    ----------
+    settings : Settings
+        Everything that decided it but for the seeds.
+    seeds : tuple of SeedOutcome
+        What each seed gave: its final numbers, its means over the last 30%, its series.
+    folder : Path
+        Where it is kept.
+    notes : tuple of str
+        What is worth knowing of the data and the model: rows left out, texts cut, a padding token that was set.
+
+    Examples
+    --------
+    >>> import isoscope
+    >>> [name for name in ("final", "late", "scores") if hasattr(isoscope.FineTuning, name)]
+    ['final', 'late', 'scores']
+    """
+
+    settings: Settings
+    seeds: tuple[SeedOutcome, ...]
+    folder: Path
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+
+    @property
+    def final(self) -> dict[str, Spread]:
+        """Each number at the end, over the seeds: the scores, and the shape of layers as ``layer_6/isoscore``."""
+        return _spreads(seed.final for seed in self.seeds)
+
+    @property
+    def late(self) -> dict[str, Spread]:
+        """Each number's mean over the last 30% of the measured steps, over the seeds."""
+        return _spreads(seed.late for seed in self.seeds)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of the scores, the one that counts first."""
+        names = [name for name in self.seeds[0].final if "/" not in name and name != "loss"]
+        return tuple(sorted(names, key=lambda name: name != self.settings.measure))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers that were measured, from the embeddings up."""
+        return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for a file: what ``metrics.json`` holds."""
+        told = {
+            "schema": SCHEMA,
+            "settings": self.settings.to_dict(),
+            "arm": self.settings.arm,
+            "measure": self.settings.measure,
+            "seeds": [seed.seed for seed in self.seeds],
+            "notes": list(self.notes),
+            "versions": self.versions,
+            "final": {name: _told(spread) for name, spread in self.final.items()},
+            "late": {name: _told(spread) for name, spread in self.late.items()},
+            "runs": [seed.to_dict() for seed in self.seeds],
+        }
+        return {name: plain(value) for name, value in told.items()}
+
+
+_WHERE = ("step", "epoch", "order", "layer", "rows", "dimensions")
+"""The columns of a history that say where it was measured and not what."""
+
+
+def write_json(told: Mapping[str, Any], path: Path) -> None:
+    """Write a file of JSON, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: null for NaN."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: math.nan if value is None else value for name, value in row.items()}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _late(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
+    """Those after a step, or those of the last one."""
+    last = max((row["step"] for row in rows), default=0)
+    found = [row for row in rows if since is not None and row["step"] > since]
+    return found or [row for row in rows if row["step"] == last]
+
+
+def _spreads(seeds: Iterable[dict[str, float]]) -> dict[str, Spread]:
+    found = list(seeds)
+    return {name: Spread.of(each.get(name, math.nan) for each in found) for name in found[0]}
+
+
+def _told(spread: Spread) -> dict[str, Any]:
+    return {"mean": spread.mean, "std": spread.std, "values": list(spread.values)}

@@ -1,0 +1,183 @@
+"""With what a model is fine-tuned: the published numbers for each task, and the settings of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Any
+
+from isoscope._core.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.task_data import Task
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a task is learnt unless told otherwise."""
+
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    epochs: float
+    source: str
+
+
+_LONGEST = "Kudrjashov et al., Shrink the longest, Table 1; batch size in its section 4"
+_ISTAR = "Rudman and Eickhoff, Stable anisotropic regularization: learning rate and batch size; three epochs are ours"
+
+RECIPES = {
+    "cola": Recipe(5e-5, 5e-6, 64, 10, _LONGEST),
+    "mrpc": Recipe(8e-5, 8e-6, 64, 10, _LONGEST),
+    **{name: Recipe(1e-5, 0.0, 32, 3, _ISTAR) for name in ("rte", "qnli", "sst2", "sst5", "stsb", "snli", "wic")},
+}
+"""The papers' numbers, by task. All arms of a task have the same, the one without a regulariser too."""
+
+OWN = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
+"""For a user's own task."""
+
+REGULARIZERS = ("none", "persistent-entropy", "istar", "unbiased", "cosreg")
+SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+"""What the learning rate does after its warm-up, and what transformers calls it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what a run gives, but for its seeds."""
+
+    model: str
+    task: str
+    measure: str
+    classes: int
+    data: str
+    """A fingerprint of the rows."""
+    train_rows: int
+    dev_rows: int
+    limit: int | None
+    regularizer: str
+    weight: float | None
+    layer: Any
+    pool: str | None
+    select: bool
+    zeta: float
+    epochs: float
+    batch_size: int
+    accumulate: int
+    learning_rate: float
+    weight_decay: float
+    warmup: float
+    schedule: str
+    max_length: int
+    probe: int
+    every: int
+    bf16: bool
+    stop_on_collapse: bool
+    repair: str | None = None
+    """What is done to the vectors that the head reads."""
+    group_lengths: bool = False
+
+    @property
+    def steps_each_epoch(self) -> int:
+        """Steps of the optimiser in an epoch."""
+        return math.ceil(math.ceil(self.train_rows / self.batch_size) / self.accumulate)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimiser in a run."""
+        return math.ceil(self.epochs * self.steps_each_epoch)
+
+    @property
+    def arm(self) -> str:
+        """The regulariser in a few words."""
+        if self.regularizer == "none":
+            return "none"
+        all_bars = ", all bars" if self.regularizer == "persistent-entropy" and not self.select else ""
+        return self.regularizer + ("" if self.weight is None else f" {self.weight:+g}") + all_bars
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings for a file."""
+        return asdict(self)
+
+    def differences(self, kept: dict[str, Any]) -> list[str]:
+        """How the settings of an earlier run differ from these, in words."""
+        now = self.to_dict()
+        names = [name for name in now if name in kept and kept[name] != now[name]]
+        if "data" in names:
+            names = [name for name in names if name not in ("data", "train_rows", "dev_rows")] or ["data"]
+        words = {"data": "the rows of the task are others"}
+        return [words.get(name, f"{name} was {kept[name]!r} and is {now[name]!r}") for name in names]
+
+
+def settle(model: str, task: Task, **given: Any) -> Settings:
+    """The settings of a run: what was given, the task's recipe for what was not, everything checked."""
+    recipe = RECIPES.get(task.name, OWN)
+    for name in ("learning_rate", "weight_decay", "batch_size", "epochs"):
+        if given[name] is None:
+            given[name] = getattr(recipe, name)
+    limit = given["limit"]
+    _check(given)
+    rows = len(task.train) if limit is None else min(limit, len(task.train))
+    every = given.pop("every")
+    found = Settings(
+        model=model,
+        task=task.name,
+        measure=task.measure,
+        classes=len(task.labels),
+        data=task.fingerprint(),
+        train_rows=rows,
+        dev_rows=len(task.dev),
+        every=1,
+        **{**given, "probe": min(given["probe"], len(task.dev))},
+    )
+    return _with_every(found, every)
+
+
+def _with_every(settings: Settings, every: int | None) -> Settings:
+    """A twentieth of the steps unless told otherwise: six measurements in the last 30%."""
+    return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
+
+
+def _check(given: dict[str, Any]) -> None:
+    for name, least in (("batch_size", 1), ("accumulate", 1), ("max_length", 4), ("probe", 2)):
+        _need(name, given[name], whole=True, least=least)
+    for name, least in (("limit", 2), ("every", 1)):
+        if given[name] is not None:
+            _need(name, given[name], whole=True, least=least)
+    _need("learning_rate", given["learning_rate"], above=0)
+    _need("epochs", given["epochs"], above=0)
+    _need("weight_decay", given["weight_decay"], least=0)
+    _need("warmup", given["warmup"], least=0, below=1)
+    _need("zeta", given["zeta"], least=0, most=1)
+    if given["schedule"] not in SCHEDULES:
+        raise InputError(f"schedule is {given['schedule']}: need {', '.join(SCHEDULES)}")
+    regularizer, weight = given["regularizer"], given["weight"]
+    if weight is not None:
+        _need("weight", weight)
+    if regularizer == "none" and weight is not None:
+        raise InputError(f"weight is {weight} and there is no regularizer: name one of {', '.join(REGULARIZERS[1:])}")
+
+
+def _need(
+    name: str,
+    value: Any,
+    *,
+    whole: bool = False,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> None:
+    bounds: list[tuple[float | None, str, Callable[[Any, Any], bool]]] = [
+        (least, "at least", ge),
+        (above, "above", gt),
+        (most, "at most", le),
+        (below, "below", lt),
+    ]
+    kind = "a whole number" if whole else "a finite number"
+    words = [f"{word} {bound:g}" for bound, word, _ in bounds if bound is not None]
+    wanted = " ".join([kind, " and ".join(words)]).strip()
+    right = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not right or not all(holds(value, bound) for bound, _, holds in bounds if bound is not None):
+        raise InputError(f"{name} is {value!r}: need {wanted}")

@@ -1,0 +1,367 @@
+"""What a model is fine-tuned for: texts or pairs of texts with classes or grades, of GLUE's files or the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES
+from isoscope.finetuning.tables import read_table
+from isoscope.stores.columns import Wanted, choose_columns, plural
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.tables import TextTable
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows of a task: texts, maybe their second halves, and class numbers (int64) or grades (float64)."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def part(self, rows: np.ndarray) -> Split:
+        """Some of the rows."""
+        pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
+        return Split([self.texts[i] for i in rows], pairs, self.labels[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task to fine-tune a model for: its rows, its classes and what it is scored by.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    train, dev : Split
+        Rows to learn from, and rows to be scored on.
+    labels : tuple of str
+        The classes' names, in the order of their numbers; none where the labels are grades.
+    measure : str
+        The score that counts: accuracy, f1 or matthews; of grades pearson or spearman.
+
+    Examples
+    --------
+    >>> import isoscope, numpy as np
+    >>> rows = isoscope.Split(["good", "bad"], None, np.array([1, 0]))
+    >>> isoscope.Task("mood", rows, rows, ("sad", "glad"), "accuracy").graded
+    False
+    """
+
+    name: str
+    train: Split
+    dev: Split
+    labels: tuple[str, ...]
+    measure: str
+
+    @property
+    def graded(self) -> bool:
+        """Whether the labels are grades and not classes."""
+        return not self.labels
+
+    def fingerprint(self) -> str:
+        """A word that is another if any row of the task is."""
+        seen = hashlib.sha256(repr((self.labels, self.measure)).encode())
+        for split in (self.train, self.dev):
+            seen.update(repr((split.texts, split.pairs, split.labels.tolist())).encode())
+        return seen.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How files of a task are laid out."""
+
+    train: str
+    dev: str
+    text: str
+    label: str
+    pair: str | None = None
+    word: str | None = None  # a column that goes before the text
+    header: bool = True
+
+
+@dataclass(frozen=True)
+class _Glue:
+    folders: tuple[str, ...]
+    forms: tuple[_Form, ...]
+    labels: tuple[str, ...]
+    measure: str = "accuracy"
+
+
+def _tsv(text: str, pair: str | None = None, label: str = "label", **more: Any) -> _Form:
+    return _Form("train.tsv", "dev.tsv", text, label, pair, **more)
+
+
+_ENTAILED = ("entailment", "not_entailment")
+_GLUE = {
+    "cola": _Glue(("cola", "CoLA"), (_tsv("3", label="1", header=False),), ("0", "1"), "matthews"),
+    "mrpc": _Glue(("mrpc", "MRPC"), (_tsv("#1 String", "#2 String", "Quality"),), ("0", "1"), "f1"),
+    "rte": _Glue(("rte", "RTE"), (_tsv("sentence1", "sentence2"),), _ENTAILED),
+    "qnli": _Glue(("qnli", "QNLI"), (_tsv("question", "sentence"),), _ENTAILED),
+    "sst2": _Glue(("sst2", "SST-2"), (_tsv("sentence"),), ("0", "1")),
+    "sst5": _Glue(("sst5", "SST-5"), (_tsv("sentence"),), ("0", "1", "2", "3", "4")),
+    "snli": _Glue(("snli", "SNLI"), (_tsv("sentence1", "sentence2"),), ("entailment", "neutral", "contradiction")),
+    "wic": _Glue(("wic", "WiC"), (_tsv("example1", "example2", word="word"),), ("F", "T")),
+    "stsb": _Glue(
+        ("stsb", "STS-B"),
+        (
+            _Form("sts-train.tsv", "sts-dev.tsv", "5", "4", "6", header=False),
+            _tsv("sentence1", "sentence2", "score"),
+        ),
+        (),
+        "spearman",
+    ),
+}
+
+GLUE_NAMES = tuple(_GLUE)
+"""The tasks that are known by name."""
+
+
+def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
+    """A task that is known by name, from a folder of its TSV files or from the folder that holds all tasks' folders.
+
+    Labelled splits alone are read: train and dev. WiC's word goes before its first sentence, as "word: sentence".
+
+    Parameters
+    ----------
+    name : str
+        One of cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb.
+    data : path
+        Where ``cola/train.tsv`` or ``CoLA/train.tsv`` lies; a file may be in gzip (``train.tsv.gz``).
+    """
+    if name not in _GLUE:
+        raise InputError(f"no task is named {name}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels")
+    glue = _GLUE[name]
+    form, train, dev = _glue_files(name, glue, Path(data).expanduser())
+    splits = []
+    for path in (train, dev):
+        table = read_table(path, header=form.header, ragged=not form.header)
+        texts = _texts(table, form.text)
+        if form.word is not None:
+            texts = [f"{word}: {text}" for word, text in zip(_texts(table, form.word), texts, strict=True)]
+        pairs = None if form.pair is None else _texts(table, form.pair)
+        labels = table.column(form.label, "labels")
+        splits.append(
+            Split(texts, pairs, _grades(table, labels) if not glue.labels else _numbers(table, labels, glue.labels))
+        )
+    return _checked(Task(name, splits[0], splits[1], glue.labels, glue.measure), train)
+
+
+def read_own(
+    train: str | os.PathLike[str],
+    dev: str | os.PathLike[str] | None = None,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    dev_share: float = 0.1,
+    seed: int = 0,
+    measure: str | None = None,
+) -> Task:
+    """A task of the user's own files, with a column of text and one of labels.
+
+    Labels are classes, unless they are numbers and one of them has decimals, or `measure` is one of grades.
+
+    Parameters
+    ----------
+    train : path
+        A .csv, .tsv, .jsonl or .parquet file.
+    dev : path, optional
+        Rows to be scored on; without it a part of `train` is held out, drawn evenly from every class.
+    text, text_pair, label : str, optional
+        Names of columns; text and label are found by their usual names.
+    dev_share : float
+        How much of `train` is held out.
+    seed : int
+        Of what is held out.
+    measure : str, optional
+        The score that counts: accuracy (default), f1, matthews; for grades spearman (default) or pearson.
+    """
+    if measure is not None and measure not in (*OF_CLASSES, *OF_GRADES):
+        raise InputError(f"measure is {measure}: need one of {', '.join((*OF_CLASSES, *OF_GRADES))}")
+    table = read_table(train)
+    columns = _own_columns(table, text, label)
+    tables = [table] if dev is None else [table, read_table(dev)]
+    read = [_own_rows(each, *columns, text_pair) for each in tables]
+    raw = [labels for *_, labels in read]
+    graded = measure in OF_GRADES or (measure is None and _has_decimals([value for labels in raw for value in labels]))
+    classes = () if graded else _classes(table, raw[0])
+    splits = []
+    for each, (texts, pairs, labels) in zip(tables, read, strict=True):
+        splits.append(Split(texts, pairs, _grades(each, labels) if graded else _numbers(each, labels, classes)))
+    whole = splits[0]
+    if dev is None:
+        splits = list(_held_out(whole, dev_share, seed, table, graded=graded))
+    name = table.path.name.split(".")[0]
+    return _checked(
+        Task(name, splits[0], splits[1], classes, measure or ("spearman" if graded else "accuracy")), table.path
+    )
+
+
+def even_part(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Indices of `size` rows, ascending, drawn so that every class has its share as nearly as whole rows can.
+
+    Labels that are floats are grades, and rows are drawn without regard to them.
+
+    >>> even_part(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).size
+    3
+    """
+    order = np.random.default_rng(seed).permutation(len(labels))
+    kinds = labels if labels.dtype.kind == "i" else np.zeros(len(labels), int)
+    place = np.empty(len(labels))
+    for kind in np.unique(kinds):
+        members = order[kinds[order] == kind]
+        place[members] = (np.arange(len(members)) + 0.5) / len(members)  # a class's first half has places below 0.5
+    return np.sort(order[np.argsort(place[order], kind="stable")[:size]])
+
+
+def _held_out(whole: Split, share: float, seed: int, table: TextTable, *, graded: bool) -> tuple[Split, Split]:
+    if not 0 < share < 1:
+        raise InputError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
+    size = round(share * len(whole))
+    if size < 2 or len(whole) - size < 2:
+        raise InputError(
+            f"{table.path} has {plural(len(whole), 'row')}: too few to hold out {share:g} of; give a dev file"
+        )
+    held = even_part(whole.labels, size, seed)
+    return whole.part(np.setdiff1d(np.arange(len(whole)), held)), whole.part(held)
+
+
+def _glue_files(name: str, glue: _Glue, data: Path) -> tuple[_Form, Path, Path]:
+    if not data.is_dir():
+        raise InputError(f"{data} is not a folder: name the one that holds {name}'s files, {glue.forms[0].train} first")
+    folders = [data / each for each in glue.folders if (data / each).is_dir()]
+    if data.name in glue.folders or not folders:
+        folders.append(data)
+    for folder in folders:
+        for form in glue.forms:
+            train, dev = _plain_or_gzip(folder / form.train), _plain_or_gzip(folder / form.dev)
+            if train and dev:
+                return form, train, dev
+    lacking = [each for each in (glue.forms[0].train, glue.forms[0].dev) if not _plain_or_gzip(folders[0] / each)]
+    there = sorted(path.name for path in folders[0].iterdir() if path.is_file())[:8]
+    raise InputError(
+        f"{name} needs {' and '.join(lacking)} in {folders[0]}: there is {', '.join(there) or 'no file'}; "
+        "give another folder of data, or name your own files of texts and labels"
+    )
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    return next((each for each in (path, path.with_name(path.name + ".gz")) if each.is_file()), None)
+
+
+def _own_columns(table: TextTable, text: str | None, label: str | None) -> tuple[str, str]:
+    wanted = Wanted(roles={"text": text, "labels": label})
+    found = choose_columns(list(table.columns), wanted, str(table.path))
+    for role, option, what in (("text", "text", "the texts"), ("labels", "label", "the labels")):
+        if role not in found:
+            raise InputError(
+                f"{table.path} does not say which column holds {what}: it has {table.names}; name it: {option}=, "
+                f"on the command line --{option}"
+            )
+    return found["text"], found["labels"]
+
+
+def _own_rows(
+    table: TextTable, text: str, label: str, pair: str | None
+) -> tuple[list[str], list[str] | None, list[Any]]:
+    pairs = None if pair is None else _texts(table, pair)
+    return _texts(table, text), pairs, table.column(label, "labels")
+
+
+def _texts(table: TextTable, name: str) -> list[str]:
+    found = ["" if value is None or value != value else str(value) for value in table.column(name, "text")]
+    empty = [i for i, text in enumerate(found) if not text.strip()]
+    if empty:
+        raise InputError(
+            f"{table.path} has no text in {plural(len(empty), 'row')} of column {name}, the first is line "
+            f"{table.lines[empty[0]]}: take those rows out"
+        )
+    return found
+
+
+def _numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
+    """Class numbers of these labels."""
+    numbers = {name: i for i, name in enumerate(classes)}
+    names = [_name(value) for value in labels]
+    _refuse_missing(table, names)
+    for i, name in enumerate(names):
+        if name not in numbers:
+            some = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
+            where = f"{table.path}, line {table.lines[i]}"
+            raise InputError(f"{where} has the label {name!r}, which is none of the classes to learn: {some}")
+    return np.asarray([numbers[name] for name in names], np.int64)
+
+
+def _grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
+    _refuse_missing(table, [_name(value) for value in labels])
+    found = np.empty(len(labels))
+    for i, value in enumerate(labels):
+        try:
+            found[i] = float(value)
+        except (TypeError, ValueError):
+            found[i] = np.nan
+        if not np.isfinite(found[i]):
+            raise InputError(f"{table.path}, line {table.lines[i]} has the grade {value!r}: need a finite number")
+    return found
+
+
+def _classes(table: TextTable, labels: Sequence[Any]) -> tuple[str, ...]:
+    """The classes' names: whole numbers by size, words by the alphabet."""
+    names = {_name(value) for value in labels} - {""}
+    if len(names) > max(20, len(labels) // 2):
+        raise InputError(
+            f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; name "
+            'another column, or measure="spearman" (--measure spearman) if they are grades'
+        )
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    return tuple(sorted(names, key=int) if whole else sorted(names))
+
+
+def _name(value: Any) -> str:
+    """A label as text: true, 1 and 1.0 of a table are what they look like."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _has_decimals(labels: Sequence[Any]) -> bool:
+    """Whether all labels are numbers and one is not whole."""
+    try:
+        numbers = [float(name) for name in (_name(value) for value in labels) if name]
+    except ValueError:
+        return False
+    return any(not number.is_integer() for number in numbers)
+
+
+def _refuse_missing(table: TextTable, names: Sequence[str]) -> None:
+    missing = [i for i, name in enumerate(names) if not name]
+    if missing:
+        raise InputError(
+            f"{table.path} has no label in {len(missing)} of {plural(len(names), 'row')}, the first is line "
+            f"{table.lines[missing[0]]}: need a label for each, a test set without them cannot be learnt from"
+        )
+
+
+def _checked(task: Task, path: Path) -> Task:
+    for word, split in (("to learn from", task.train), ("to be scored on", task.dev)):
+        if len(split) < 2:
+            raise InputError(f"{task.name} has {plural(len(split), 'row')} {word}: need 2 at least")
+    if len(np.unique(task.train.labels)) < 2:
+        only = task.labels[task.train.labels[0]] if task.labels else f"{task.train.labels[0]:g}"
+        raise InputError(f"{path} has one label alone, {only}: there is nothing to learn, need 2 or more")
+    return task

@@ -1,0 +1,303 @@
+"""One seed of a fine-tuning: Hugging Face's Trainer with the regulariser and the tracker on it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+import zipfile
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_callback import PrinterCallback
+
+from isoscope.finetuning.batching import GroupingTrainer
+from isoscope.finetuning.result import SeedOutcome
+from isoscope.finetuning.scores import score_logits
+from isoscope.finetuning.settings import SCHEDULES
+from isoscope.finetuning.tokenizing import load_model
+from isoscope.losses.cosreg import CosReg
+from isoscope.losses.istar import IStar
+from isoscope.losses.persistent_entropy import PersistentEntropy
+from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
+from isoscope.training.attach import attach
+from isoscope.training.history import FILE, History
+from isoscope.training.loading import quiet
+from isoscope.training.repair_layer import Repairing
+from isoscope.training.tracker import IsotropyTracker
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.settings import Settings
+    from isoscope.finetuning.task_data import Task
+    from isoscope.finetuning.tokenizing import Reader, Row
+
+_LONG_EPOCH = 500
+"""Steps after which a checkpoint is made though the epoch goes on."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a seed is: what a progress bar shows."""
+
+    seed: int
+    step: int
+    steps: int
+    loss: float | None
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A task's rows as the model reads them."""
+
+    train: list[Row]
+    dev: list[Row]
+    probe: list[Row]
+
+
+def make_loss(settings: Settings, given: Any, *, graded: bool) -> Any:
+    """The regulariser as a torch module; None for none."""
+    if not isinstance(given, str):
+        return deepcopy(given)  # what it counts and keeps belongs to one seed
+    weight = 1.0 if settings.weight is None else settings.weight
+    makers: dict[str, Callable[[], Any]] = {
+        "none": lambda: None,
+        "persistent-entropy": lambda: PersistentEntropy(weight, select=settings.select, per_class=not graded),
+        "istar": lambda: IStar(weight, zeta=settings.zeta),
+        "unbiased": lambda: UnbiasedIsoScore(weight),
+        "cosreg": lambda: CosReg(weight),
+    }
+    return makers[given]()
+
+
+def run_seed(
+    seed: int,
+    folder: Path,
+    settings: Settings,
+    task: Task,
+    rows: Rows,
+    reader: Reader,
+    regularizer: Any,
+    *,
+    repair: Any,
+    keep_model: bool,
+    tell_moment: Callable[[Moment], None],
+) -> SeedOutcome:
+    """Train with one seed, from the last checkpoint if there is one; the checkpoints are gone when it is done."""
+    checkpoint = last_checkpoint(folder)
+    if checkpoint is None:
+        (folder / FILE).unlink(missing_ok=True)  # of a start that got to no checkpoint
+    set_seed(seed)
+    model = load_model(settings.model, task, reader)
+    repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker, which sees it
+    loss = make_loss(settings, regularizer, graded=task.graded)
+    collate = DataCollatorWithPadding(reader.tokenizer)
+    with quiet():
+        trainer = (GroupingTrainer if settings.group_lengths else Trainer)(
+            model,
+            _arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
+            data_collator=collate,
+            train_dataset=rows.train,
+            eval_dataset=_by_length(rows.dev) if repair is None else rows.dev,  # batches to be repaired stay mixed
+            processing_class=reader.tokenizer,
+            compute_metrics=lambda found: score_logits(*_outputs(found), len(task.labels)),
+        )
+        trainer.remove_callback(PrinterCallback)
+        attachment = None if loss is None else attach(model, loss, settings.layer, _pool(settings, loss, reader))
+        if attachment is not None:
+            attachment.follow(trainer)
+        tracker = IsotropyTracker(
+            _probe_batches(rows.probe, collate, settings, graded=task.graded),
+            layer="all",
+            pool=settings.pool if settings.pool not in (None, "tokens") else reader.pool,
+            every=settings.every,
+            path=folder / FILE,
+            stop_on_collapse=settings.stop_on_collapse,
+        )
+        tracker.follow(trainer)
+        trainer.add_callback(_Steward(seed, settings, tell_moment, loss))  # after the tracker, which may end it
+        began = time.monotonic()
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        seconds = time.monotonic() - began
+        if attachment is not None:
+            attachment.detach()
+        if repairing is not None:
+            repairing.remove()
+        if keep_model:
+            _save_model(model, reader, folder / "model")
+    return SeedOutcome(
+        seed=seed,
+        steps=trainer.state.global_step,
+        seconds=seconds,
+        resumed_at=0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]),
+        scores=_scores(trainer.state.log_history),
+        losses=[{"step": each["step"], "loss": each["loss"]} for each in trainer.state.log_history if "loss" in each],
+        layers=list(History.read(folder / FILE)),
+        collapses=[each.message for each in tracker.collapses],
+        terms={} if loss is None else _counts(loss),
+    )
+
+
+def _by_length(rows: list[Row]) -> list[Row]:
+    """Little padding where the order does not matter."""
+    return sorted(rows, key=lambda row: len(row["input_ids"]))
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest checkpoint that is whole: a Trainer writes its state last; those that are not are removed."""
+    whole = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+            _refuse_torn(path)
+            whole.append((step, path))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            shutil.rmtree(path, ignore_errors=True)
+    return max(whole)[1] if whole else None
+
+
+def _refuse_torn(checkpoint: Path) -> None:
+    """A full disk or a power cut may leave files that are shorter than they say."""
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, "pt"):
+            pass
+    torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
+    if torn:
+        raise ValueError(torn)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Free the disk of what is needed only to go on."""
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
+    """`each_epoch`: I-STAR's covariance is taken at an epoch's start, so that one can go on only from there."""
+    long_epoch = settings.steps_each_epoch > _LONG_EPOCH and not each_epoch
+    other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
+    optimiser = "adamw_torch" if other else "adamw_torch_fused"  # one pass over the weights: a fifth of a CPU's step
+    return TrainingArguments(
+        output_dir=str(folder),
+        seed=seed,
+        data_seed=seed,
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=max(64, settings.batch_size),
+        gradient_accumulation_steps=settings.accumulate,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        warmup_steps=math.ceil(settings.warmup * settings.steps),
+        lr_scheduler_type=SCHEDULES[settings.schedule],
+        optim=optimiser,
+        bf16=settings.bf16,
+        use_cpu=not (other or torch.cuda.is_available()),
+        logging_steps=settings.every,
+        logging_nan_inf_filter=False,
+        eval_strategy="steps",
+        eval_steps=settings.every,
+        save_strategy="steps" if long_epoch else "epoch",
+        save_steps=_LONG_EPOCH,
+        save_total_limit=1,
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=torch.cuda.is_available(),
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )
+
+
+class _Steward(TrainerCallback):
+    """Has the last step scored, each checkpoint begin a new mean of the loss, and tells how far it is."""
+
+    def __init__(self, seed: int, settings: Settings, tell_moment: Callable[[Moment], None], regularizer: Any) -> None:
+        self.seed, self.measure, self.tell, self.regularizer = seed, settings.measure, tell_moment, regularizer
+        self.loss: float | None = None
+        self.score: float | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Go on counting where the checkpoint was made."""
+        counts = [each for each in state.log_history if "clouds" in each]
+        if counts and self.regularizer is not None:
+            self.regularizer.seen, self.regularizer.skipped = counts[-1]["clouds"], counts[-1]["too_small"]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Score the last step whatever its number."""
+        last = state.global_step >= state.max_steps or control.should_training_stop
+        control.should_evaluate = control.should_evaluate or last
+        control.should_log = control.should_log or last
+        self._before_checkpoint(state, control)
+        self.tell(Moment(self.seed, state.global_step, state.max_steps, self.loss, self.score))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Prepare the checkpoint of an epoch."""
+        self._before_checkpoint(state, control)
+
+    def _before_checkpoint(self, state: Any, control: Any) -> None:
+        """Log, for a mean over steps before and after it would be another in a run that is resumed; keep the counts."""
+        if control.should_save:
+            control.should_log = True
+            if self.regularizer is not None:
+                state.log_history.append({"step": state.global_step, **_counts(self.regularizer)})
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
+        """Remember what the bar shows."""
+        self.loss = (logs or {}).get("loss", self.loss)
+        self.score = (logs or {}).get(f"eval_{self.measure}", self.score)
+
+
+def _counts(regularizer: Any) -> dict[str, int]:
+    """How many clouds a regulariser met, and how many of them were too small for it."""
+    return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
+
+
+def _outputs(found: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The head's outputs, without the other things that some models give, and the labels."""
+    logits = found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
+    return np.asarray(logits, np.float32), np.asarray(found.label_ids)
+
+
+def _pool(settings: Settings, loss: Any, reader: Reader) -> Any:
+    """Where the regulariser looks: as said, or as its paper does.
+
+    But never at the first token of a model that reads from left to right: it has seen nothing of the text.
+    """
+    own = getattr(loss, "pool", "cls")
+    return settings.pool or (reader.pool if own == "cls" else own)
+
+
+def _probe_batches(rows: list[Row], collate: Any, settings: Settings, *, graded: bool) -> list[dict[str, Any]]:
+    size = max(64, settings.batch_size)
+    if graded:  # a silhouette is of classes
+        rows = [{name: value for name, value in row.items() if name != "labels"} for row in rows]
+    return [dict(collate(rows[start : start + size])) for start in range(0, len(rows), size)]
+
+
+def _scores(log: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """The scores among what a Trainer logged, once for each step."""
+    timing = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
+    found = {}
+    for each in log:
+        if "eval_loss" in each:
+            names = [name for name in each if name.startswith("eval_") and name not in timing]
+            found[each["step"]] = {"step": each["step"], **{name.removeprefix("eval_"): each[name] for name in names}}
+    return list(found.values())
+
+
+def _save_model(model: Any, reader: Reader, folder: Path) -> None:
+    """Keep the model with its tokenizer; it appears under its name when it is whole."""
+    half = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(half, ignore_errors=True)
+    model.save_pretrained(half)
+    reader.tokenizer.save_pretrained(half)
+    shutil.rmtree(folder, ignore_errors=True)
+    half.rename(folder)

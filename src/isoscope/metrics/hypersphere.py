@@ -1,0 +1,124 @@
+"""Wang and Isola's two numbers for contrastive spaces: positives close, everything else spread over the sphere."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.arrays import (
+    accumulator,
+    blocks,
+    carries_gradient,
+    detached,
+    is_traced,
+    itemsize,
+    like,
+    points,
+    precision,
+    real,
+    result,
+    safe_sqrt,
+    unit_rows,
+)
+from isoscope._core.errors import InputError
+from isoscope._core.pairs import MAX_MEMORY, tile_rows
+from isoscope._core.threads import in_threads
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array
+
+
+def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:
+    """How evenly the directions of X cover the sphere: log of the mean of exp(−t‖u−v‖²) over pairs; lower is more even.
+
+    Over all pairs of different rows, exactly. For t = 2 it lies between −8, two opposite vectors, and 0, where all
+    directions are one; a uniform sphere of many dimensions gives about −4.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row for each vector; scaled to length 1 here. Zero vectors are refused.
+    t : float
+        How local the measure is.
+    max_memory : int
+        Bytes for the tiles of pairs. With a gradient the tiles are kept for it: use batches then.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> noise = np.random.default_rng(0).standard_normal((500, 384))
+    >>> round(float(isoscope.uniformity(noise)), 2), round(float(isoscope.uniformity(noise + 3)), 2)
+    (-3.98, -0.4)
+
+    References
+    ----------
+    Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
+    """
+    if not 0 < real(t, "t") < math.inf:
+        raise InputError(f"t is {t}: need a number above 0")
+    xp, X = points(X)
+    n = X.shape[0]
+    wide = accumulator(xp, X)
+    U = _sphere(xp, X, precision(xp, X), "X")
+    parts = list(blocks(n, tile_rows(itemsize(xp, U.dtype), max_memory)))
+
+    def log_sum(pair: tuple[slice, slice]) -> Array:
+        """log Σ exp(−t‖u−v‖²) of a tile, the diagonal left out; both orders of each pair are counted."""
+        a, b = pair
+        exponents = 2 * t * (U[a, :] @ U[b, :].T - 1)
+        if a == b:
+            itself = like(xp, X, np.eye(a.stop - a.start, dtype=bool), xp.bool)
+            exponents = xp.where(itself, xp.full_like(exponents, -xp.inf), exponents)
+        highest = detached(xp.max(exponents))
+        total = xp.sum(xp.exp(exponents - highest), dtype=wide)
+        return xp.log(total) + xp.astype(highest, wide) + (0 if a == b else math.log(2))
+
+    # a block of one row has no pair in itself
+    pairs = [(a, b) for a, b in combinations_with_replacement(parts, 2) if a != b or a.stop - a.start > 1]
+    logs = xp.stack(list(map(log_sum, pairs) if carries_gradient(X) else in_threads(log_sum, pairs, len(pairs))))
+    highest = detached(xp.max(logs))
+    return result(xp, X, xp.log(xp.sum(xp.exp(logs - highest))) + highest - math.log(n * (n - 1)))
+
+
+def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
+    """How close each row of X is to its partner in Y on the sphere: the mean of ‖u−v‖^α; lower is closer.
+
+    Parameters
+    ----------
+    X, Y : (n, d) arrays
+        Row i of X and row i of Y are a pair that should agree. Zero vectors are refused.
+    alpha : float
+        The power of the distance.
+
+    Examples
+    --------
+    >>> import isoscope
+    >>> float(isoscope.alignment([[1, 0], [0, 2]], [[3, 0], [0, -1]]))
+    2.0
+
+    References
+    ----------
+    Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
+    """
+    if not real(alpha, "alpha") > 0:
+        raise InputError(f"alpha is {alpha}: need a power above 0")
+    xp, X = points(X, min_rows=1)
+    other, Y = points(Y, min_rows=1, name="Y")
+    if other is not xp:
+        raise InputError(f"X is an array of {xp.__name__} and Y of {other.__name__}: need the same library")
+    if X.shape != Y.shape:
+        raise InputError(f"X has shape {tuple(X.shape)} and Y {tuple(Y.shape)}: need a partner for each row")
+    wide = accumulator(xp, X)
+    step = _sphere(xp, X, wide, "X") - _sphere(xp, Y, wide, "Y")
+    squared = xp.sum(step * step, axis=1)
+    return result(xp, X, xp.mean(squared if alpha == 2 else safe_sqrt(xp, squared) ** alpha))
+
+
+def _sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
+    zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detached(X)), axis=1) == 0))
+    if zero:
+        raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction, drop them")
+    return unit_rows(xp, X, dtype)

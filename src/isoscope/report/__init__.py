@@ -1,1 +1,0 @@
-"""What the numbers mean: findings, figures, the page."""

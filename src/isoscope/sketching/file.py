@@ -1,0 +1,64 @@
+"""How a sketch is kept in a file: safetensors, with its numbers as JSON in the header; never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope._io.files import replacing
+
+_FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
+T = TypeVar("T")
+
+
+def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
+    """Put tensors and numbers into a file, whole or not at all."""
+    from safetensors.numpy import save_file
+
+    version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
+    about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
+    with replacing(path) as temporary:
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
+
+
+def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
+    """A digest of everything in the file, so that a flipped bit is not taken for a measurement."""
+    digest = hashlib.blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=16)
+    for name in sorted(tensors):
+        value = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], dict[str, Any]], T]) -> T:
+    """What `build` makes of a file's tensors and numbers; an `InputError` that names the file if it cannot."""
+    from safetensors import SafetensorError, safe_open
+
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a folder: need a file that Sketch.save wrote")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if _FORMAT not in metadata:
+                raise InputError(f"{path} is a safetensors file, but not of a sketch")
+            about = json.loads(metadata[_FORMAT])
+            if about["version"] > _VERSION:
+                raise InputError(
+                    f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if about["checksum"] != checksum(tensors, about["numbers"]):
+            raise InputError(f"{path} was changed after it was written: its checksum differs; make it again")
+        return build(tensors, about["numbers"])
+    except InputError:
+        raise
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error

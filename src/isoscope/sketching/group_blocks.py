@@ -1,0 +1,225 @@
+"""The rows of a sketch in a few blocks of whole groups, for estimates and intervals that allow for dependent rows.
+
+A group's block follows from a hash of its name, so pieces that were summed up apart agree on it: the rows of a group
+may lie anywhere, in any number of pieces, and adding is associative and commutative. Up to 20 groups have a block
+each. Beyond that, blocks of neighboring hashes are joined until there are at most 20. Rows of different blocks are
+from different groups, so the estimates of `isoscope._core.grouped_traces` hold with blocks in the place of groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.arrays import unit_rows
+from isoscope._core.errors import InputError
+from isoscope._core.formulas import jackknife_error
+from isoscope._core.grouped_traces import LEAST, moments_to_sums
+from isoscope.sketching.duplicates import RowCounts
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Groups
+    from isoscope._core.formulas import Traces
+    from isoscope._core.grouped_traces import GroupSums
+
+MOST = 20
+"""Blocks that are kept at most."""
+FEWEST = 8
+"""Blocks that are kept at most however many dimensions there are."""
+
+_BLOCK_BYTES = 160 * 2**20  # what the blocks' scatter matrices may take before there are fewer blocks
+
+
+def most_blocks(d: int, sketches: int = 1) -> int:
+    """Return how many blocks each of some sketches keeps at most: 20, fewer where 20 would take much memory."""
+    return max(FEWEST, min(MOST, _BLOCK_BYTES // (8 * d * d * sketches)))
+
+
+def hash_names(names: np.ndarray) -> np.ndarray:
+    """Return a 64-bit hash of each name; 3 and 3.0 are one name, "3" is another."""
+    plain = [int(name) if isinstance(name, float) and name.is_integer() else name for name in names.tolist()]
+    digests = (hashlib.blake2b(repr(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in plain)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class GroupBlocks:
+    """What a sketch keeps of each block of groups, in the order of the blocks' keys."""
+
+    keys: np.ndarray
+    """The first `bits` bits of the hashes in each block."""
+    bits: int
+    most: int
+    counts: np.ndarray
+    means: np.ndarray
+    scatters: np.ndarray
+    """(blocks, d, d): Σ(x−x̄)(x−x̄)ᵀ about each block's mean."""
+    unit_sums: np.ndarray
+    unit_squares: np.ndarray
+    names: RowCounts
+    """The different groups."""
+
+    @classmethod
+    def of(cls, X: np.ndarray, found: Groups, most: int) -> GroupBlocks:
+        """Sum up finite rows that `found` has put into groups."""
+        hashes = hash_names(found.names)
+        bits, keys, codes = _fitting(hashes, 64, most)
+        own = codes[found.codes]
+        blocks, d = len(keys), X.shape[1]
+        counts = np.bincount(own, minlength=blocks)
+        means, scatters = np.empty((blocks, d)), np.empty((blocks, d, d))
+        unit_sums, unit_squares = np.empty((blocks, d)), np.empty(blocks)
+        for block in range(blocks):
+            rows = X[own == block].astype(np.float64)
+            units = unit_rows(np, rows, rows.dtype)
+            unit_sums[block], unit_squares[block] = units.sum(axis=0), np.sum(units * units)
+            first = rows[0].copy()  # a point of the block's own, so that a large mean does not eat the digits
+            rows -= first
+            shift = rows.mean(axis=0)
+            rows -= shift
+            means[block] = first + shift
+            with np.errstate(over="ignore", invalid="ignore"):
+                scatters[block] = rows.T @ rows
+        return cls(keys, bits, most, counts, means, scatters, unit_sums, unit_squares, RowCounts.of(hashes))
+
+    def __add__(self, other: GroupBlocks) -> GroupBlocks:
+        most = min(self.most, other.most)
+        bits = min(self.bits, other.bits)
+        pieces = (self, other)
+        shortened = np.concatenate([_first_bits(piece.keys, piece.bits, bits) for piece in pieces])
+        fewer, keys, codes = _fitting(shortened, bits, most)
+
+        def both(name: str) -> np.ndarray:
+            return np.concatenate([getattr(piece, name) for piece in pieces])
+
+        counts, means, scatters = _joined(codes, len(keys), both("counts"), both("means"), both("scatters"))
+        return GroupBlocks(
+            keys=keys,
+            bits=fewer,
+            most=most,
+            counts=counts,
+            means=means,
+            scatters=scatters,
+            unit_sums=_added(codes, len(keys), both("unit_sums")),
+            unit_squares=_added(codes, len(keys), both("unit_squares")),
+            names=self.names + other.names,
+        )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def groups(self) -> int:
+        """How many different groups there are; estimated above 65,536."""
+        return len(self.names.hashes) << self.names.level
+
+    @property
+    def can_estimate(self) -> bool:
+        """Whether there are enough groups for an estimate with an interval."""
+        return len(self) > LEAST
+
+    def traces(self, mean: np.ndarray, unit: float) -> Traces:
+        """Return the unbiased traces of the covariance in some `unit`; `mean` is that of all rows."""
+        if len(self) < LEAST:
+            raise InputError(
+                f"the sketch has {self.groups} groups: need at least {LEAST}, since the estimate compares rows of "
+                "different groups"
+            )
+        return self._total(mean, unit).traces(np)
+
+    def left_out(self, mean: np.ndarray, unit: float) -> list[Traces]:
+        """Return the same without each block in turn."""
+        total = self._total(mean, unit)
+        return [(total - self._sums(block, mean, unit)).traces(np) for block in range(len(self))]
+
+    def _total(self, mean: np.ndarray, unit: float) -> GroupSums:
+        total = self._sums(0, mean, unit)
+        for block in range(1, len(self)):
+            total = total + self._sums(block, mean, unit)
+        return total
+
+    def _sums(self, block: int, mean: np.ndarray, unit: float) -> GroupSums:
+        n = self.counts[block : block + 1]
+        gap = (self.means[block] - mean) / unit**0.5
+        moment = self.scatters[block] / unit + n[0] * np.outer(gap, gap)
+        return moments_to_sums(n, n[:, None] * gap[None, :], moment[None])[0]
+
+    def mean_cosine_error(self) -> float:
+        """Return the standard error of the mean cosine: leave out each block in turn."""
+        n, total, squares = self.counts.sum(), self.unit_sums.sum(axis=0), self.unit_squares.sum()
+        left = n - self.counts
+        values = (np.sum((total - self.unit_sums) ** 2, axis=1) - (squares - self.unit_squares)) / (left * (left - 1.0))
+        return jackknife_error(values)
+
+    def moments_about(self, point: np.ndarray, block: int) -> np.ndarray:
+        """Return Σ(x−p)(x−p)ᵀ of a block's rows."""
+        gap = self.means[block] - point
+        return np.asarray(self.scatters[block] + self.counts[block] * np.outer(gap, gap))
+
+    # how it is kept
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return the arrays to be saved."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return own | {"names.hashes": self.names.hashes, "names.counts": self.names.counts}
+
+    def numbers(self) -> dict[str, int]:
+        """Return the numbers to be saved."""
+        return {"bits": self.bits, "most": self.most, "names.level": self.names.level, "names.total": self.names.total}
+
+    @classmethod
+    def load(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> GroupBlocks:
+        """Read what `tensors` and `numbers` gave."""
+        values: dict[str, Any] = {**tensors, **numbers}
+        names = RowCounts(*(values.pop(f"names.{name}") for name in ("hashes", "counts", "total", "level")))
+        return cls(names=names, **values)
+
+    def fits(self, d: int) -> bool:
+        """Return whether all arrays speak of the same number of blocks, in d dimensions."""
+        k = len(self.keys)
+        flat = {self.keys.shape, self.counts.shape, self.unit_squares.shape}
+        return (
+            flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d) and self.scatters.shape == (k, d, d)
+        )
+
+
+def _first_bits(keys: np.ndarray, bits: int, fewer: int) -> np.ndarray:
+    """Return the first `fewer` bits of keys of so many bits."""
+    return np.zeros_like(keys) if fewer == 0 else keys >> np.uint64(bits - fewer)
+
+
+def _fitting(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Shorten keys until there are at most `most` different ones; return their bits, the keys and each one's place."""
+    different, codes = np.unique(keys, return_inverse=True)
+    fewer = bits
+    while len(np.unique(_first_bits(different, bits, fewer))) > most:
+        fewer -= 1
+    found, places = np.unique(_first_bits(different, bits, fewer), return_inverse=True)
+    return fewer, found, places[codes]
+
+
+def _added(codes: np.ndarray, blocks: int, values: np.ndarray) -> np.ndarray:
+    total = np.zeros((blocks, *values.shape[1:]), values.dtype)
+    np.add.at(total, codes, values)
+    return total
+
+
+def _joined(
+    codes: np.ndarray, blocks: int, counts: np.ndarray, means: np.ndarray, scatters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Join the moments of pieces that are in one block."""
+    joined_counts = np.zeros(blocks, counts.dtype)
+    joined_means, joined = np.zeros((blocks, means.shape[1])), np.zeros((blocks, *scatters.shape[1:]))
+    for piece, block in enumerate(codes.tolist()):
+        n = joined_counts[block] + counts[piece]
+        gap = means[piece] - joined_means[block]
+        with np.errstate(over="ignore", invalid="ignore"):
+            joined[block] += scatters[piece]
+            if joined_counts[block]:
+                joined[block] += np.outer(gap, gap * (joined_counts[block] * counts[piece] / n))
+        joined_means[block] = joined_means[block] + gap * (counts[piece] / n) if joined_counts[block] else means[piece]
+        joined_counts[block] = n
+    return joined_counts, joined_means, joined

@@ -1,0 +1,101 @@
+"""The sums of each type of row, a label's or a token's, that can be added to others'."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Groups
+
+
+@dataclass(frozen=True)
+class TypeSums:
+    """For each name, in sorted order, what a sketch keeps of its rows."""
+
+    names: np.ndarray
+    counts: np.ndarray
+    means: np.ndarray
+    within: np.ndarray
+    """tr W: the sum of squared distances to the type's own mean."""
+    unit_sums: np.ndarray
+    unit_squares: np.ndarray
+
+    @classmethod
+    def of(cls, X: np.ndarray, found: Groups) -> TypeSums:
+        """Sum up rows that `found` has put into groups."""
+        order = np.argsort(found.codes, kind="stable")
+        starts = np.cumsum(found.counts) - found.counts
+        rows = X[order].astype(np.float64)
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        units = rows / np.where(largest > 0, largest, 1)
+        lengths = np.linalg.norm(units, axis=1, keepdims=True)
+        units /= np.where(lengths > 0, lengths, 1)
+        first = rows[starts]  # a point of each type's own, so that a large mean does not eat the digits
+        rows -= np.repeat(first, found.counts, axis=0)
+        shift = np.add.reduceat(rows, starts, axis=0) / found.counts[:, None]
+        rows -= np.repeat(shift, found.counts, axis=0)
+        with np.errstate(over="ignore"):
+            squares = (rows * rows).sum(axis=1)
+        return cls(
+            names=found.names,
+            counts=found.counts,
+            means=first + shift,
+            within=np.add.reduceat(squares, starts),
+            unit_sums=np.add.reduceat(units, starts, axis=0),
+            unit_squares=np.add.reduceat((units * units).sum(axis=1), starts),
+        )
+
+    def __add__(self, other: TypeSums) -> TypeSums:
+        if (self.names.dtype.kind == "U") != (other.names.dtype.kind == "U"):
+            raise InputError(
+                f"types are {self.names.dtype} in one sketch and {other.names.dtype} in the other: need one kind"
+            )
+        names = np.union1d(self.names, other.names)
+        a, b = self._spread(names), other._spread(names)
+        counts = a.counts + b.counts
+        gap = np.where(((a.counts > 0) & (b.counts > 0))[:, None], b.means - a.means, 0)
+        with np.errstate(over="ignore"):
+            between = (gap * gap).sum(axis=1)
+        return TypeSums(
+            names=names,
+            counts=counts,
+            means=(a.counts[:, None] * a.means + b.counts[:, None] * b.means) / counts[:, None],
+            within=a.within + b.within + (a.counts * b.counts / counts) * between,
+            unit_sums=a.unit_sums + b.unit_sums,
+            unit_squares=a.unit_squares + b.unit_squares,
+        )
+
+    def _spread(self, names: np.ndarray) -> TypeSums:
+        """The same over more names, with nothing under the new ones."""
+        at = np.searchsorted(names, self.names)
+
+        def over(values: np.ndarray) -> np.ndarray:
+            wider = np.zeros((len(names), *values.shape[1:]), values.dtype)
+            wider[at] = values
+            return wider
+
+        rest = {name: over(value) for name, value in self.tensors().items() if name != "names"}
+        return TypeSums(names=names, **rest)
+
+    def fits(self, d: int) -> bool:
+        """Whether all arrays speak of the same number of types, in d dimensions."""
+        k = len(self.names)
+        flat = {self.names.shape, self.counts.shape, self.within.shape, self.unit_squares.shape}
+        return flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The arrays to be saved; names as JSON in bytes, so that no pickle is needed."""
+        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays["names"] = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
+        return arrays
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, np.ndarray]) -> TypeSums:
+        """Read what `tensors` gave."""
+        return cls(**(tensors | {"names": np.asarray(json.loads(tensors["names"].tobytes().decode()))}))

@@ -1,0 +1,341 @@
+"""PostgreSQL: a column of vectors (pgvector's, or arrays of numbers), read page by page in the order of the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from isoscope._core.errors import InputError, tell
+from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
+from isoscope.stores.databases.notes import near, tell_half
+from isoscope.stores.databases.postgres_catalog import (
+    UNREAD,
+    VECTORS,
+    count_dimensions,
+    good_rows,
+    identifier,
+    need_different,
+    need_table,
+    noted,
+    number,
+)
+from isoscope.stores.databases.postgres_copy import NATIVE, VARYING, CopiedRows, arrow_kind
+from isoscope.stores.databases.postgres_session import Session, need_psycopg
+from isoscope.stores.store import Piece, Store
+from isoscope.stores.table_schema import Layout
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.postgres_catalog import Column, Key, Table
+
+_FEW = 50_000  # rows that are asked for by their numbers at once
+_PAGE = 65_536  # rows, of columns without vectors
+_FIRST, _PAGE_BYTES = 1024, 2**25  # rows whose size says how many are asked for at once, if text stands beside
+
+
+class _Page(NamedTuple):
+    """Rows one after the other."""
+
+    vectors: np.ndarray | None
+    columns: dict[str, Any]
+    """Arrays of Arrow's."""
+    rows: int
+    last: int | str | None
+    """The id of the last row."""
+    size: int
+    """Bytes that came for them."""
+
+
+class PostgresStore(Store):
+    """The rows of a table or view that have a vector, in the order of its key.
+
+    Each page is a query of its own, behind the last key of the page before: after a lost connection the next one goes
+    on there. All see one snapshot for as long as the connection lives.
+    """
+
+    def __init__(
+        self, session: Session, table: Table, key: Key, vectors: Column, dim: int, columns: dict[str, str]
+    ) -> None:
+        super().__init__(session.address.shown, dim, number(vectors), columns)
+        self._session, self._table, self._key, self._vectors = session, table, key, vectors
+        self._counted: tuple[int, int] = (-1, 0)
+        self._marks: dict[int, int | str | None] = {}
+        self._marked = -1
+
+    def __len__(self) -> int:
+        if self._counted[0] != self._session.snapshot:
+            from psycopg import sql
+
+            form = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self._table.sql, self._good)
+            count = self._session.run(lambda connection: connection.execute(form).fetchone()[0])
+            self._counted = (self._session.snapshot, int(count))
+        return self._counted[1]
+
+    @property
+    def _good(self) -> Any:
+        return good_rows(self._vectors, self.dim)
+
+    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+        others = [column.name for column in self._table.columns if column.name != self._vectors.name] if beside else []
+        expected = len(self)
+        done = start
+        for page in self._pages([*others, *names], rows, start, vectors=True):
+            assert page.vectors is not None
+            done += page.rows
+            values = {name: _plain(page.columns[name]) for name in names}
+            record = _record(page.columns, others) if beside else None
+            yield Piece(page.vectors, values, done / max(expected, done), record)
+        if done < start + max(0, expected - start) or done > max(expected, start):
+            tell(f"{self.name} changed while it was read: it had {expected:,} rows with a vector, and now {done:,}")
+
+    def _layout(self) -> Layout:
+        import pyarrow as pa
+
+        fields = [
+            pa.field(column.name, pa.list_(pa.from_numpy_dtype(self.dtype)))
+            if column.name == self._vectors.name
+            else pa.field(column.name, arrow_kind(column.kind), metadata={"postgresql": column.sql})
+            for column in self._table.columns
+        ]
+        return Layout(pa.schema(fields), self._vectors.name)
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        found = [page.vectors for page in self._picked([], indices, vectors=True) if page.vectors is not None]
+        return np.concatenate(found)
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        if indices is None:
+            pages = self._pages([name], _PAGE, 0, vectors=False)
+        else:
+            pages = self._picked([name], indices, vectors=False)
+        found = [_plain(page.columns[name]) for page in pages]
+        return np.concatenate(found) if found else np.empty(0, object)
+
+    def _pages(self, names: list[str], rows: int, start: int, *, vectors: bool) -> Iterator[_Page]:
+        """Pages from a row on, each behind the last key of the one before."""
+        from psycopg import sql
+
+        len(self)  # connects, if need be: the snapshot that rows are numbered in
+        numbered = self._session.snapshot
+        done, after = self._mark_before(start)
+        skip = start - done
+        done = start
+        most = min(rows, _FIRST) if any(self._kind(name) in VARYING for name in names) else rows
+        while True:
+            behind: sql.Composable = sql.SQL("")
+            if after is not None:
+                keys = self._key.ordered()
+                behind = sql.SQL("AND ({}) > ({})").format(keys, self._key.parts(sql.Literal(after)))
+            form = sql.SQL("SELECT {} FROM {} AS t WHERE {} {} ORDER BY {} LIMIT {} OFFSET {}").format(
+                self._selected(names, vectors),
+                self._table.sql,
+                self._good,
+                behind,
+                self._key.ordered("t"),
+                sql.Literal(most),
+                sql.Literal(skip),
+            )
+            page = self._copied(form, names, vectors)
+            if page.rows:
+                skip, done, after = 0, done + page.rows, page.last
+                if numbered == self._session.snapshot:
+                    self._mark(done, after)
+                yield page
+            if page.rows < most:
+                return
+            if most < rows or page.size > 2 * _PAGE_BYTES:
+                most = min(rows, 4 * most, max(1, _PAGE_BYTES * page.rows // page.size))
+
+    def _mark(self, row: int, after: int | str | None) -> None:
+        """Remember the key before a row, as long as rows keep their numbers."""
+        if self._marked != self._session.snapshot:
+            self._marks, self._marked = {}, self._session.snapshot
+        self._marks[row] = after
+
+    def _mark_before(self, row: int) -> tuple[int, int | str | None]:
+        known = self._marks if self._marked == self._session.snapshot else {}
+        at = max((each for each in known if each <= row), default=0)
+        return at, known.get(at)
+
+    def _picked(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
+        """Rows by their numbers: counted by the server if they are few, picked out of the pages if they are many."""
+        from psycopg import sql
+
+        low, high = int(indices[0]), int(indices[-1]) + 1
+        if 4 * len(indices) >= high - low:
+            yield from self._picked_from_pages(names, indices, vectors=vectors)
+            return
+        numbered = sql.SQL("SELECT *, row_number() OVER (ORDER BY {}) - 1 AS {} FROM {} WHERE {}").format(
+            self._key.ordered(), identifier(self._counter), self._table.sql, self._good
+        )
+        for few in np.array_split(indices, -(-len(indices) // _FEW)):
+            form = sql.SQL("SELECT {0} FROM ({1}) s WHERE {2} = ANY({3}::bigint[]) ORDER BY {2}").format(
+                self._selected(names, vectors),
+                numbered,
+                identifier(self._counter),
+                sql.Literal("{" + ",".join(map(str, few.tolist())) + "}"),
+            )
+            page = self._copied(form, names, vectors)
+            if page.rows != len(few):
+                raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
+            yield page
+
+    @property
+    def _counter(self) -> str:
+        """A name that no column has."""
+        taken = {column.name for column in self._table.columns}
+        return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
+
+    def _picked_from_pages(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
+        import pyarrow as pa
+
+        at = int(indices[0])
+        size = min(_PAGE, max(1, 2**24 // (4 * self.dim)), int(indices[-1]) + 1 - at)
+        for page in self._pages(names, size, at, vectors=vectors):
+            low, high = np.searchsorted(indices, (at, at + page.rows))
+            own = indices[low:high] - at
+            columns = {name: values.take(pa.array(own)) for name, values in page.columns.items()}
+            yield page._replace(vectors=None if page.vectors is None else page.vectors[own], columns=columns)
+            at += page.rows
+            if high == len(indices):
+                return
+        raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
+
+    def _selected(self, names: list[str], vectors: bool) -> Any:
+        """What is asked for of each row: its vector, its id, and these columns."""
+        from psycopg import sql
+
+        first = [identifier(self._vectors.name)] if vectors else []
+        return sql.SQL(", ").join([*first, self._key.id(), *(self._asked(name) for name in _unique(names))])
+
+    def _asked(self, name: str) -> Any:
+        from psycopg import sql
+
+        column = self._table.column(name)
+        if column is None:
+            return self._key.id()
+        form = "{}" if column.kind in NATIVE else "{}::text"
+        return sql.SQL(form).format(identifier(name))
+
+    def _copied(self, form: Any, names: list[str], vectors: bool) -> _Page:
+        from psycopg import sql
+
+        whole = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(form)
+
+        def read(connection: Any) -> list[Any]:
+            with connection.cursor() as cursor, cursor.copy(whole) as copy:
+                return list(copy)
+
+        messages = self._session.run(read, "its rows are read from the beginning when it is run again")
+        names = _unique(names)
+        rows = CopiedRows(messages, vectors + 1 + len(names))
+        found = rows.vectors(self._vectors.kind, self.dim) if vectors else None
+        ids = rows.column("int8" if self._key.whole else "text")
+        columns = {name: rows.column(self._kind(name)) for name in names}
+        return _Page(found, columns, len(rows), ids[-1].as_py() if len(rows) else None, sum(map(len, messages)))
+
+    def _kind(self, name: str) -> str:
+        column = self._table.column(name)
+        if column is None:
+            return "int8" if self._key.whole else "text"
+        return column.kind if column.kind in NATIVE else "text"
+
+
+def open_postgres(address: Address, wanted: Wanted) -> Store:
+    """A table or view of PostgreSQL; it is counted which rows have a vector."""
+    need_psycopg()
+    said = address.options.get("column")
+    if said and wanted.vectors and said != wanted.vectors:
+        raise InputError(f"{address} says column={said}, and vectors is {wanted.vectors}: say one")
+    if said:
+        wanted = Wanted(said, wanted.roles)
+    session = Session(address)
+    try:
+        return _opened(session, address, wanted)
+    except BaseException:
+        session.close()  # its snapshot keeps others from changing the table
+        raise
+
+
+def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
+    address, table = session.run(lambda connection: need_table(connection, address))
+    session.address = address
+    where = address.shown
+    vectors = _vector_column(table, wanted, where)
+    key = table.key(address.options.get("key"), where)
+    for comment in (vectors.comment, table.comment):
+        if found := noted(comment):
+            tell_half(found, where)
+            break
+    counts = session.run(lambda connection: count_dimensions(connection, table, vectors))
+    if not counts:
+        raise InputError(f"{where} has no rows: need at least one vector")
+    dim = max((each for each in counts if each), key=lambda each: (counts[each], -each), default=0)
+    if not dim:
+        raise InputError(
+            f"{where}: {vectors.name} is null in all {sum(counts.values()):,} rows: there is no vector yet"
+        )
+    if not key.sure:
+        session.run(lambda connection: need_different(connection, table, key, where))
+    _missing(session, table, key, vectors, counts, dim)
+    plain = [column.name for column in table.columns if column.kind not in (*VECTORS, *UNREAD)]
+    if len(key.columns) > 1:
+        plain.append(key.name)
+    if wanted.roles.get("ids") is None and key.name in plain:
+        wanted = Wanted(wanted.vectors, {**wanted.roles, "ids": key.name})
+    store = PostgresStore(session, table, key, vectors, dim, choose_columns(plain, wanted, where))
+    store._counted = (session.snapshot, counts[dim])
+    return store
+
+
+def _vector_column(table: Table, wanted: Wanted, where: str) -> Column:
+    names = [column.name for column in table.columns if column.kind in VECTORS]
+    own = wanted.vectors and table.column(wanted.vectors)
+    if own and own.kind in UNREAD:
+        raise InputError(f"{where}: {own.name} holds {UNREAD[own.kind]}, which are not read: need vector or halfvec")
+    if wanted.vectors and not own:
+        raise InputError(f"{where} has no column {wanted.vectors}: {near(wanted.vectors, names)}")
+    others = [column.name for column in table.columns]
+    found = table.column(choose_vectors(names, wanted, where, others=others))
+    assert found is not None
+    return found
+
+
+def _missing(
+    session: Session, table: Table, key: Key, vectors: Column, counts: dict[int | None, int], dim: int
+) -> None:
+    """Refuse rows without a vector of these dimensions, or say how many are left out."""
+    from psycopg import sql
+
+    every = sum(counts.values())
+    if counts[dim] == every:
+        return
+    what = [f"no {vectors.name} in {counts[None]:,}"] if counts.get(None) else []
+    what += [f"one of {each} dimensions in {count:,}" for each, count in counts.items() if each not in (None, dim)]
+    words = f"{session.address}: {' and '.join(what)} of {every:,} rows, where the others have {dim} dimensions"
+    if session.address.options.get("missing") == "drop":
+        tell(f"{words}: left out")
+        return
+    form = sql.SQL("SELECT {} FROM {} AS t WHERE NOT coalesce({}, false) ORDER BY {} LIMIT 1").format(
+        key.id(), table.sql, good_rows(vectors, dim), key.ordered("t")
+    )
+    first = session.run(lambda connection: connection.execute(form).fetchone())
+    at = f"; the first is {key.name} {first[0]}" if first else ""
+    raise InputError(f"{words}{at}: fill them, or leave such rows out with &missing=drop")
+
+
+def _record(columns: dict[str, Any], names: list[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
+
+
+def _plain(values: Any) -> np.ndarray:
+    found: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,359 @@
+"""Writing to PostgreSQL: another column of a table, or a table of isoscope's own, a transaction for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError, tell
+from isoscope.stores.databases.notes import can_go_on, note, refuse_foreign, refuse_lost
+from isoscope.stores.databases.postgres_catalog import (
+    SIGN,
+    Column,
+    Key,
+    find_table,
+    identifier,
+    need_different,
+    noted,
+    parted,
+)
+from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
+from isoscope.stores.databases.postgres_session import Session, need_psycopg
+from isoscope.stores.databases.postgres_types import as_field, column_type, refuse_unknown, vector_kind
+from isoscope.stores.table_schema import VECTORS
+
+if TYPE_CHECKING:
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.databases.postgres_catalog import Table
+    from isoscope.stores.databases.postgres_types import Kind
+    from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
+
+_PATIENCE = "10s"  # for others who hold the table
+_STAGE = "isoscope_rows"
+_AGAIN = "what was written is there, and the same command goes on"
+
+
+class PostgresDestination:
+    """A column that is filled by the key of its table, or a table that rows are put into.
+
+    A table that is there, and is not isoscope's, gets a column; one that is not there is made, with the other columns
+    of the source. What it is made of stands in the comment on the column or the table.
+    """
+
+    def __init__(self, address: Address) -> None:
+        if not address.collection:
+            raise InputError(f"{address} does not say which table to write to: &table=NAME")
+        refuse_unknown(address.options.get("type"), str(address))
+        self._address = address
+        self._session = Session(address, writes=True)
+        self._about: dict[str, str] = {}
+        self._layout: Layout | None = None
+        self._table: Table | None = None
+        self._kind: Kind
+        self._key: Key
+        self._own = True  # the table is isoscope's, or is to be
+        self._there = False  # something of an earlier run
+        self._left_out = 0
+        self._unknown: Any = None
+
+    @property
+    def _column(self) -> str:
+        return self._address.options.get("column") or (VECTORS if self._layout is None else self._layout.vectors)
+
+    def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
+        """See `Destination`."""
+        self._about, self._layout = dict(about), layout
+        self._find()
+        if self._own:
+            self._about["column"] = self._column
+            self._refuse_column_beside()
+        said = self._address.options.get("type")
+        self._kind = self._session.run(lambda connection: vector_kind(connection, dtype, dim, said, str(self._address)))
+        if self._table is None:
+            return False  # it is made with the first rows, when it is known what their ids are
+        if self._own:
+            can_go_on(noted(self._table.comment), self._about, str(self._address))
+            self._key = self._table.key(None, str(self._address))
+            return True
+        return self._begin_column(self._table)
+
+    def _refuse_column_beside(self) -> None:
+        """Refuse to write the vectors in the place of another column of the source."""
+        if self._layout is not None and self._column in {field.name for field in self._layout.others}:
+            raise InputError(
+                f"{self._address}: the source has a column {self._column} beside the vectors: name another &column=, "
+                "or leave the others behind with --vectors-only"
+            )
+
+    def _begin_column(self, table: Table) -> bool:
+        self._key = table.key(self._address.options.get("key"), str(self._address))
+        self._need_rows_known(table)
+        there = table.column(self._column)
+        if there is not None:
+            can_go_on(noted(there.comment), self._about, f"{self._address}: {there.name}")
+            self._there = True
+            return True
+
+        def add(connection: Any) -> None:
+            from psycopg import sql
+
+            connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            form = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}")
+            connection.execute(form.format(table.sql, identifier(self._column), self._kind.sql))
+            self._comment(connection, table, None)
+
+        Session.rest_all()
+        self._session.run(add)
+        return False
+
+    def _need_rows_known(self, table: Table) -> None:
+        """Refuse ids by which a vector would go to another row than its own."""
+        where, ids = str(self._address), self._about.get("ids", "")
+        if not ids:
+            raise InputError(
+                f"{where}: the source has no ids, and which row of the table is which cannot be known: name them with "
+                "--columns ids=NAME, or write to another table"
+            )
+        if ids != self._key.name and table.column(ids) is not None:
+            raise InputError(
+                f"{where}: the source's ids are {ids}, and the table is written by its {self._key.name}: give the "
+                f"table &key={ids}, or the source --columns ids=NAME"
+            )
+        if not self._key.sure:
+            self._session.run(lambda connection: need_different(connection, table, self._key, where))
+
+    def lacking(self, ids: np.ndarray) -> np.ndarray:
+        """See `Destination`."""
+        from psycopg import sql
+
+        lack = np.ones(len(ids), bool)
+        if self._table is None:
+            return lack
+        form = sql.SQL(
+            "SELECT s.n FROM unnest({}::{}[]) WITH ORDINALITY AS s(id, n) JOIN {} AS t ON ({}) = ({}) "
+            "WHERE t.{} IS NOT NULL"
+        ).format(
+            sql.Literal(self._fitting(ids).tolist()),  # with parameters a % in a name would be one
+            sql.SQL(self._id_type),
+            self._table.sql,
+            self._key.ordered("t"),
+            self._key.parts(sql.SQL("s.id")),
+            identifier(self._column),
+        )
+        found = self._session.run(lambda connection: connection.execute(form).fetchall(), _AGAIN)
+        lack[np.array([row[0] for row in found], np.int64) - 1] = False
+        return lack
+
+    def write(self, batch: Batch) -> None:
+        """See `Destination`."""
+        ids = batch.columns["ids"]
+        if self._table is None:
+            self._make(ids)
+        table = self._table
+        assert table is not None
+        ids = self._fitting(ids)
+        others = [] if batch.beside is None or not self._own else self._others()
+        fields = [ids.astype(">i8").view(np.uint8).reshape(-1, 8) if self._key.whole else _texts(ids)]
+        fields += [packed_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)]
+        fields += [as_field(batch.beside.column(field.name)) for field in others]
+        rows = packed_rows(fields)
+        self._left_out += len(ids) - self._session.run(lambda connection: self._put(connection, table, rows), _AGAIN)
+        self._unknown = ids[-1]
+        if self._left_out == len(ids) and batch.start == 0 and not self._there:
+            raise self._none_known(ids[0])
+
+    def _put(self, connection: Any, table: Table, rows: bytes) -> int:
+        from psycopg import sql
+
+        others = self._others() if self._own else []
+        staged = [sql.SQL("id {}").format(sql.SQL(self._id_type)), sql.SQL("v {}").format(self._kind.sql)]
+        staged += [sql.SQL("{} text").format(identifier(f"c{i}")) for i in range(len(others))]
+        stage = identifier(_STAGE, "pg_temp")
+        connection.execute("SET LOCAL client_min_messages = warning")
+        connection.execute(
+            sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DROP").format(
+                identifier(_STAGE), sql.SQL(", ").join(staged)
+            )
+        )
+        with connection.cursor() as cursor:
+            with cursor.copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(stage)) as copy:
+                copy.write(rows)
+            cursor.execute(self._inserted(table, others, stage) if self._own else self._updated(table, stage))
+            return int(cursor.rowcount)
+
+    def _updated(self, table: Table, stage: Any) -> Any:
+        from psycopg import sql
+
+        return sql.SQL("UPDATE {} AS t SET {} = s.v FROM {} AS s WHERE ({}) = ({})").format(
+            table.sql,
+            identifier(self._column),
+            stage,
+            self._key.ordered("t"),
+            self._key.parts(sql.SQL("s.id")),
+        )
+
+    def _inserted(self, table: Table, others: list[Any], stage: Any) -> Any:
+        from psycopg import sql
+
+        names = [self._column, *(field.name for field in others)]
+        values: list[Any] = [sql.SQL("s.v")]
+        values += [
+            sql.SQL("s.{}::{}").format(identifier(f"c{i}"), sql.SQL(column_type(field)))
+            for i, field in enumerate(others)
+        ]
+        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} AS s ON CONFLICT ({}) DO UPDATE SET {}").format(
+            table.sql,
+            sql.SQL(", ").join(map(identifier, [self._key.name, *names])),
+            sql.SQL(", ").join([self._key.parts(sql.SQL("s.id")), *values]),
+            stage,
+            identifier(self._key.name),
+            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(identifier(name)) for name in names),
+        )
+
+    def _none_known(self, first: Any) -> InputError:
+        return InputError(
+            f"{self._address}: none of the source's ids, {first} for example, is a {self._key.name} of the table: name "
+            "what is with --columns ids=NAME"
+        )
+
+    def finish(self, rows: int) -> None:
+        """See `Destination`."""
+        from psycopg import sql
+
+        table = self._table
+        assert table is not None
+        if self._left_out >= rows:
+            raise self._none_known(self._unknown)
+        form = sql.SQL("SELECT count({}) FROM {}").format(identifier(self._column), table.sql)
+        there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _AGAIN)
+        refuse_lost(rows - self._left_out, there, str(self._address))
+        self._session.run(lambda connection: self._comment(connection, table, rows), _AGAIN)
+        if self._left_out:
+            tell(f"{self._address}: {self._left_out:,} rows of the source are not in the table, and are left out")
+
+    def clear(self) -> None:
+        """See `Destination`."""
+        from psycopg import sql
+
+        self._find()
+        table = self._table
+        if table is None:
+            return
+        column = table.column(self._column)
+        if self._own:
+            form = sql.SQL("DROP TABLE {}").format(table.sql)
+        elif column is None:
+            return
+        else:
+            refuse_foreign(noted(column.comment), f"{self._address}: {column.name}")
+            form = sql.SQL("ALTER TABLE {} DROP COLUMN {}").format(table.sql, identifier(column.name))
+
+        def drop(connection: Any) -> None:
+            connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            connection.execute(form)
+
+        Session.rest_all()
+        self._session.run(drop)
+        self._table = None
+
+    def close(self) -> None:
+        """See `Destination`."""
+        self._session.close()
+
+    def _find(self) -> None:
+        table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
+        said = self._address.options.get("column")
+        column = table and said and table.column(said)
+        apart = said is not None and (not column or noted(column.comment) is not None)  # not what it was made with
+        self._own = table is None or (noted(table.comment) is not None and not apart)
+        if not self._own and "column" not in self._address.options:
+            raise InputError(
+                f"{self._address} exists and was not made by isoscope: say which column of it to write, "
+                "&column=NAME, or another table"
+            )
+
+    def _make(self, ids: np.ndarray) -> None:
+        """Make the table, with a key for ids of this kind."""
+        kind = "bigint" if ids.dtype.kind in "iu" else "text"
+        known = {} if self._layout is None else {field.name: field for field in self._layout.others}
+        name = self._about.get("ids", "")
+        if name in known:
+            kind = column_type(known[name])
+        else:
+            name = "id"
+            while name in {*known, self._column}:
+                name = f"row_{name}"
+        self._key = Key((Column(name, "int8" if ids.dtype.kind in "iu" else kind, "", -1, kind, None),), True)
+
+        def create(connection: Any) -> None:
+            from psycopg import sql
+
+            columns = [sql.SQL("{} {} PRIMARY KEY").format(identifier(name), sql.SQL(kind))]
+            columns += [sql.SQL("{} {} NOT NULL").format(identifier(self._column), self._kind.sql)]
+            columns += [
+                sql.SQL("{} {}").format(identifier(field.name), sql.SQL(column_type(field))) for field in self._others()
+            ]
+            schema, table = parted(self._address.collection)
+            form = sql.SQL("CREATE TABLE {} ({})").format(identifier(table, schema), sql.SQL(", ").join(columns))
+            connection.execute(form)
+            made = find_table(connection, self._address)
+            assert made is not None
+            self._comment(connection, made, None)
+
+        self._session.run(create)
+        self._table = self._session.run(lambda connection: find_table(connection, self._address))
+
+    def _others(self) -> list[Any]:
+        """The fields beside the vectors and the ids."""
+        if self._layout is None:
+            return []
+        return [field for field in self._layout.others if field.name not in (self._key.name, self._column)]
+
+    def _comment(self, connection: Any, table: Table, rows: int | None) -> None:
+        from psycopg import sql
+
+        text = sql.Literal(SIGN + note(self._about, rows))
+        if self._own:
+            connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table.sql, text))
+        else:
+            column = sql.Identifier(table.schema, table.name, self._column)
+            connection.execute(sql.SQL("COMMENT ON COLUMN {} IS {}").format(column, text))
+
+    @property
+    def _id_type(self) -> str:
+        return "bigint" if self._key.whole else "text"
+
+    def _fitting(self, ids: np.ndarray) -> np.ndarray:
+        """Ids of the kind that the key is."""
+        if not self._key.whole:
+            return ids.astype(str).astype(object)
+        try:
+            return ids.astype(np.int64)
+        except (TypeError, ValueError, OverflowError):
+            wrong = next((each for each in ids.tolist() if not _is_whole(each)), ids[0])
+            raise InputError(
+                f"{self._address}: {self._key.name} is a whole number below 2⁶³, and the source's ids are not: "
+                f"{wrong!r}; name others with --columns ids=NAME"
+            ) from None
+
+
+def open_postgres_destination(address: Address) -> PostgresDestination:
+    """A column or a table of PostgreSQL to write to."""
+    need_psycopg()
+    return PostgresDestination(address)
+
+
+def _is_whole(value: Any) -> bool:
+    with suppress(TypeError, ValueError):
+        return abs(int(value)) < 2**63
+    return False
+
+
+def _texts(ids: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.array(ids.tolist(), pa.string())

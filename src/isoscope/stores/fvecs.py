@@ -1,0 +1,61 @@
+"""The files of nearest-neighbour benchmarks (fvecs, bvecs, ivecs): each vector behind its number of dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope.stores.columns import choose_columns
+from isoscope.stores.indexed import IndexedStore, Mapped, check_rows
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
+
+_NUMBERS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
+
+
+class _Records:
+    """Rows that each say how long they are; one that says otherwise than the first is refused when it is read."""
+
+    def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
+        record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])
+        self._mapped = Mapped(path, record, (n,), 0)
+        self.shape = (n, dim)
+        self.dtype = number
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        part = self._mapped[rows]
+        wrong = part["dim"] != self.shape[1]
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
+            raise InputError(
+                f"{self._mapped.file} says {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
+                "need vectors of equal length; copy or write it again"
+            )
+        vectors: np.ndarray = part["vector"]
+        return vectors
+
+
+def open_records(path: Path, wanted: Wanted) -> Store:
+    """An fvecs, bvecs or ivecs file, mapped a batch at a time."""
+    number = np.dtype(_NUMBERS[path.suffix.lower()])
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        dim = int.from_bytes(file.read(4), "little", signed=True)
+    if not 0 < dim < 2**20:
+        raise InputError(f"{path} says {dim} dimensions in its first 4 bytes: it is no {path.suffix} file")
+    n, rest = divmod(size, 4 + dim * number.itemsize)
+    if rest:
+        raise InputError(
+            f"{path} is cut, or its rows differ in length: {size} bytes are {n} rows of {dim} dimensions and {rest} "
+            "bytes more; copy or write it again"
+        )
+    check_rows((n, dim), number, str(path))
+    rows = _Records(path, dim, number, n)
+    rows[-1:]
+    return IndexedStore(path.name, rows, choose_columns((), wanted, str(path)), {})

@@ -1,0 +1,242 @@
+"""One door to every store: which format a source is in, and what opens it."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isoscope._core.errors import InputError
+from isoscope.stores import arrow, fvecs, hdf5, json_lines, numpy_files, safetensors, text_rows, word_vectors
+from isoscope.stores.columns import ROLES, Wanted
+from isoscope.stores.databases.address import address
+from isoscope.stores.databases.base import open_database
+from isoscope.stores.in_memory import open_memory
+from isoscope.stores.manifest import tell_unfinished
+from isoscope.stores.shards import Shards, natural_order
+from isoscope.stores.store import Store
+
+_BINARY: dict[str, Callable[[Path, Wanted], Store]] = {
+    **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
+    **dict.fromkeys((".parquet", ".pq"), arrow.open_parquet),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow.open_ipc),
+    **dict.fromkeys((".h5", ".hdf5"), hdf5.open_hdf5),
+    **dict.fromkeys((".fvecs", ".bvecs", ".ivecs"), fvecs.open_records),
+    ".bin": word_vectors.open_word_binary,
+}
+_TEXT: dict[str, Callable[[Path, Wanted], Store]] = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines.open_json_lines),
+    **dict.fromkeys((".csv", ".tsv"), text_rows.open_table),
+    **dict.fromkeys((".vec", ".glove", ".txt"), word_vectors.open_words),
+}
+_OPENERS = _BINARY | _TEXT
+_MAGIC = {
+    **{b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x89HDF\r\n": ".h5", b"PK\x03\x04": ".npz"},
+}
+
+
+def open_store(
+    source: Any,
+    *,
+    vectors: str | None = None,
+    labels: Any = None,
+    types: Any = None,
+    text: Any = None,
+    ids: Any = None,
+    frequency: Any = None,
+    groups: Any = None,
+    by: Any = None,
+) -> Store:
+    """Open whatever holds vectors: a file, a folder of shards, a database, a table or an array.
+
+    Nothing is read but its beginning; the rows of a database are counted.
+
+    Parameters
+    ----------
+    source : path, or object
+        A file (`.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`, `.ivecs`,
+        word2vec `.bin`; GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`, `.tsv`, each also as `.gz`), a
+        folder of such files or a glob, ``"-"`` for an `.npy` on standard input; the address of a database
+        (``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``, ``"lancedb:PATH#table"``,
+        ``"chroma:PATH#collection"``); or an (n, d) array of any library, a list of lists, a DataFrame of pandas or
+        polars, a pyarrow Table, a `datasets.Dataset`; or a store.
+    vectors : str, optional
+        The name of the column, dataset or array that holds the vectors, if there are several.
+    labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
+        The name of the column with each row's class, with what it is an instance of, with what it is a vector of, with
+        what identifies it, with how often it occurs; or the values. Columns with usual names (``label``, ``token``,
+        ``text``, ``id``, ``frequency``, …) are found unless others are given. Word vectors, which stand in files by
+        falling frequency, have 1/rank for it.
+    groups : str, or sequence with an entry for each row, optional
+        The column with the group of each row, or the values, where rows of one group are not independent: the text of
+        each token, the document of each passage. The column `document`, which `isoscope embed` writes, is found.
+    by : str, or sequence with an entry for each row, optional
+        What to split the rows by: any column, one of the above ("labels"), or values. None unless it is given.
+
+    Returns
+    -------
+    Store
+        `len(store)`, `store.dim`, `store.batches()`, `store.take(rows)`, `store.labels`, …
+
+    Notes
+    -----
+    Numbers come in the precision that the store holds, but bfloat16 as float32, word vectors in text as float32, and
+    CSV and JSON as float64. A compressed `.npz` array and standard input are unpacked into a temporary file. Beside
+    binary files a folder's text files (`.txt`, `.csv`, `.json`, …) are not taken for shards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isoscope.stores import open_store
+    >>> np.save("cloud.npy", np.arange(12, dtype=np.float32).reshape(6, 2))
+    >>> store = open_store("cloud.npy", labels=["a", "b", "a", "b", "a", "b"])
+    >>> len(store), store.dim, store.dtype
+    (6, 2, dtype('float32'))
+    >>> for batch in store.batches(["labels"], rows=4):
+    ...     print(batch.start, batch.vectors.shape, batch.columns["labels"].tolist())
+    0 (4, 2) ['a', 'b', 'a', 'b']
+    4 (2, 2) ['a', 'b']
+    >>> store.take([5, 0, 5])
+    array([[10., 11.],
+           [ 0.,  1.],
+           [10., 11.]], dtype=float32)
+    """
+    roles = {"labels": labels, "types": types, "text": text, "ids": ids, "frequency": frequency}
+    roles |= {"groups": groups, "by": by}
+    wanted = Wanted(vectors, roles)
+    if isinstance(source, Store):
+        store = _again(source, wanted)
+    elif (where := address(source)) is not None:
+        store = open_database(where, wanted)
+    elif isinstance(source, str | os.PathLike):
+        store = _open_path(os.fsdecode(source), wanted)
+    else:
+        store = open_memory(source, wanted)
+    if not isinstance(source, Store):
+        store.chosen = vectors
+        store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
+    for role in ROLES:
+        values = wanted.roles[role]
+        if values is not None and not isinstance(values, str):
+            store = store.with_column(role, values)
+    return store.grouped_by(by) if isinstance(by, str) else store
+
+
+def _again(store: Store, wanted: Wanted) -> Store:
+    if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "by"):
+        raise InputError(f"{store.name} is open already: name its columns when you open it")
+    return store
+
+
+def _open_path(name: str, wanted: Wanted) -> Store:
+    if name == "-":
+        return numpy_files.open_stdin(wanted)
+    path = Path(name).expanduser()
+    try:
+        if path.is_dir():
+            tell_unfinished(path)
+            return _open_shards(path.name or str(path), _shards_in(path), wanted)
+        if path.exists():
+            return _open_file(path, wanted)
+        if glob.has_magic(name) and "://" not in name:
+            return _open_shards(name, _matching(path), wanted)
+    except PermissionError as error:
+        raise InputError(f"{error.filename or path} may not be read: its permissions forbid it") from error
+    scheme, slashes, _ = name.partition("://")
+    if slashes:  # and behind them a password, maybe
+        raise InputError(f"{scheme}://… is not read: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…")
+    raise InputError(_not_there(path))
+
+
+def _open_file(path: Path, wanted: Wanted) -> Store:
+    if not path.is_file():
+        raise InputError(f'{path} is not a file that can be read twice: pipe an .npy into "-", or save it first')
+    with path.open("rb") as file:
+        start = file.read(8)
+    if not start:
+        raise InputError(f"{path} is empty: need vectors in it")
+    store = _OPENERS[_format(path, start)](path, wanted)
+    store.files = (path,)
+    store._opened = _open_again, (path.absolute(), wanted.names_alone(), path.stat().st_size)
+    return store
+
+
+def _open_again(path: Path, wanted: Wanted, size: int) -> Store:
+    """In another process, or later: rows have the numbers that they had, or none."""
+    store = _open_file(path, wanted)
+    if path.stat().st_size != size:
+        raise InputError(f"{path} has changed since it was opened: open it again")
+    return store
+
+
+def _format(path: Path, start: bytes) -> str:
+    """The format by the file's name; by its first bytes if the name says nothing, or is against them."""
+    by_name = _suffix(path)
+    by_magic = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
+    if by_name in _OPENERS:
+        if by_name in _TEXT and by_magic:
+            raise InputError(f"{path} is not text: it begins like a {by_magic} file; give it that name")
+        return by_name
+    if by_magic:
+        return by_magic
+    if start.startswith(b"\x1f\x8b"):
+        raise InputError(
+            f"{path} is packed with gzip, which is read for {', '.join(_TEXT)} alone: name it so, or unpack it"
+        )
+    known = ", ".join(_OPENERS)
+    found = f"the format {by_name}" if by_name else "no ending"
+    raise InputError(f"{path} has {found}, which is not known, and its first bytes tell nothing: need one of {known}")
+
+
+def _suffix(path: Path) -> str:
+    """The ending that says the format; that of a text file may be followed by .gz."""
+    suffix = path.suffix.lower()
+    inner = path.with_suffix("").suffix.lower()
+    return inner if suffix == ".gz" and inner in _TEXT else suffix
+
+
+def _open_shards(name: str, paths: list[Path], wanted: Wanted) -> Store:
+    stores = [_open_file(path, wanted) for path in paths]
+    if len(stores) == 1:
+        stores[0].name = name
+        return stores[0]
+    store = Shards(name, paths, stores)
+    store.files = tuple(paths)
+    return store
+
+
+def _shards_in(folder: Path) -> list[Path]:
+    """The files of a folder that hold vectors: all of one format; text files beside binary ones are notes on them."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
+    for formats in (_BINARY, _TEXT):
+        kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)
+        found = sorted((path for path in files if _suffix(path) in formats), key=natural_order)
+        if len(kinds) > 1:
+            endings = sorted({_suffix(path) for path in found})
+            raise InputError(
+                f"{folder} has files of several formats, {', '.join(endings)}: choose with a glob, "
+                f'"{folder}/*{endings[0]}"'
+            )
+        if found:
+            return found
+    below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    hint = f"; is it {below[0]}?" if below else ""
+    raise InputError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
+
+
+def _matching(pattern: Path) -> list[Path]:
+    found = sorted((Path(p) for p in glob.glob(str(pattern), recursive=True) if os.path.isfile(p)), key=natural_order)
+    if not found:
+        raise InputError(f"{pattern} matches no file: look at the folder and the pattern")
+    return found
+
+
+def _not_there(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"{path} does not exist, nor does its folder: look for a slip in the name"
+    near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3, cutoff=0.6)
+    return f"{path} does not exist" + (f": is it {' or '.join(near)}?" if near else ": look for a slip in the name")

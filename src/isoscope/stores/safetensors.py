@@ -1,0 +1,96 @@
+"""safetensors files: one tensor holds the vectors; bfloat16 comes as float32."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope._core.errors import InputError
+from isoscope.stores.columns import choose_columns, choose_vectors
+from isoscope.stores.indexed import IndexedStore, Mapped, check_rows
+
+if TYPE_CHECKING:
+    from isoscope.stores.columns import Wanted
+    from isoscope.stores.store import Store
+
+_DTYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
+}
+
+_LONGEST_HEADER = 100 * 10**6  # as the library has it
+
+
+@dataclass(frozen=True)
+class _BrainFloats:
+    """bfloat16 numbers: the upper halves of float32 numbers."""
+
+    halves: Mapped
+    dtype = np.dtype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.halves.shape
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return (self.halves[rows].astype(np.uint32) << 16).view(np.float32)
+
+
+def open_safetensors(path: Path, wanted: Wanted) -> Store:
+    """A tensor of a safetensors file, mapped a batch at a time, with its one-dimensional tensors as columns."""
+    header, start = _header(path)
+    tensors = {name: _tensor(path, about, start) for name, about in header.items() if about["dtype"] in _DTYPES}
+    flat = [name for name, tensor in tensors.items() if len(tensor.shape) == 2 and tensor.dtype.kind in "fiu"]
+    chosen = choose_vectors(flat, wanted, str(path), others=list(header))
+    rows = tensors[chosen]
+    check_rows(rows.shape, rows.dtype, f"{path}: {chosen}")
+    beside = [name for name, tensor in tensors.items() if tensor.shape == rows.shape[:1]]
+    return IndexedStore(path.name, rows, choose_columns(beside, wanted, str(path)), tensors)
+
+
+def _tensor(path: Path, about: dict[str, Any], start: int) -> Mapped | _BrainFloats:
+    dtype = np.dtype(_DTYPES[about["dtype"]])
+    mapped = Mapped(path, dtype, tuple(about["shape"]), start + about["data_offsets"][0])
+    return _BrainFloats(mapped) if about["dtype"] == "BF16" else mapped
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What is said of each tensor, and where their bytes begin; refused unless they fill the file to its end.
+
+    The library's own reader would map the whole file to say so.
+    """
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if 8 + length > min(size, _LONGEST_HEADER):
+                raise ValueError(f"its header would take {length} of {size} bytes")
+            header: dict[str, Any] = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        end = 0
+        for about in sorted(header.values(), key=lambda about: about["data_offsets"]):
+            start, stop = about["data_offsets"]
+            shape, bits = about["shape"], _bits(about["dtype"])
+            if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
+                raise ValueError(f"{stop - start} bytes from {start} on are no {shape} of {about['dtype']}")
+            end = stop
+        if 8 + length + end != size:
+            raise ValueError(f"its tensors end at {8 + length + end} of {size} bytes")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{path} is not a whole safetensors file: {why}; copy or write it again") from error
+    return header, 8 + length
+
+
+def _bits(dtype: str) -> int:
+    """How long a number of a kind is: that is how its name goes on."""
+    found = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
+    if not found:
+        raise ValueError(f"{dtype!r} is no kind of number")
+    return int(found[0])

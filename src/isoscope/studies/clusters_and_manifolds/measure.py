@@ -1,0 +1,170 @@
+"""The shape of one layer's token states, and of word vectors: what is measured of each, for a file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isoscope._core.errors import DataWarning
+from isoscope.auditing.findings.token_kinds import KINDS, token_kinds
+from isoscope.metrics.clusters import choose_clusters
+from isoscope.metrics.cosine import inter_similarity, intra_similarity
+from isoscope.metrics.neighbors import lid
+
+SIZES = (1_000, 4_000, 16_000, 64_000, 256_000)
+"""Numbers of rows at which the local dimension is measured, so that clouds can be compared at the same number."""
+METRICS = ("cosine", "euclidean")
+TEXTBOOK = 2
+"""Factor from the authors' scale of LID to that of distances: their numbers are of squared distances. With k neighbors
+`isoscope.lid` reads (k − 2)/k of that, since it is unbiased and theirs is not."""
+
+_PLACES, _RANGES = 16, 8  # parts of a window, and ranges of frequency with as many tokens each
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How much is measured."""
+
+    k: int
+    """Neighbours for the local dimension."""
+    lid_sample: int
+    """Rows whose neighbours are sought, among all."""
+    cluster_sample: int
+    """Rows that K-means and the silhouette see."""
+    restarts: int
+    points: int
+    """Drawn; none if it is 0."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The states of a layer, and what stands beside them."""
+
+    states: np.ndarray
+    types: np.ndarray
+    frequency: np.ndarray
+    places: np.ndarray
+    """In the window, as a share of it."""
+
+
+def measure_layer(tokens: Tokens, asked: Asked, tell: Callable[[float, str], None]) -> dict[str, Any]:
+    """Similarities as they are, without their mean, and inside clusters; the clusters; LID; the first directions."""
+    X, types = tokens.states, tokens.types
+    tell(0.0, "clusters")
+    clusters, silhouettes = _clusters(X, asked)
+    found: dict[str, Any] = {
+        "rows": len(X),
+        "width": X.shape[1],
+        "clusters": int(clusters.max()) + 1,
+        "silhouette": max(silhouettes.values()),
+        "silhouettes": {str(k): value for k, value in silhouettes.items()},
+        "sizes": np.bincount(clusters).tolist(),
+    }
+    tell(0.6, "similarities")
+    for name, parts in (("raw", None), ("one mean", np.zeros(len(X), int)), ("clusters", clusters)):
+        found[f"inter, {name}"] = float(inter_similarity(X, types, average="types", clustered=parts))
+        found[f"intra, {name}"] = float(intra_similarity(X, types, clustered=parts))
+    means = np.stack([X[clusters == code].mean(axis=0, dtype=np.float64) for code in range(found["clusters"])])
+    centred = X - means[clusters]  # as one cloud: a cluster of a few rows weighs no more than they do
+    found["inter, centred"] = float(inter_similarity(centred, types, average="types"))
+    found["intra, centred"] = float(intra_similarity(centred, types))
+    tell(0.7, "local dimension")
+    found |= local_dimensions(X, asked)
+    tell(0.9, "principal directions")
+    return found | _directions(tokens, clusters, asked)
+
+
+def local_dimensions(X: np.ndarray, asked: Asked) -> dict[str, Any]:
+    """LID by both metrics on the authors' scale, and by cosine for fewer rows as well: it depends on their number."""
+    order = np.random.default_rng(asked.seed).permutation(len(X))
+    sizes = [n for n in SIZES if asked.k < n < len(X)] + [len(X)]
+
+    def measured(n: int, metric: str) -> float:
+        some = X if n == len(X) else X[np.sort(order[:n])]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # repeated tokens in the first place of a window
+            many = min(asked.lid_sample, n)
+            return float(lid(some, asked.k, metric=metric, convention="cai", sample=many, seed=asked.seed))
+
+    by_rows = {str(n): measured(n, "cosine") for n in sizes}
+    return {
+        "lid, cosine": by_rows[str(len(X))],
+        "lid, euclidean": measured(len(X), "euclidean"),
+        "lid, cosine, by rows": by_rows,
+    }
+
+
+def _clusters(X: np.ndarray, asked: Asked) -> tuple[np.ndarray, dict[int, float]]:
+    """Each row's cluster, and the silhouettes; rows that K-means did not see go to the nearest mean."""
+    from sklearn.metrics import pairwise_distances_argmin
+
+    rng = np.random.default_rng(asked.seed)
+    rows = np.sort(rng.choice(len(X), min(asked.cluster_sample, len(X)), replace=False))
+    numbers = [k for k in range(2, 16) if k < len(rows)]
+    found = choose_clusters(X[rows], numbers, restarts=asked.restarts, seed=asked.seed)
+    if len(rows) == len(X) or found.n_clusters == 1:
+        codes = found.labels if found.n_clusters > 1 else np.zeros(len(X), np.int64)
+    else:
+        means = [X[rows][found.labels == code].mean(axis=0) for code in np.unique(found.labels)]
+        codes = pairwise_distances_argmin(X, np.stack(means))
+    return np.unique(codes, return_inverse=True)[1], found.silhouettes
+
+
+def _directions(tokens: Tokens, clusters: np.ndarray, asked: Asked) -> dict[str, Any]:
+    """The first three principal directions: what they hold, what they follow, and some points along them."""
+    from sklearn.decomposition import PCA
+
+    X = tokens.states
+    fitted = PCA(min(3, X.shape[1]), svd_solver="covariance_eigh").fit(X)
+    along = fitted.transform(X)
+    ranges = _ranged(tokens.frequency, _RANGES)
+    kinds = token_kinds(tokens.types)
+    far = np.linalg.norm(X - fitted.mean_, axis=1)
+    found: dict[str, Any] = {
+        "explained": fitted.explained_variance_ratio_.tolist(),
+        "along, place": between(along, (tokens.places * _PLACES).astype(int)),
+        "along, frequency": between(along, ranges),
+        "along, kind": between(along, kinds),
+        "along, cluster": between(along, clusters),
+        "distance by frequency": [
+            [float(np.log10(tokens.frequency[ranges == each]).mean()), float(far[ranges == each].mean() / far.mean())]
+            for each in np.unique(ranges)
+        ],
+    }
+    if asked.points:
+        at = np.sort(np.random.default_rng(asked.seed).permutation(len(X))[: asked.points])
+        greatest = float(np.abs(along[at]).max()) or 1.0
+        by_size = np.argsort(np.argsort(-np.bincount(clusters), kind="stable"), kind="stable")
+        found["cloud"] = {
+            "points": np.round(along[at] / greatest, 3).tolist(),
+            "cluster": [f"cluster {each + 1}" for each in by_size[clusters[at]].tolist()],
+            "frequency": np.round(np.log10(tokens.frequency[at]), 2).tolist(),
+            "kind": [KINDS[code] for code in kinds[at].tolist()],
+            "place": np.round(tokens.places[at], 3).tolist(),
+        }
+    return found
+
+
+def between(points: np.ndarray, groups: np.ndarray) -> float:
+    """The share of the points' variance that lies between the means of groups: 0 if a group says nothing of a place.
+
+    >>> between(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
+    1.0
+    """
+    centred = points - points.mean(axis=0)
+    _, codes = np.unique(groups, return_inverse=True)
+    counts = np.bincount(codes)
+    sums = np.stack([np.bincount(codes, weights=column) for column in centred.T], axis=1)
+    whole = float((centred**2).sum())
+    return float((sums**2 / counts[:, None]).sum()) / whole if whole else 0.0
+
+
+def _ranged(values: np.ndarray, parts: int) -> np.ndarray:
+    """The range of each value, of at most so many ranges that hold about as many values each."""
+    edges = np.unique(np.quantile(values, np.arange(1, parts) / parts))
+    return np.searchsorted(edges, values, side="left")

@@ -1,0 +1,340 @@
+"""Running a study in a folder: arm by arm, so that an interruption costs one arm at most."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.threads import threads
+from isoscope._io.files import locked_folder, replacing
+from isoscope.finetuning.result import plain
+from isoscope.stores.columns import plural
+from isoscope.studies.catalog import study as study_by_name
+from isoscope.studies.outcome import Case
+from isoscope.studies.page import study_page
+from isoscope.studies.settings import joined, kept_settings, settle, told_of
+from isoscope.studies.study import Workbench
+from isoscope.studies.summary import write_summary
+from isoscope.studies.words import file_name
+
+if TYPE_CHECKING:
+    from isoscope.studies.outcome import Outcome, Verdict
+    from isoscope.studies.study import Arm, Results, Setting, Study
+
+SCHEMA = "isoscope.study/1"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a run is: what a progress bar shows."""
+
+    arm: int
+    arms: int
+    words: str
+    share: float
+    """Of the whole run, by the arms' costs."""
+
+
+Progress = Callable[[Moment], None]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What `run_study` gave: the arms' results, and the tables, figures and verdicts that were made of them."""
+
+    study: Study
+    setting: Setting
+    results: Results
+    outcome: Outcome
+    folder: Path
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for a file."""
+        return {
+            "schema": SCHEMA,
+            "study": self.study.name,
+            "paper": asdict(self.study.published.paper),
+            "facts": self.facts,
+            "claims": [claim_dict(each) for each in self.outcome.verdicts],
+            "observations": [claim_dict(each) for each in self.outcome.observations],
+            "tables": [_table(each) for each in self.outcome.tables],
+            "notes": list(self.outcome.notes),
+            "arms": dict(self.results),
+        }
+
+
+def run_study(
+    name: str,
+    *,
+    out: str | os.PathLike[str],
+    models: Sequence[str | os.PathLike[str]] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    quick: bool = False,
+    only: str | Sequence[str] = (),
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> StudyRun:
+    """Run a paper's protocol, and put its published numbers beside ours.
+
+    What is done is kept in `out`: called again, arms that are finished are read back and the others are run, whatever
+    ended the run before. Other settings in the same folder are refused; more seeds, tasks or models are added.
+
+    Parameters
+    ----------
+    name : str
+        One of `isoscope.studies.catalog.STUDIES`.
+    out : path
+        The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
+    models : sequence of str or path, optional
+        Folders or names on the Hugging Face hub; the paper's unless told.
+    data : path, optional
+        The folder that holds the data sets' folders; from the hub unless told.
+    quick : bool
+        Whether to run a smaller version, of a few minutes, that shows the same direction.
+    only : str or sequence of str
+        Run only the arms whose key fits one of these patterns, such as ``"cola/*/seed-0"``; tables and verdicts are
+        then of these and of those that `out` holds already. All arms unless told.
+    progress : callable, optional
+        Is told how far it is.
+    **parameters
+        The study's own: see its `parameters`, or ``isoscope study show NAME``. `seeds` are how many, or which, in a
+        list.
+
+    Examples
+    --------
+    >>> import isoscope
+    >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
+    Traceback (most recent call last):
+    ...
+    isoscope._core.errors.InputError: updates is many: need a whole number, such as 0
+    """
+    found = study_by_name(name)
+    setting = settle(found, models, data, quick, parameters)
+    folder = Path(out).expanduser()
+    told = told_of(found, setting)
+    _need_extra(found, setting)
+    arms = _distinct(found.arms(setting))
+    asked = _asked(arms, (only,) if isinstance(only, str) else only)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: name a folder for the run")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
+        kept = kept_settings(folder, told)
+        for each in ("work", "shared") if kept is None else ():  # halves of arms with other settings
+            shutil.rmtree(folder / each, ignore_errors=True)
+        _write_json(joined(kept, told), folder / "settings.json")
+        began = time.monotonic()
+        results, seconds, failed = _run(_there(arms, asked, folder), folder, progress)
+        if not results:
+            raise _failure(failed)
+        facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
+        run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
+        _write_json(run.to_dict(), folder / "results.json")
+        with replacing(folder / "page.html") as path:
+            path.write_text(study_page(found, run.outcome, facts), encoding="utf-8")
+        write_summary(found, run.outcome, facts, folder)
+    if failed:
+        raise _failure(failed, f"{plural(len(results), 'other arm')} done: {folder / 'page.html'}")
+    return run
+
+
+def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
+    """What went wrong with the first arm that failed, and how many did."""
+    key, error = next(iter(failed.items()))
+    others = f" ({plural(len(failed), 'arm')} failed)" if len(failed) > 1 else ""
+    return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
+
+
+def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
+    keys = [each.key for each in arms]
+    if not arms:
+        raise InputError("there is nothing to run: name a task, a seed and a model at least")
+    if len(set(keys)) < len(keys):
+        raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
+    return arms
+
+
+def _asked(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
+    """The keys of the arms that fit a pattern; of all arms if there is none."""
+    keys = [each.key for each in arms]
+    if not patterns:
+        return set(keys)
+    for pattern in patterns:
+        if not any(fnmatchcase(key, pattern) for key in keys):
+            raise InputError(f"only is {pattern}: no arm fits; they are called {keys[0]} to {keys[-1]}")
+    return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
+
+
+def _there(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
+    """The arms that are asked for, and those that are done."""
+    return [each for each in arms if each.key in asked or _path(folder, each).exists()]
+
+
+def _path(folder: Path, arm: Arm) -> Path:
+    return folder / "arms" / f"{file_name(arm.key)}.json"
+
+
+def _run(
+    arms: Sequence[Arm], folder: Path, progress: Progress | None
+) -> tuple[dict[str, Any], dict[str, float], dict[str, InputError]]:
+    """Each arm that is not done, in its order; what all of them gave, how long each took, and those that failed."""
+    shared = folder / "shared"
+    for each in (folder / "arms", shared):
+        each.mkdir(exist_ok=True)
+    results: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    failed: dict[str, InputError] = {}
+    paths = [_path(folder, arm) for arm in arms]
+    total = sum(each.cost for each in arms)
+    before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
+    for place, (arm, path) in enumerate(zip(arms, paths, strict=True)):
+        done = _read_arm(path, arm)
+        if done is None:
+
+            def tell(share: float, words: str = "", *, arm: Arm = arm, place: int = place, at: float = before) -> None:
+                if progress is not None:
+                    told = f"{arm.words}  {words}".strip()
+                    progress(Moment(place + 1, len(arms), told, (at + share * arm.cost) / total))
+
+            own = folder / "work" / file_name(arm.key)
+            own.mkdir(parents=True, exist_ok=True)
+            tell(0.0)
+            began = time.monotonic()
+            try:
+                result = plain(arm.run(Workbench(own, shared, tell)))
+            except MissingExtra:
+                raise
+            except InputError as error:  # such as a training that diverges: the other arms are run all the same
+                failed[arm.key] = error
+                continue
+            done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
+            _write_json(done, path)
+            done = _read_arm(path, arm) or done  # what the next start reads, to the last key
+            shutil.rmtree(own, ignore_errors=True)
+            tell(1.0)
+            before += arm.cost
+        results[arm.key], seconds[arm.key] = _with_nan(done["result"]), done["seconds"]
+    with suppress(OSError):  # what other arms have begun stays
+        (folder / "work").rmdir()
+    return results, seconds, failed
+
+
+def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["key"] != arm.key or not isinstance(found["result"], dict):
+            raise ValueError("it is of another arm")
+        float(found["seconds"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no result of an arm ({error}): remove it to run that arm anew") from error
+    return found
+
+
+def _with_nan(value: Any) -> Any:
+    """What `plain` made of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _with_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return float("nan") if value is None else value
+
+
+def _facts(
+    study: Study,
+    setting: Setting,
+    told: Mapping[str, Any],
+    arms: Sequence[Arm],
+    seconds: Mapping[str, float],
+    now: float,
+) -> dict[str, Any]:
+    return {
+        "models": [each.name for each in setting.models],
+        "data": list(told["data"]),
+        "quick": setting.quick,
+        "parameters": told["parameters"],
+        "arms": len(seconds),
+        "arms_in_all": len(arms),
+        "seconds": round(sum(seconds.values()), 1),
+        "seconds_of_last_start": round(now, 1),
+        "hardware": f"{plural(threads(), 'thread')}, {platform.machine()}, {platform.system()}",
+        "versions": dict(_versions(("isoscope", "numpy", "scipy", "scikit-learn", "torch", "transformers"))),
+        "python": platform.python_version(),
+    }
+
+
+def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for name in names:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _need_extra(study: Study, setting: Setting) -> None:
+    needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
+    extra = study.extra_for(setting)
+    lacking = [name for name in needed[extra] if find_spec(name) is None]
+    if lacking:
+        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
+
+
+def claim_dict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for a file, with the cases from which `isoscope.studies.verdicts.judge` derives it."""
+    return {
+        **asdict(verdict.claim),
+        "published": verdict.published,
+        "ours": verdict.ours,
+        "holds": verdict.holds.value,
+        "why": verdict.why,
+        "most": verdict.most,
+        "cases": [asdict(each) for each in verdict.cases],
+    }
+
+
+def read_case(told: Mapping[str, Any]) -> Case:
+    """Return a case of `claim_dict` from its file, where null stands for what is not finite."""
+    low, high = (math.nan if end is None else float(end) for end in told["interval"])
+    least, greatest = told["claimed"]
+    claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))
+    return Case(told["words"], float(told["estimate"]), (low, high), claimed)
+
+
+def _table(table: Any) -> dict[str, Any]:
+    return {
+        "key": table.key,
+        "title": table.title,
+        "where": table.where,
+        "rows": [
+            {
+                "name": row.name,
+                "ours": {
+                    name: {"mean": value.mean, "std": value.std, "seeds": list(value.seeds)}
+                    for name, value in row.ours.items()
+                },
+                "published": {name: asdict(number) for name, number in row.published.items()},
+                "of": row.of,
+            }
+            for row in table.rows
+        ],
+    }
+
+
+def _write_json(told: Mapping[str, Any], path: Path) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(plain(told), indent=1, allow_nan=False) + "\n", encoding="utf-8")

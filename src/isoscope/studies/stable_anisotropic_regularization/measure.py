@@ -1,0 +1,117 @@
+"""The shape of a model's layers on a task, once it is trained: of texts on the dev set, shrunk by token states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isoscope.metrics.spectra import isoscore_star
+from isoscope.sketching.sketch import Sketch
+from isoscope.training.layer_metrics import measure
+
+if TYPE_CHECKING:
+    from isoscope.finetuning.task_data import Split, Task
+    from isoscope.finetuning.tokenizing import Reader
+
+_AT_ONCE = 64
+_TOKENS_AT_ONCE = 4096
+
+
+def shape_of_layers(
+    place: str,
+    task: Task,
+    *,
+    zeta: float,
+    reference: int,
+    max_length: int = 128,
+    tell: Callable[[float, str], None] = lambda share, words: None,
+) -> dict[str, Any]:
+    """IsoScore*, TwoNN, mean cosine and the like of every layer, the embeddings left out.
+
+    Parameters
+    ----------
+    place : str
+        The model: a folder or a name on the hub.
+    task : Task
+        Rows of dev become one state each, [CLS] or the last token as the model was taught; those of train give the
+        token states, padding left out, whose covariance IsoScore* is pulled towards, layer by layer.
+    zeta : float
+        The share of that covariance.
+    reference : int
+        How many token states it is taken from, over all layers together.
+    max_length : int
+        Tokens that are read of a text.
+    tell : callable
+        Is told the share that is done.
+
+    Returns
+    -------
+    dict
+        ``layers``, each with ``layer``, ``isoscore_star`` and what `measure` gives; ``mean_state``, the mean of the
+        last layer's states; ``tokens_isoscore``, of the token states of all layers as one cloud; ``last_isoscore`` and
+        ``last_cosine``, of the last layer's token states; ``token_states``, how many these were.
+    """
+    from transformers import DataCollatorWithPadding
+
+    from isoscope.finetuning.tokenizing import load_model, load_reader
+    from isoscope.training.capture import probe_states
+    from isoscope.training.layers import find_stack
+    from isoscope.training.loading import quiet
+
+    reader = load_reader(place, max_length)
+    model = load_model(place, task, reader)
+    numbers = list(range(1, find_stack(model).depth + 1))
+    with quiet():
+        collate = DataCollatorWithPadding(reader.tokenizer)
+
+        def batches(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+            return (dict(collate(rows[start : start + _AT_ONCE])) for start in range(0, len(rows), _AT_ONCE))
+
+        sums = {number: Sketch() for number in numbers}
+        rows = _some_rows(reader, task.train, ceil(reference / len(numbers)))
+        done = 0
+        while done < len(rows):
+            some = rows[done : done + max(_AT_ONCE, _TOKENS_AT_ONCE // _length(rows[done]))]
+            for number, states in probe_states(model, batches(some), layer=numbers, pool="tokens").items():
+                sums[int(number)] += Sketch.of(states)
+            done += len(some)
+            tell(0.8 * done / len(rows), "token states")
+        dev, _ = reader.read(task.dev)
+        by_length = np.argsort([_length(row) for row in dev], kind="stable")  # little padding
+        dev = [dev[i] for i in by_length]
+        texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
+    labels = None if task.graded else task.dev.labels[by_length]
+    layers = []
+    for number in numbers:
+        star = float(isoscore_star(texts[number], sums[number].covariance(), zeta))
+        layers.append({"layer": number, "isoscore_star": star, **measure(texts[number], labels)})
+        tell(0.8 + 0.2 * number / len(numbers), "layers")
+    last = sums[numbers[-1]]
+    return {
+        "layers": layers,
+        "mean_state": [round(float(each), 6) for each in texts[numbers[-1]].mean(axis=0)],
+        "tokens_isoscore": sum(sums.values(), Sketch()).isoscore(),
+        "last_isoscore": last.isoscore(),
+        "last_cosine": last.mean_cosine(),
+        "token_states": sum(each.n for each in sums.values()),
+    }
+
+
+def _some_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
+    """Random rows of so many tokens together, or all; by their length, so that batches of them have little padding."""
+    found: list[dict[str, Any]] = []
+    order, seen = np.random.default_rng(0).permutation(len(split)), 0
+    for start in range(0, len(order), _AT_ONCE):
+        rows, _ = reader.read(split.part(order[start : start + _AT_ONCE]))
+        found += rows
+        seen += sum(map(_length, rows))
+        if seen >= tokens:
+            break
+    return sorted(found, key=_length)
+
+
+def _length(row: dict[str, Any]) -> int:
+    return len(row["input_ids"])

@@ -1,0 +1,126 @@
+"""Figures 1 to 3 and 5 to 7 of Stable Anisotropic Regularization, from the models that were fine-tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from isoscope.studies.outcome import Figure, Panel, Series, Value
+from isoscope.studies.stable_anisotropic_regularization.runs import (
+    NONE,
+    Penalty,
+    averages,
+    before_key,
+    grouped,
+    spaces_of,
+    trained,
+    with_istar,
+)
+from isoscope.studies.words import number
+
+if TYPE_CHECKING:
+    from isoscope.studies.stable_anisotropic_regularization.runs import Trained
+    from isoscope.studies.study import Results, Setting
+
+
+def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
+    """Figures 1 to 3 and 5 to 7."""
+    runs = trained(setting, results)
+    if not runs:
+        return []
+    spaces = spaces_of(with_istar(runs))
+    figures = [
+        Figure(
+            "5",
+            "Isotropy and score",
+            "Each dot is a fine-tuned model, collapsed or not: a seed of a λ, or of no regulariser.",
+            [Panel(space, _dots(own), "IsoScore*, mean of the layers", "score") for space, own in spaces.items()],
+            where="Figure 5",
+        ),
+        Figure(
+            "6",
+            "Average score against λ",
+            "The mean over the tasks and seeds of the models that learned, with a band of one standard deviation over "
+            "the seeds; dashed are no regulariser and CosReg.",
+            [_average_panel(model, own) for model, own in grouped(runs, lambda each: each.model).items()],
+            where="Figure 6",
+        ),
+        Figure(
+            "7",
+            "Intrinsic dimension of each layer",
+            "TwoNN of the dev set's text states, means over the seeds; dashed is no regulariser.",
+            _layer_panels(spaces, "two_nn", "TwoNN"),
+            where="Figure 7",
+        ),
+        Figure(
+            "layers",
+            "Isotropy of each layer",
+            "IsoScore* of the dev set's text states, means over the seeds; dashed is no regulariser.",
+            _layer_panels(spaces, "isoscore_star", "IsoScore*"),
+        ),
+    ]
+    return [_activations(setting, results, runs), *figures]
+
+
+def _in_order(runs: Iterable[Trained]) -> list[tuple[Penalty, list[Trained]]]:
+    """Arms by λ, the one without a regulariser last, so that each λ has a colour of its own."""
+    ordered = sorted(runs, key=lambda each: (each.penalty == NONE, each.penalty.weight))
+    return [(penalty, list(own)) for penalty, own in groupby(ordered, lambda each: each.penalty)]
+
+
+def _dots(runs: list[Trained]) -> list[Series]:
+    return [
+        Series(penalty.name, [each.isotropy for each in own], [each.score for each in own], dots=True)
+        for penalty, own in _in_order(runs)
+    ]
+
+
+def _average_panel(model: str, runs: list[Trained]) -> Panel:
+    mean = {name: Value.of(each) for name, each in averages(runs, lambda run: run.score).items()}
+    weights = sorted({each.penalty.weight for each in runs if each.penalty.regularizer == "istar"})
+    weights = [each for each in weights if Penalty("istar", each).name in mean]
+    values = [mean[Penalty("istar", each).name] for each in weights]
+    spread = all(each.std == each.std for each in values)
+    low, high = ([each.mean + sign * each.std for each in values] if spread else None for sign in (-1, 1))
+    ends = [weights[0], weights[-1]] if weights else [0.0, 1.0]
+    others = [name for name in mean if not name.startswith("λ")]
+    flat = [Series(name, ends, [mean[name].mean] * 2, dashed=True) for name in others]
+    return Panel(model, [Series("I-STAR", weights, [each.mean for each in values], low, high), *flat], "λ", "score")
+
+
+def _layer_panels(spaces: Mapping[str, list[Trained]], name: str, words: str) -> list[Panel]:
+    panels = []
+    for space, runs in spaces.items():
+        lines = []
+        for penalty, own in _in_order(runs):
+            layers = [[float(layer[name]) for layer in each.result["layers"]] for each in own]
+            means = [fmean(each) for each in zip(*layers, strict=True)]
+            lines.append(Series(penalty.name, range(1, len(means) + 1), means, dashed=penalty == NONE))
+        panels.append(Panel(space, lines, "layer", words))
+    return panels
+
+
+def _activations(setting: Setting, results: Results, runs: list[Trained]) -> Figure:
+    """The coordinates of the mean state, of one seed of each arm of the first task and model, and before training."""
+    first = [each for each in runs if each.space == runs[0].space]
+    shown = {each.penalty.name: each.result for each in reversed(first)}
+    before = before_key(first[0].task, first[0].model)
+    told = ({"before training": results[before]} if before in results else {}) | dict(reversed(shown.items()))
+    panels = []
+    for name, one in told.items():
+        cosine = number(float(one["layers"][-1]["mean_cosine"]), 3)
+        state = one["mean_state"]
+        panels.append(
+            Panel(
+                f"{name}: mean cosine {cosine}", [Series("mean state", range(len(state)), state)], "dimension", "mean"
+            )
+        )
+    return Figure(
+        "1",
+        f"Activation diagrams, {first[0].space}",
+        "Each coordinate of the mean over the dev set of the last layer's text states, of the first seed.",
+        panels,
+        where="Figures 1 to 3",
+    )

@@ -1,0 +1,363 @@
+"""Putting a regulariser on a model: hooks see its hidden states, and the term goes into the loss the model gives."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from isoscope._core.errors import InputError, tell
+from isoscope.losses.istar import IStar
+from isoscope.training.capture import Capture, Hook, called, refuse_nonfinite, run
+from isoscope.training.pooling import texts_of
+from isoscope.training.refresh import STATES, shrinkage_sketch
+from isoscope.training.sharing import share_of_step
+from isoscope.training.trainers import follow, is_lightning, stepped
+
+if TYPE_CHECKING:
+    from isoscope.training.capture import Seen
+    from isoscope.training.layers import Layer
+    from isoscope.training.pooling import Rows
+
+_LABELS = ("labels", "label", "targets", "target")
+
+
+def attach(
+    model: nn.Module,
+    loss: nn.Module,
+    layer: Layer | list[Layer] | None = None,
+    pool: Any = None,
+    *,
+    labels: str | Callable[..., Any] | None = None,
+) -> Attachment:
+    """Put a regulariser on any torch module, by forward hooks and without subclassing.
+
+    In training mode the term is added to the loss that the module gives: the `loss` of a Hugging Face model's output,
+    the scalar of a Sentence Transformers loss (attach to the loss: it holds the model), what the `training_step` of a
+    Lightning module returns. A module that gives no loss leaves the term for your loop: ``loss = … + attachment.term``.
+    In evaluation mode nothing is added.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        What is called in training: the outermost module, such as the PEFT model around a transformer.
+    loss : torch.nn.Module
+        `IStar`, `UnbiasedIsoScore`, `CosReg`, `PersistentEntropy`, or anything that makes a scalar of (states, labels).
+    layer : int, str or list, optional
+        Which hidden states: numbers as in Hugging Face's `hidden_states` (0 is what goes into the first layer, −1 the
+        last), "all", or a module's name. Default: what the regulariser's paper takes: all for `IStar`, else −1.
+    pool : {"cls", "mean", "last", "tokens"} or callable, optional
+        Rows from (texts, positions, d) states: the first token, the mean, the last token, every token; or a function
+        (states, mask). Padding never counts. Default: what the paper takes: tokens for `IStar`, else cls.
+    labels : str or callable, optional
+        Where the classes are, if not in an argument named labels, label, targets or target: such a name, or a
+        function of the module's arguments.
+
+    Returns
+    -------
+    Attachment
+        `detach()` takes it off; it is a context manager too. `follow(trainer)` keeps `IStar`'s covariance fresh.
+
+    Examples
+    --------
+    >>> import torch, isoscope
+    >>> from isoscope.losses import CosReg
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+    >>> x, y = torch.randn(32, 8), torch.arange(32) % 2
+    >>> with isoscope.attach(model, CosReg(weight=0.1), layer="1") as regularizer:
+    ...     loss = torch.nn.functional.cross_entropy(model(x), y) + regularizer.term
+    ...     loss.backward()
+    >>> bool(model[0].weight.grad.isfinite().all())
+    True
+    """
+    return Attachment(model, loss, layer, pool, labels)
+
+
+class Attachment:
+    """A regulariser on a model; see `attach`."""
+
+    def __init__(self, model: nn.Module, loss: nn.Module, layer: Any, pool: Any, labels: Any) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is a {type(model).__name__}: need a torch.nn.Module")
+        if not callable(loss):
+            raise InputError(f"loss is a {type(loss).__name__}: need a regulariser such as isoscope.losses.CosReg()")
+        if is_lightning(model) and not model.automatic_optimization:
+            raise InputError(
+                f"{type(model).__name__} optimises by hand: attach to the module inside that it calls, and add "
+                "attachment.term to the loss in its training_step"
+            )
+        self.model = model
+        self.loss = loss
+        self.layer = getattr(loss, "layer", -1) if layer is None else layer
+        self.pool = getattr(loss, "pool", "cls") if pool is None else pool
+        self.step = 0
+        """How often the model ran in training."""
+        self._labels = labels
+        called = model.training_step if is_lightning(model) else model.forward
+        self._names = list(inspect.signature(called).parameters)
+        self._training = False
+        self._arguments: tuple[Any, dict[str, Any]] = ((), {})
+        self._pending: torch.Tensor | None = None
+        self._taken = False
+        self._last: torch.Tensor | None = None
+        self._told: set[str] = set()
+        self._undo: list[Callable[[], Any]] = []
+        self._capture = Capture(model, self.layer, self.pool, self._tell_of_runs_outside)
+        self._undo.append(self._capture.remove)
+        if is_lightning(model):
+            self._wrap_training_step()
+        else:
+            before = model.register_forward_pre_hook(Hook(self._before), with_kwargs=True, prepend=True)
+            after = model.register_forward_hook(Hook(self._after))
+            self._undo += [before.remove, after.remove]
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers it sees, numbers from 0."""
+        return list(self._capture.layers)
+
+    @property
+    def term(self) -> torch.Tensor:
+        """What is still to be added to the loss of this step: zero where the model's own loss already holds it."""
+        self._taken = True
+        return torch.zeros(()) if self._pending is None else self._pending
+
+    @property
+    def value(self) -> float:
+        """The term of the last step in training, for a log."""
+        return float("nan") if self._last is None else float(self._last)
+
+    @property
+    def needs_refresh(self) -> bool:
+        """Whether the regulariser keeps a covariance that grows old."""
+        return isinstance(self.loss, IStar) and self.loss.zeta > 0
+
+    def refresh(self, batches: Iterable[Any], states: int = STATES, *, seed: int = 0) -> int:
+        """Take `IStar`'s covariance anew from at least so many states of the model as it is now.
+
+        Parameters
+        ----------
+        batches : DataLoader or iterable
+            Of the training set. From a loader's dataset a random part is taken, in batches of texts of one length.
+        states : int
+            How many rows the covariance is to be of; all there are if there are fewer.
+        seed : int
+            For that part.
+
+        Returns
+        -------
+        int
+            How many it is of.
+        """
+        if not isinstance(self.loss, IStar):
+            raise InputError(f"{type(self.loss).__name__} keeps no covariance: there is nothing to refresh")
+        found = shrinkage_sketch(self.model, self._capture, self._run, batches, states, seed)
+        self.loss.refresh(found)
+        return found.n
+
+    def follow(self, trainer: Any) -> Attachment:
+        """Have a Hugging Face or Lightning trainer log the term, and refresh `IStar`'s covariance at each epoch."""
+        self._undo.append(follow(trainer, self))
+        return self
+
+    def detach(self) -> None:
+        """Leave the model, and trainers that were followed, as they were."""
+        while self._undo:
+            self._undo.pop()()
+        self._pending = None
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        return f"Attachment({self.loss!r} on {type(self.model).__name__}, layer={self.layer!r}, pool={self.pool!r})"
+
+    def _named(self) -> str:
+        return ", ".join(map(called, self.layers[:3])) + (", …" if len(self.layers) > 3 else "")
+
+    # while the model runs
+
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if getattr(module, "_is_replica", False):
+            raise InputError(
+                "torch.nn.DataParallel runs copies of the model, which share one regulariser: train with one process "
+                "for each device (torchrun, accelerate launch), or on one (CUDA_VISIBLE_DEVICES=0)"
+            )
+        broke_off, self._training = self._training, module.training and torch.is_grad_enabled()
+        if self._training:
+            self._arguments = (args, kwargs)
+            self._capture.start()
+        elif broke_off:  # what a run in training left would be kept, and grow
+            self._forget_run()
+
+    def _forget_run(self) -> None:
+        self._training = False
+        self._capture.stop()
+        self._arguments = ((), {})
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        training, self._training = self._training, False
+        return self._finish(output) if training else None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _finish(self, output: Any) -> Any:
+        """The output of a run in training, with the term in its loss."""
+        seen = self._capture.stop()
+        (args, kwargs), self._arguments = self._arguments, ((), {})
+        self.step += 1
+        self._tell_of_the_last_step()
+        if not seen:
+            raise InputError(
+                f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name one that does"
+            )
+        term = self._term(seen, self._found_labels(args, kwargs)) * share_of_step(self.model, kwargs)
+        self._last = term.detach()
+        finished = _with_term(output, term)
+        if finished is None:
+            self._pending, self._taken = term, False
+            return None
+        return finished
+
+    def _term(self, seen: list[Seen], labels: Any) -> torch.Tensor:
+        clouds = []
+        needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
+        for layer, runs in self._capture.rows(seen).items():
+            if runs:
+                rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
+                refuse_nonfinite(rows, layer, f"at step {self.step}")
+                more = {"groups": texts_of(runs)} if grouped and runs[0].positions is not None else {}
+                clouds.append((rows, _labels_of(runs, labels, needed), more))
+        if not any(rows.requires_grad for rows, *_ in clouds):
+            raise InputError(
+                f"the states of {self._named()} carry no gradient: all below is frozen, or runs in a reentrant "
+                'checkpoint (give gradient_checkpointing_kwargs={"use_reentrant": False})'
+            )
+        if getattr(self.loss, "together", False):
+            widths = {rows.shape[1] for rows, *_ in clouds}
+            if len(widths) > 1:
+                raise InputError(
+                    f"the layers have {sorted(widths)} dimensions: one cloud of all needs layers of one width"
+                )
+            states = torch.cat([rows.float() for rows, *_ in clouds]) if len(clouds) > 1 else clouds[0][0]
+            return self.loss(states, _joined([found for _, found, _ in clouds]))
+        terms = [self.loss(rows, found, **more) for rows, found, more in clouds]
+        return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
+
+    def _tell_of_the_last_step(self) -> None:
+        if self._pending is not None and not self._taken and "pending" not in self._told:
+            self._told.add("pending")
+            tell(
+                f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} gives none, "
+                "add attachment.term to yours"
+            )
+        self._pending = None
+
+    def _tell_of_runs_outside(self) -> None:
+        if self.model.training and "outside" not in self._told:
+            self._told.add("outside")
+            tell(
+                f"layers of {type(self.model).__name__} ran without it, and so without the regulariser: "
+                "attach to the module that is called in training, such as the PEFT model around a transformer"
+            )
+
+    def _found_labels(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        if callable(self._labels):
+            return self._labels(*args, **kwargs)
+        names = _LABELS if self._labels is None else (self._labels,)
+        by_place = dict(zip(self._names, args, strict=False))
+        for arguments in (by_place | kwargs, *(item for item in args if isinstance(item, Mapping))):
+            for name in names:
+                if name in arguments and arguments[name] is not None:
+                    return arguments[name]
+        if self._labels is not None:
+            raise InputError(
+                f"there are no labels under the name {self._labels!r} in what {type(self.model).__name__} is given"
+            )
+        return None
+
+    # Lightning
+
+    def _wrap_training_step(self) -> None:
+        model, original = self.model, self.model.training_step
+
+        @functools.wraps(original)
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            self._before(model, args, kwargs)
+            output = original(*args, **kwargs)
+            if output is None:  # the batch is left out
+                if self._training:
+                    self._forget_run()
+                return None
+            finished = self._after(model, args, output)
+            return output if finished is None else finished
+
+        model.training_step = training_step
+        self._undo.append(lambda: model.__dict__.pop("training_step", None))
+        self._training_step = original
+
+    def _run(self, batch: Any) -> None:
+        """The model on a batch of its trainer's, for its states alone."""
+        if not is_lightning(self.model):
+            run(self.model, batch)
+            return
+        stepped(self.model, self._training_step, batch)
+
+
+def _with_term(output: Any, term: torch.Tensor) -> Any:
+    """The output with the term in its loss; None if there is no loss in it."""
+    if _is_loss(output):
+        return output + term.to(output.device)
+    if isinstance(output, MutableMapping):
+        if not _is_loss(output.get("loss")):
+            return None
+        output["loss"] = output["loss"] + term.to(output["loss"].device)
+        return output
+    if isinstance(output, tuple) and output and _is_loss(output[0]):
+        rest = (output[0] + term.to(output[0].device), *output[1:])
+        return type(output)(*rest) if hasattr(output, "_fields") else rest
+    return None
+
+
+def _is_loss(value: Any) -> bool:
+    return torch.is_tensor(value) and bool(value.ndim == 0 and value.is_floating_point() and value.requires_grad)
+
+
+def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | None:
+    """A label for each row: a text's, or the token's own where each position has one; None where they do not fit."""
+    if labels is None:
+        return None
+    try:
+        labels = torch.as_tensor(labels, device=runs[0].states.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if not needed:
+            return None
+        raise InputError(
+            f"labels are a {type(labels).__name__} that is no tensor of numbers: need a class for each text; "
+            "say where they are with labels=, or PersistentEntropy(per_class=False)"
+        ) from error
+    found = []
+    for rows in runs:
+        place = (rows.texts,) if labels.ndim == 1 else (rows.texts, rows.positions)
+        known = all(index is not None for index in place)
+        fits = known and labels.ndim <= len(place) and tuple(labels.shape) == rows.shape[: labels.ndim]
+        if not fits and not needed:
+            return None
+        if not fits:
+            raise InputError(
+                f"labels have shape {tuple(labels.shape)}, the batch {rows.shape[0]} texts: need a class for each "
+                'text, or for each token with pool="tokens"; without classes, PersistentEntropy(per_class=False)'
+            )
+        found.append(labels[place])
+    return torch.cat(found)
+
+
+def _joined(labels: list[torch.Tensor | None]) -> torch.Tensor | None:
+    found = [one for one in labels if one is not None]
+    return torch.cat(found) if len(found) == len(labels) else None

@@ -1,0 +1,375 @@
+"""Watching a model by forward hooks: the hidden states of chosen layers, with the mask that says what is padding."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from isoscope._core.errors import InputError, tell
+from isoscope.training.layers import chosen, find_stack, tensor_in
+from isoscope.training.pooling import checked_pool, pooled, texts_of
+
+if TYPE_CHECKING:
+    from isoscope.training.layers import Layer
+    from isoscope.training.pooling import Pool, Rows
+
+
+class Seen(NamedTuple):
+    """What a layer gave in one run of it."""
+
+    layer: Layer
+    states: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class Hook:
+    """A hook that stays where it was put: copies of the model, and what is saved of it, have one that does nothing."""
+
+    def __init__(self, called: Callable[..., Any] | None = None) -> None:
+        self.called = called
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the hook does."""
+        return None if self.called is None else self.called(*arguments)
+
+    def __deepcopy__(self, memo: Any) -> Hook:
+        return Hook()
+
+    def __reduce__(self) -> Any:
+        return Hook, ()
+
+
+class Capture:
+    """Hooks on a model that keep the states of its layers while `on`; `remove()` takes them off.
+
+    The last layer is what the model around the stack calls `last_hidden_state`, after its final norm; layer 0 is what
+    goes into the first. Where a loss runs a model several times, each run is seen.
+    """
+
+    def __init__(self, model: nn.Module, layer: Any, pool: Any, outside: Callable[[], None] | None = None) -> None:
+        self.layers = chosen(model, layer)
+        self._outside = outside
+        self.pool: Pool = checked_pool(pool)
+        self.on = False
+        self.seen: list[Seen] = []
+        self._mask: torch.Tensor | None = None
+        self._decoder_mask: torch.Tensor | None = None
+        self._told = False
+        self._calls: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._tokens = pool == "tokens"
+        names = [layer for layer in self.layers if isinstance(layer, str)]
+        numbers = [layer for layer in self.layers if isinstance(layer, int)]
+        around: dict[str, None] = {}
+        for name in names:
+            around.update(dict.fromkeys(_path(name)))
+        if numbers:
+            around.update(dict.fromkeys(_path(find_stack(model).owner)))
+        for name in sorted(around, key=len):
+            self._watch_mask(model, name)
+        self._watch_decoders(model, sorted(around, key=len))
+        if numbers:
+            self._watch_stack(model, numbers)
+        for name in names:
+            self._watch_name(model, name)
+
+    def start(self) -> None:
+        """Forget what was seen and look from now on."""
+        self.seen = []
+        self._mask = None
+        self._calls = {}
+        self.on = True
+
+    def stop(self) -> list[Seen]:
+        """Look no longer, and give what was seen."""
+        seen, self.seen, self.on = self.seen, [], False
+        return seen
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _watch_mask(self, model: nn.Module, name: str) -> None:
+        module = model.get_submodule(name)
+        parameters = _parameters(module)
+        place = parameters.index("attention_mask") if "attention_mask" in parameters else None
+
+        def look(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if self.on:
+                mask = _mask_in(args, kwargs, place)
+                if mask is not None:
+                    self._mask = mask
+                elif not name and torch.is_tensor(kwargs.get("attention_mask")):
+                    self._tell_of_mask(kwargs["attention_mask"])
+
+        self._handles.append(module.register_forward_pre_hook(Hook(look), with_kwargs=True))
+
+    def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
+        """A decoder's positions are not the encoder's, whose mask is the one that the model around both is given."""
+        both = [name for name in around if "decoder_attention_mask" in _parameters(model.get_submodule(name))]
+        decoders = [name for name in around if both and name.rpartition(".")[2] == "decoder"]
+
+        def look(_: nn.Module, __: Any, kwargs: Any) -> None:
+            if self.on:
+                self._decoder_mask = _decoder_mask_in(kwargs)
+
+        def enter(_: nn.Module, __: Any, kwargs: Any) -> None:
+            if self.on and self._decoder_mask is not None and _mask_in((), kwargs, None) is None:
+                self._mask = self._decoder_mask
+
+        for name, hook in [*((name, look) for name in both[:1] if decoders), *((name, enter) for name in decoders)]:
+            self._handles.append(model.get_submodule(name).register_forward_pre_hook(Hook(hook), with_kwargs=True))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _tell_of_mask(self, mask: torch.Tensor) -> None:
+        if not self._told:
+            self._told = True
+            tell(
+                f"the attention mask has shape {tuple(mask.shape)}, which does not say which positions are padding: "
+                "every position counts; give a mask (texts, positions), or pool a function"
+            )
+
+    def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
+        stack = find_stack(model)
+        again = stack.depth > len(stack.names)
+
+        def begin(_: nn.Module, __: Any) -> None:
+            if self.on:
+                self._calls = {}
+
+        def into(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if self.on and not (again and self._calls):
+                states = args[0] if args else kwargs.get("hidden_states")
+                if torch.is_tensor(states):
+                    self.seen.append(Seen(0, states, self._mask))
+
+        def out_of(place: int, name: str) -> Any:
+            def keep(_: nn.Module, __: Any, output: Any) -> None:
+                if not self.on:
+                    self._ran_outside()
+                    return
+                number = place + 1
+                if again:
+                    number += len(stack.names) * self._calls.get(name, 0)
+                    self._calls[name] = self._calls.get(name, 0) + 1
+                states = tensor_in(output)
+                if states is not None and number in numbers:
+                    self.seen.append(Seen(number, states, self._mask))
+
+            return keep
+
+        def final(_: nn.Module, __: Any, output: Any) -> None:
+            if not self.on:
+                return
+            states = output.get("last_hidden_state") if isinstance(output, Mapping) else None
+            if torch.is_tensor(states):
+                for place in range(len(self.seen) - 1, -1, -1):
+                    if self.seen[place].layer == stack.depth:
+                        self.seen[place] = self.seen[place]._replace(states=states)
+                        break
+
+        if again:
+            self._handles.append(model.get_submodule(stack.owner).register_forward_pre_hook(Hook(begin)))
+        if 0 in numbers:
+            self._handles.append(
+                model.get_submodule(stack.names[0]).register_forward_pre_hook(Hook(into), with_kwargs=True)
+            )
+        for place, name in enumerate(stack.names):
+            if again or place + 1 in numbers:
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(out_of(place, name))))
+        if stack.depth in numbers:
+            for name in reversed(_path(stack.owner)):
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(final)))
+
+    def _watch_name(self, model: nn.Module, name: str) -> None:
+        def keep(_: nn.Module, __: Any, output: Any) -> None:
+            if not self.on:
+                self._ran_outside()
+                return
+            states = tensor_in(output, tokens=self._tokens)
+            if states is None:
+                raise InputError(f"{name} gives a {type(output).__name__} without hidden states: name another layer")
+            self.seen.append(Seen(name, states, self._mask))
+
+        self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _ran_outside(self) -> None:
+        """Say that a layer ran with a gradient and nobody looked; a checkpoint that runs again in backward is none."""
+        if self._outside and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
+            self._outside()
+
+    def rows(self, seen: list[Seen]) -> dict[Layer, list[Rows]]:
+        """The rows of each layer, one item for each run of the model."""
+        found: dict[Layer, list[Rows]] = {layer: [] for layer in self.layers}
+        for layer, states, mask in seen:
+            found[layer].append(pooled(states, mask, self.pool, called(layer)))
+        return found
+
+
+def called(layer: Layer) -> str:
+    """A layer as a user knows it."""
+    return f"layer {layer}" if isinstance(layer, int) else layer
+
+
+def refuse_nonfinite(rows: torch.Tensor, layer: Layer, when: str) -> None:
+    """Say which layer holds NaN or infinity, and when; one sum tells whether to look closer."""
+    with torch.no_grad():
+        if bool(rows.sum(dtype=torch.float64).isfinite()):
+            return
+        bad = int((~rows.isfinite().all(dim=1)).sum())
+        if bad:
+            raise InputError(
+                f"the hidden states of {called(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
+                "the model has diverged; lower the learning rate or the weight, or look at the inputs"
+            )
+
+
+def probe_states(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    layer: Any = "all",
+    pool: Any = "cls",
+    calling: Callable[[Any, Any], Any] | None = None,
+) -> dict[Layer, np.ndarray]:
+    """Return the rows of each layer over some batches, in evaluation mode and without gradients.
+
+    The model stays as it was. `calling` runs the model on a batch; by default a dict is passed by name and a tuple by
+    place.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    >>> {name: rows.shape for name, rows in probe_states(model, [torch.ones(5, 4), torch.ones(2, 4)]).items()}
+    {0: (7, 4), 1: (7, 3), 2: (7, 3), 3: (7, 2)}
+    """
+    return {name: rows.states for name, rows in probe_rows(model, batches, layer, pool, calling).items()}
+
+
+class ProbeRows(NamedTuple):
+    """What a layer gave over some batches."""
+
+    states: np.ndarray
+    texts: np.ndarray | None
+    """The text of each row where rows are tokens; None where each row is a text of its own, or it is not known."""
+
+
+def probe_rows(
+    model: nn.Module, batches: Iterable[Any], layer: Any, pool: Any, calling: Callable[[Any, Any], Any] | None
+) -> dict[Layer, ProbeRows]:
+    """Return the rows of each layer as `probe_states` does, with the text of each token."""
+    capture = Capture(model, layer, pool)
+    parts: dict[Layer, list[np.ndarray]] = {layer: [] for layer in capture.layers}
+    texts: dict[Layer, list[np.ndarray | None]] = {layer: [] for layer in capture.layers}
+    try:
+        with evaluating(model):
+            for batch in batches:
+                capture.start()
+                (calling or run)(model, batch)
+                for name, runs in capture.rows(capture.stop()).items():
+                    parts[name].extend(rows.states.float().cpu().numpy() for rows in runs)
+                    tokens = bool(runs) and runs[0].positions is not None
+                    own = texts_of(runs) if tokens else None
+                    texts[name].append(None if own is None else own.cpu().numpy())
+    finally:
+        capture.remove()
+    for name, found in parts.items():
+        if not found:
+            raise InputError(f"{called(name)} of {type(model).__name__} did not run: name another layer")
+    return {name: ProbeRows(np.concatenate(found), _numbered(texts[name])) for name, found in parts.items()}
+
+
+def _numbered(texts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Return numbers of texts over all batches, each of which numbers its texts from 0."""
+    found, first = [], 0
+    for own in texts:
+        if own is None:
+            return None
+        found.append(own + first)
+        first = int(found[-1].max(initial=first - 1)) + 1
+    return np.concatenate(found)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, each module's own mode put back at the end, and no random number used up."""
+    modes = [(module, module.training) for module in model.modules()]
+    others = random.getstate(), np.random.get_state()  # noqa: NPY002 - datasets and collators may draw from these
+    device = _device(model)
+    model.eval()
+    try:
+        with torch.random.fork_rng([device] if device is not None and device.type == "cuda" else []), torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        random.setstate(others[0])
+        np.random.set_state(others[1])  # noqa: NPY002
+
+
+def run(model: Any, batch: Any) -> Any:
+    """Call a model with a batch as it takes it: a dict by name, a tuple by place; tensors go where the model is."""
+    batch = _moved(batch, _device(model))
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+def _device(model: nn.Module) -> torch.device | None:
+    first = next(model.parameters(), None)
+    return None if first is None else first.device
+
+
+def _moved(batch: Any, device: torch.device | None) -> Any:
+    if torch.is_tensor(batch):
+        return batch if device is None else batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: _moved(batch[key], device) for key in batch}
+    if isinstance(batch, tuple | list):
+        return type(batch)(_moved(item, device) for item in batch)
+    return batch
+
+
+def _path(name: str) -> list[str]:
+    """A module and those around it, outermost first: "", "a", "a.b"."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _parameters(module: nn.Module) -> list[str]:
+    return list(inspect.signature(module.forward).parameters)
+
+
+def _decoder_mask_in(kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """Which positions of a decoder are no padding: as said, or those that a label is to be predicted at."""
+    names = ("decoder_attention_mask", "labels", "decoder_input_ids")
+    given: list[Any] = [kwargs.get(name) for name in names]
+    mask, labels, ids = given
+    if torch.is_tensor(mask) and mask.ndim == 2:
+        return mask
+    if torch.is_tensor(labels) and labels.ndim == 2:
+        return labels != -100
+    return torch.ones_like(ids) if torch.is_tensor(ids) and ids.ndim == 2 else None
+
+
+def _mask_in(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
+    """The (texts, positions) mask in the arguments of a module; others, which layers use inside, are not it."""
+    mask: Any = kwargs.get("attention_mask")
+    if mask is None and place is not None and place < len(args):
+        mask = args[place]
+    if mask is None and args and isinstance(args[0], Mapping):
+        mask = args[0].get("attention_mask")
+    if mask is None and kwargs.get("src_key_padding_mask") is not None:
+        mask = ~kwargs["src_key_padding_mask"]
+    return mask if torch.is_tensor(mask) and mask.ndim == 2 else None

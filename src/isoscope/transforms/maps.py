@@ -1,0 +1,72 @@
+"""Saved affine repairs without scikit-learn, whose import takes longer than to repair a million vectors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from isoscope.transforms.arithmetic import in_two, minus, rounded
+from isoscope.transforms.persistence import CHAIN, parts_of, read, refusing
+
+
+class PlainRepair:
+    """What a command needs of a saved repair: to repair arrays, bit for bit as the class itself would."""
+
+    def __init__(self, folder: str | os.PathLike[str], name: str, steps: list[_Step], dimensions: int) -> None:
+        self.folder, self.name, self.steps, self.n_features_in_ = folder, name, steps, dimensions
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """The repaired vectors, in the precision of X."""
+        kind = X.dtype
+        X = X if kind.itemsize >= 4 else X.astype(np.float32)
+        for step in self.steps:
+            X = step(X)
+        return X.astype(kind, copy=False)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it again, as it was read."""
+        shutil.copytree(self.folder, folder)
+
+
+class _Step:
+    """One affine repair."""
+
+    def __init__(self, kind: str, tensors: dict[str, np.ndarray]) -> None:
+        self.kind, self.tensors = kind, tensors
+
+    @cached_property
+    def _narrow(self) -> dict[str, Any]:
+        held: dict[str, Any] = {name: rounded(values) for name, values in self.tensors.items()}
+        return held | {"mean_": in_two(self.tensors["mean_"])}
+
+    @property
+    def _wide(self) -> dict[str, Any]:
+        return {**self.tensors, "mean_": (self.tensors["mean_"],)}
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        held: dict[str, Any] = self._narrow if X.dtype == np.float32 else self._wide
+        centred: np.ndarray = minus(np, X, held["mean_"])
+        if self.kind == "Standardize":
+            return np.asarray(centred / held["scale_"])
+        if self.kind == "AllButTheTop":
+            V = held["components_"]
+            return np.asarray(centred - (centred @ V.T) @ V)
+        return np.asarray(centred @ held["matrix_"]) if self.kind == "Whiten" else centred
+
+
+_KINDS = {"Center", "Standardize", "AllButTheTop", "Whiten"}
+
+
+def load_plain(folder: str | os.PathLike[str]) -> PlainRepair | None:
+    """A saved repair whose steps are all affine; None if one treats clusters apart. Refused like any other if bad."""
+    config, tensors = read(folder)
+    with refusing(folder):
+        parts = parts_of(config, tensors) if config["class"] == CHAIN else [(config, tensors)]
+        if not {about["class"] for about, _ in parts} <= _KINDS:
+            return None
+        steps = [_Step(about["class"], held) for about, held in parts]
+        return PlainRepair(folder, config["class"], steps, int(config["dimensions"]))

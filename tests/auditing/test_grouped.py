@@ -1,0 +1,223 @@
+"""An audit by groups: what it holds, how it is asked, kept and shown."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from threadpoolctl import threadpool_limits
+
+import isoscope
+from isoscope import GroupedAudit, InputError
+from isoscope._report import grouped_table
+from isoscope.auditing.grouped import SCHEMA
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    layer = np.repeat([0, 6, 12], 200)
+    X = rng.standard_normal((600, 8)) + layer[:, None] / 6
+    words = [f"w{i}" for i in rng.integers(0, 40, 600)]
+    return pa.table(
+        {
+            "embedding": list(X.astype(np.float32)),
+            "layer": layer.astype(np.int32),
+            "token": words,
+            "label": np.arange(600) % 2,
+            "document": np.arange(600),
+            "source": [f"part {i % 30}" for i in range(600)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    return isoscope.audit(table, by="layer")
+
+
+# what it holds
+
+
+def test_each_group_is_the_audit_of_its_rows(found, table):
+    for value in (0, 6, 12):
+        part = table.filter(pa.compute.equal(table["layer"], value))
+        alone, group = isoscope.audit(part), found[value]
+        assert group.source == f"table, layer {value}"
+        assert group.to_dict()["findings"] == alone.to_dict()["findings"]
+        assert group.columns == alone.columns == {"labels": "label", "types": "token", "text": "document"}
+
+
+def test_groups_are_named_and_ordered(found):
+    assert list(found) == ["0", "6", "12"]
+    assert found.values == {"0": 0, "6": 6, "12": 12}
+    assert (found.ordered, found.left_out, found.skipped, len(found)) == (True, 0, {}, 3)
+    assert found["6"] is found[6] is found[6.0]
+    with pytest.raises(KeyError, match="layer 7: not among 0, 6, 12"):
+        found[7]
+    assert found.verdict == "bad" == found[12].verdict
+    assert found[0]["mean_cosine"].verdict == "ok"
+    assert repr(found) == "GroupedAudit(table by layer: 3 groups, bad)"
+
+
+def test_a_finding_along_the_groups(found):
+    series = found.series("mean_cosine")
+    np.testing.assert_array_equal(series.values, [0, 6, 12])
+    np.testing.assert_array_equal(series.estimates, [audit["mean_cosine"].value for audit in found.groups.values()])
+    assert (series.low < series.estimates).all()
+    assert (series.estimates < series.high).all()
+    assert series.verdicts.tolist() == [audit["mean_cosine"].verdict for audit in found.groups.values()]
+    assert (np.diff(series.estimates) > 0).all()
+    nothing = found.series("queries")
+    assert np.isnan(nothing.estimates).all()
+    assert nothing.verdicts.tolist() == ["", "", ""]
+    with pytest.raises(KeyError, match="mean_cosin: not among mean_cosine"):
+        found.series("mean_cosin")
+
+
+def test_a_detail_along_the_groups(found, tmp_path):
+    found.to_json(tmp_path / "g.json")
+    for each in (found, GroupedAudit.from_json(tmp_path / "g.json")):  # JSON's keys are strings
+        first = each.detail("anisotropy", "centred", 0)
+        np.testing.assert_allclose(first, [a["anisotropy"].details["centred"][0] for a in each.groups.values()])
+        assert np.isfinite(each.detail("clusters", "silhouettes", 2)).all()
+        assert np.isnan(each.detail("anisotropy", "centred", 99)).all()
+        assert np.isnan(each.detail("anisotropy", "nothing", 1)).all()
+        assert np.isnan(each.detail("queries", "k")).all()
+
+
+def test_every_kind_of_column_serves(table):
+    assert list(isoscope.audit(table, by="labels")) == list(isoscope.audit(table, by="label")) == ["0", "1"]
+    assert isoscope.audit(table, by="document").ordered
+    assert len(isoscope.audit(table, by="document")) == 8
+    named = isoscope.audit(table, by="source")
+    assert not named.ordered
+    assert list(named)[:3] == ["part 0", "part 1", "part 2"]
+    assert named.values["part 2"] == "part 2"
+    assert len(named) == 24
+    assert named.left_out == 120
+    assert named.skipped == {"6 others": "120 rows in 6 smaller groups: the 24 largest are measured"}
+    given = isoscope.audit(np.asarray(table["embedding"].to_pylist()), by=np.arange(600) // 300)
+    assert given.by == "groups"
+    assert given.groups["1"].source == "array, groups 1"
+
+
+def test_shards_by_layer_are_one_store(table, tmp_path):
+    for i in range(3):
+        pq.write_table(table.slice(200 * i, 200), tmp_path / f"layer-{i:02d}-00000.parquet")
+    found = isoscope.audit(tmp_path, by="layer")
+    np.testing.assert_array_equal(
+        found.series("isoscore").estimates, isoscope.audit(table, by="layer").series("isoscore").estimates
+    )
+
+
+# what cannot be
+
+
+def test_groups_that_are_too_small_are_named_and_if_all_are_it_is_refused(table):
+    X = np.random.default_rng(0).standard_normal((100, 4))
+    codes = np.zeros(100, np.int64)
+    codes[:2] = 1
+    found = isoscope.audit(X, by=codes)
+    assert list(found) == ["0"]
+    assert found.left_out == 2
+    assert "2 vectors of 4 dimensions: an audit needs 4" in found.skipped["1"]
+    with pytest.raises(KeyError, match="an audit needs 4"):
+        found["1"]
+    with pytest.raises(InputError, match=r"none of the 20 groups of array by groups can be measured; 0: .*needs 4"):
+        isoscope.audit(X[:20], by=np.arange(20))
+
+
+def test_what_cannot_be_grouped_is_refused(table):
+    with pytest.raises(InputError, match="no column depth for by: the columns are layer, token, label"):
+        isoscope.audit(table, by="depth")
+    with pytest.raises(InputError, match="queries and by are both given"):
+        isoscope.audit(table, by="layer", queries=np.eye(8))
+    with pytest.raises(InputError, match="by has 3 entries, the store has 600 rows"):
+        isoscope.audit(table, by=[1, 2, 3])
+    with pytest.raises(InputError, match="by has no value in 1 of 600 rows, the first is row 5"):
+        isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])
+
+
+def test_a_guessed_column_that_cannot_serve_is_done_without_and_said(table):
+    broken = table.append_column("count", pa.array([-1] * 600))
+    found = isoscope.audit(broken, by="layer")
+    assert all("holds -1 in row 0" in audit.skipped["frequency"] for audit in found.groups.values())
+    with pytest.raises(InputError, match="a frequency is 0 or more"):
+        isoscope.audit(broken, by="layer", frequency="count")
+
+
+# how it is kept and shown
+
+
+def test_json_comes_back(found, tmp_path):
+    path = tmp_path / "grouped.json"
+    found.to_json(path)
+    held = json.loads(path.read_text())
+    assert held["schema"] == SCHEMA == "isoscope.grouped-audit/1"
+    assert [(group["name"], group["value"]) for group in held["groups"]] == [("0", 0), ("6", 6), ("12", 12)]
+    assert held["groups"][0]["audit"] == json.loads(json.dumps(found[0].to_dict()))
+    again = GroupedAudit.from_json(path)
+    assert again.to_dict() == held
+    assert str(again) == str(found)
+    assert again[6].verdict == found[6].verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ('{"schema": "isoscope.audit/1"}', "has schema 'isoscope.audit/1': need 'isoscope.grouped-audit/1'"),
+        ('{"schema": "isoscope.grouped-audit/1"}', "is not a whole audit by groups"),
+        ('{"schema": "isoscope.grouped-audit/1", "source": "x", "by": "y", "groups": [{}]}', "not a whole audit"),
+    ],
+)
+def test_what_is_not_such_json_is_refused(tmp_path, text, complaint):
+    path = tmp_path / "g.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        GroupedAudit.from_json(path)
+
+
+def test_the_table_has_a_row_for_each_group_and_says_what_is_missing(found):
+    lines = str(found).splitlines()
+    assert lines[0].startswith("table by layer: 3 groups, 600 × 8, the worst is bad")
+    assert [line.split()[0] for line in lines[-3:]] == ["0", "6", "12"]
+    assert found[6]["mean_cosine"].shown in str(found)
+    skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)
+    assert "not measured: groups 1, array, groups 1 has 3 vectors" in " ".join(str(skipping).split())
+    assert "3 rows are in no group of these" in str(skipping)
+
+
+def test_the_notebook_s_table_escapes_names():
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    html = isoscope.audit(X, by=["<b>", "x"] * 30)._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+
+
+def test_several_stand_side_by_side(found, table):
+    other = isoscope.audit(table.slice(0, 400), by="layer")
+    text = grouped_table.printed(grouped_table.side_by_side([found, other]))
+    assert text.count("mean cosine") == 1
+    row = next(line for line in text.splitlines() if line.startswith("12"))
+    assert row.split()[-1] == "–"  # the second has no such layer
+    assert math.isfinite(found.series("isoscore").estimates[0])
+
+
+def test_the_layers_of_a_model_are_never_joined():
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(30), 12)
+    made = pa.table({"embedding": list(rng.standard_normal((360, 4))), "layer": number, "year": number})
+    assert list(isoscope.audit(made, by="layer").groups) == [str(layer) for layer in range(30)]
+    assert len(isoscope.audit(made, by="year").groups) == 8

@@ -1,0 +1,268 @@
+"""Everything measured, in at most two passes: exact where it is a sum, near where it is a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from threadpoolctl import threadpool_limits
+
+import isoscope
+from isoscope import InputError
+from isoscope._core.pairs import nearest
+from isoscope.auditing.measure import COSINE_BINS, LIST, asking, measure, measure_cosines, percentile, quantile
+from isoscope.auditing.settings import Settings
+from isoscope.engines.engine import Local
+from isoscope.stores.open import open_store
+from tests.conftest import tolerance
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """K-means of a small cloud spends its time waiting for its own threads."""
+    with threadpool_limits(1):
+        yield
+
+
+def counted(source, **columns):
+    """A store that counts how often it is read from the beginning, and the list it counts in."""
+    store, reads = open_store(source, **columns), []
+    plain = store.batches
+
+    def batches(columns=(), rows=None):
+        reads.append(tuple(columns))
+        return plain(columns, 77)  # a last batch that is smaller
+
+    store.batches = batches
+    return store, reads
+
+
+def measured(source, queries=None, progress=lambda *a: None, **settings):
+    store = source if hasattr(source, "batches") else open_store(source)
+    asked = queries if queries is None or hasattr(queries, "batches") else open_store(queries)
+    return measure(store, queries=asked, settings=Settings(**settings), progress=progress, engine=Local())
+
+
+@pytest.fixture
+def X(rng):
+    return (rng.standard_normal((600, 8)) / np.sqrt(np.arange(1, 9)) + 0.4).astype(np.float32)
+
+
+# passes
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_store_is_read_twice_and_queries_once(X, rng, metric):
+    store, reads = counted(X, labels=np.arange(600) % 3, types=np.arange(600) % 50, text=["t"] * 600)
+    queries, query_reads = counted(rng.standard_normal((150, 8)))
+    measured(store, queries, sample=100, metric=metric)
+    assert len(reads) == 2
+    assert set(reads[0]) == {"labels", "types", "text"}
+    assert reads[1] == ()  # what stands beside the vectors is read once
+    assert len(query_reads) == 1
+
+
+def test_a_store_that_the_sample_holds_is_read_once(X, rng):
+    store, reads = counted(X, labels=np.arange(600) % 3)
+    measured(store, rng.standard_normal((20, 8)), sample=600)
+    assert len(reads) == 1
+
+
+def test_cosines_alone_take_two_passes(X):
+    store, reads = counted(X)
+    counts, around = measure_cosines(store, settings=Settings(sample=100), progress=lambda *a: None, engine=Local())
+    assert len(reads) == 2
+    assert counts.sum() == 100 * 99 / 2
+    whole = measured(X, sample=100)
+    np.testing.assert_array_equal(counts, whole.cosines)
+    np.testing.assert_array_equal(around.indices, whole.around.indices)
+
+
+def test_progress_names_stages_and_never_goes_back(X):
+    told = []
+    measured(counted(X)[0], sample=100, progress=lambda *a: told.append(a))
+    stages = list(dict.fromkeys(stage for stage, _, _ in told))
+    assert stages[:2] == ["summing up", "partition and neighbours"]
+    for stage in stages[:2]:
+        shares = [share for name, _, share in told if name == stage]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+        assert [rows for name, rows, _ in told if name == stage][-1] == 600
+
+
+# what must hold
+
+
+def test_batches_change_nothing(X):
+    store, _ = counted(X)
+    found, expected = measured(store, sample=150), measured(X, sample=150)
+    np.testing.assert_array_equal(found.sample.rows, expected.sample.rows)
+    np.testing.assert_allclose(found.sketch.scatter, expected.sketch.scatter, rtol=tolerance("float64"))
+    np.testing.assert_allclose(
+        np.logaddexp.reduce(found.partition, axis=0), np.logaddexp.reduce(expected.partition, axis=0), rtol=1e-6
+    )
+    np.testing.assert_array_equal(found.around.indices, expected.around.indices)
+    np.testing.assert_array_equal(found.cosines, expected.cosines)
+
+
+def test_the_same_seed_measures_the_same(X):
+    first, again, other = (measured(X, sample=150, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.sample.rows, again.sample.rows)
+    np.testing.assert_array_equal(first.partition, again.partition)
+    assert first.clusters.silhouettes == again.clusters.silhouettes
+    assert (first.sample.rows != other.sample.rows).any()
+    np.testing.assert_allclose(first.raw.values, other.raw.values, rtol=tolerance("float64"))  # sums see every row
+
+
+def test_neighbours_of_some_rows_are_sought_among_all(X):
+    found = measured(X, sample=150)
+    asked = found.around.asked
+    assert not found.whole
+    assert found.around.among == 600
+    np.testing.assert_array_equal(asked, found.sample.rows)
+    units = X / np.linalg.norm(X, axis=1, keepdims=True)
+    distances, indices = nearest(units, 60, rows=asked)  # a tenth of all rows
+    np.testing.assert_allclose(found.around.distances, distances, rtol=tolerance("float32"))
+    np.testing.assert_array_equal(found.around.indices[:, :LIST], indices[:, :LIST])
+
+
+def test_lists_are_within_the_sample_by_position(X):
+    found = measured(X, sample=150)
+    units = X[found.sample.rows] / np.linalg.norm(X[found.sample.rows], axis=1, keepdims=True)
+    np.testing.assert_array_equal(found.lists.asked, np.arange(150))
+    np.testing.assert_array_equal(found.lists.indices, nearest(units, LIST)[1])
+
+
+def test_queries_find_their_rows_of_the_store(X, rng):
+    wanted = rng.choice(600, 40, replace=False)
+    for sample in (100, 1000):
+        found = measured(X, X[np.sort(wanted)], sample=sample).queries
+        assert found.n == 40
+        np.testing.assert_array_equal(found.indices[:, 0], np.sort(wanted))
+        assert found.distances[:, 0].max() < 1e-3
+
+
+def test_queries_find_their_rows_beside_rows_that_are_left_out(X):
+    X[:5] = np.nan
+    found = measured(X, X[100:140], nonfinite="drop").queries
+    np.testing.assert_array_equal(found.indices[:, 0], np.arange(100, 140))
+
+
+def test_a_zero_row_is_no_querys_neighbour(rng):
+    X = np.zeros((60, 8))
+    X[:6] = rng.standard_normal((6, 8))
+    found = measured(X, rng.standard_normal((20, 8))).queries
+    assert found.indices.max() < 6
+    assert found.distances.max() <= 2
+
+
+# counts of cosines
+
+
+def test_counts_of_cosines_tell_percentiles_and_quantiles(X):
+    cosines = 1 - pdist(X.astype(np.float64), "cosine")
+    counts = measured(X).cosines
+    assert len(counts) == COSINE_BINS
+    assert counts.sum() == len(cosines)
+    bin_share = counts.max() / counts.sum()
+    for cosine in (-0.9, -0.3, 0, 0.2, 0.5, 0.77, 0.99):
+        assert percentile(counts, cosine) == pytest.approx((cosines < cosine).mean(), abs=bin_share)
+    for share in (0.1, 0.5, 0.9):  # further out there are empty bins
+        assert quantile(counts, share) == pytest.approx(np.quantile(cosines, share), abs=2 / COSINE_BINS)
+        assert percentile(counts, quantile(counts, share)) == pytest.approx(share, abs=bin_share)
+    assert percentile(counts, -1) == 0
+    assert percentile(counts, 1) == 1
+
+
+# how many rows ask
+
+
+@pytest.mark.parametrize(
+    ("n", "sample", "asks"),
+    [(500, 20_000, 500), (20_000, 20_000, 20_000), (40_000, 20_000, 10_000), (10**9, 20_000, 1_000), (10**6, 100, 100)],
+)
+def test_few_enough_rows_ask_that_the_work_is_bounded(n, sample, asks):
+    assert asking(n, sample) == asks
+
+
+# what cannot be measured
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"sample": 99}, "sample is 99: need 100 rows at least"),
+        ({"sample": 1e4}, "sample"),
+        ({"metric": "dot"}, "metric is 'dot'"),
+        ({"nonfinite": "keep"}, "nonfinite is 'keep'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, complaint):
+    with pytest.raises(InputError, match=complaint):
+        Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (np.ones((3, 5)), "3 vectors of 5 dimensions: an audit needs 4 vectors of 2 at least"),
+        (np.ones((9, 1)), "9 vectors of 1 dimension"),
+        (np.zeros((9, 3)), "9 of 9 vectors of array are zero"),
+        (np.full((9, 3), 1e18), "reach 1.73e\\+18 in length: need .*, scale them"),
+        (np.full((9, 3), 1e200), "scale them"),
+        (np.full((9, 3), 1e-200), "scale them"),
+        (np.eye(6, 3, k=-5) + 0.0, "5 of 6 vectors of array are zero"),
+        (np.full((9, 3), np.nan), "NaN"),
+    ],
+)
+def test_clouds_without_a_shape_are_refused(source, complaint):
+    with pytest.raises(InputError, match=complaint):
+        measured(source)
+
+
+def test_queries_of_another_dimension_or_without_a_direction_are_refused(X):
+    with pytest.raises(InputError, match="queries of 5 dimensions against a corpus of 8"):
+        measured(X, np.ones((10, 5)))
+    with pytest.raises(InputError, match="all queries of array are zero"):
+        measured(X, np.zeros((10, 8)))
+
+
+def test_cosines_need_two_directions():
+    with pytest.raises(InputError, match="1 vectors of array have a direction: need 2"):
+        measure_cosines(open_store(np.eye(1, 4)), settings=Settings(), progress=lambda *a: None, engine=Local())
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ([f"row {i}" for i in range(60)], "60 different labels for 60 rows: these name rows, not groups"),
+        (["a"] * 60, "all rows have one label: need two different ones"),
+    ],
+)
+def test_labels_that_are_no_groups_are_skipped_with_a_reason(X, labels, reason):
+    found = measured(open_store(X[:60], labels=labels))
+    assert found.label_scores is None
+    assert found.skipped["labels"] == reason
+
+
+def test_clusters_are_sought_though_the_store_begins_with_copies(X):
+    found = measured(np.concatenate([np.ones((200, 8), np.float32), X[:200]]))
+    assert found.clusters is not None
+
+
+def test_silhouettes_of_labels_are_those_of_the_rows_and_of_shuffled_ones(X):
+    labels = np.arange(600) % 3
+    for metric in ("cosine", "euclidean"):
+        found = measured(open_store(X[:90], labels=labels[:90]), metric=metric)
+        expected = isoscope.silhouette(X[:90], labels[:90], metric=metric, per_point=True)
+        np.testing.assert_allclose(found.label_scores, expected, atol=tolerance("float32"))
+        assert abs(found.shuffled_scores.mean()) < 0.1
+
+
+def test_a_sample_of_zero_rows_alone_is_refused():
+    X = np.zeros((5000, 3))
+    X[:2] = np.eye(2, 3)
+    with pytest.raises(InputError, match=r"4,998 of 5,000 vectors of array are zero, and nearly all sampled"):
+        measured(X, sample=100)

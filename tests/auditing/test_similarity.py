@@ -1,0 +1,172 @@
+"""What a cosine is worth: percentiles against every pair, and the same from a few quantiles."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from scipy.spatial.distance import pdist, squareform
+from threadpoolctl import threadpool_limits
+
+import isoscope
+from isoscope import InputError
+from isoscope._report import audit_charts
+from isoscope.auditing.audit import Audit
+from isoscope.auditing.finding import percentage
+from isoscope.auditing.similarity import Similarity
+from isoscope.cli.main import main
+
+COSINES = [-0.8, -0.2, 0.0, 0.13, 0.3, 0.5, 0.77, 0.9, 0.97]
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(1)
+    return rng.standard_normal((400, 6)) + 0.6
+
+
+@pytest.fixture(scope="module")
+def cosines(X):
+    return 1 - pdist(X, "cosine")
+
+
+@pytest.fixture(scope="module")
+def found(X):
+    with threadpool_limits(1):
+        return isoscope.audit(X)
+
+
+# outside oracle
+
+
+@pytest.mark.parametrize("cosine", COSINES)
+def test_a_percentile_is_the_share_of_pairs_below(found, cosines, cosine):
+    assert found.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("cosine", COSINES)
+def test_quantiles_tell_nearly_the_same(found, cosines, cosine):
+    # between two of the 109 quantiles it is a straight line
+    assert found.similarity.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.2)
+
+
+def test_percentiles_among_nearest_neighbours(found, X):
+    table = squareform(1 - pdist(X, "cosine"))
+    np.fill_diagonal(table, -2)
+    nearest = table.max(axis=1)
+    for cosine in (0.8, 0.9, 0.95, 0.99):
+        assert found.similarity.nearest_percentile(cosine) == pytest.approx(100 * (nearest < cosine).mean(), abs=1)
+
+
+def test_json_keeps_the_percentiles(found, tmp_path):
+    found.to_json(tmp_path / "a.json")
+    again = Audit.from_json(tmp_path / "a.json")
+    for cosine in COSINES:
+        assert again.percentile(cosine) == found.percentile(cosine)
+        assert again.similarity.nearest_percentile(cosine) == found.similarity.nearest_percentile(cosine)
+
+
+# one number in every place
+
+
+@pytest.mark.parametrize("sample", [20_000, 150])
+def test_the_command_the_audit_and_its_json_say_the_same(X, sample, tmp_path, capsys):
+    path = tmp_path / "x.npy"
+    np.save(path, X)
+    found = isoscope.audit(path, sample=sample)
+    found.to_json(tmp_path / "a.json")
+    again = Audit.from_json(tmp_path / "a.json")
+    text = " ".join(str(found).split())
+    for cosine, pairs, nearest in found.similarity.table():
+        assert main(["similarity", str(path), f"{cosine}", "--sample", f"{sample}"]) == 0
+        said = capsys.readouterr().out
+        assert f"is above {percentage(pairs)} of the pairs" in said
+        assert f"; {percentage(nearest)} of rows" in said
+        assert f"{cosine:.2f} {percentage(pairs)} {percentage(nearest)}" in text
+    for cosine in (-0.8, 0.13, 0.5, 0.8, 0.805, 0.9173, 0.97):
+        assert main(["similarity", str(path), "--sample", f"{sample}", "--", f"{cosine}"]) == 0
+        said = capsys.readouterr().out
+        values = found.percentile(cosine), found.similarity.nearest_percentile(cosine)
+        assert f"is above {percentage(values[0])} of the pairs" in said
+        assert f"; {percentage(values[1])} of rows" in said
+        assert (again.percentile(cosine), again.similarity.nearest_percentile(cosine)) == values
+
+
+def test_a_cosine_with_two_decimals_is_counted(found, cosines, X):
+    table = squareform(1 - pdist(X, "cosine"))
+    np.fill_diagonal(table, -2)
+    nearest = table.max(axis=1)
+    for cosine in np.arange(-100, 101, 7) / 100:
+        assert found.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.05)
+        exact = 100 * (nearest < cosine).mean()
+        assert found.similarity.nearest_percentile(cosine) == pytest.approx(exact, abs=1e-9)
+
+
+def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
+    # skewed cosines in few rows: 200 bins of a sample have another mean
+    rng = np.random.default_rng(5)
+    X = np.abs(rng.standard_normal((3000, 3))) ** 3
+    with threadpool_limits(1):
+        found = isoscope.audit(X, sample=150)
+    shown = found["mean_cosine"].shown
+    drawn = audit_charts.cosines(found.pictures, [found.pictures])
+    assert f"have a cosine of {shown} on average" in drawn.caption
+    assert f">mean {shown}<" in str(drawn.chart)
+    line = next(
+        each for each in found.plot_cosines(Figure().add_subplot()).lines if each.get_label() == "mean of pairs"
+    )
+    assert line.get_xdata()[0] == found["mean_cosine"].value
+
+
+# what must hold
+
+
+def test_percentiles_rise_from_nothing_to_all(found):
+    values = [found.percentile(cosine) for cosine in np.linspace(-1, 1, 101)]
+    assert (np.diff(values) >= 0).all()
+    assert (values[0], values[-1]) == (0, 100)
+    quick = [found.similarity.percentile(cosine) for cosine in np.linspace(-1, 1, 101)]
+    assert (np.diff(quick) >= 0).all()
+    assert (quick[0], quick[-1]) == (0, 100)
+
+
+def test_the_table_holds_round_cosines(found):
+    rows = found.similarity.table()
+    assert [cosine for cosine, _, _ in rows][:3] == [0.0, 0.1, 0.2]
+    for cosine, pairs, nearest in rows:
+        assert pairs == pytest.approx(found.percentile(cosine), abs=1e-9)
+        assert nearest <= pairs  # the nearest neighbour is at least as near as a random row
+
+
+def test_cosines_that_are_all_one_are_below_what_is_above():
+    counts = np.zeros(1000, int)
+    counts[700] = 5  # from 0.4 to 0.402
+    found = Similarity.of(counts, None)
+    assert found.percentile(0.3) == 0
+    assert found.percentile(0.5) > 99.99
+    assert found.percentile(0.401) == pytest.approx(50, abs=1)
+    assert found.nearest_percentile(0.5) is None
+    json.dumps({name: values.tolist() for name, values in found.to_dict().items()}, allow_nan=False)
+
+
+def test_every_pair_is_below_a_cosine_above_them_all(rng):
+    counts = np.bincount(rng.integers(400, 700, 5000), minlength=1000)
+    assert Similarity.of(counts, None).percentile(0.5) == 100
+
+
+# edges
+
+
+@pytest.mark.parametrize("cosine", [-1.01, 1.5, float("nan"), "0.5", None])
+def test_what_is_no_cosine_is_refused(found, cosine):
+    with pytest.raises(InputError, match="cosine is"):
+        found.percentile(cosine)
+
+
+def test_without_neighbours_by_cosine_there_is_no_second_column(X):
+    with threadpool_limits(1):
+        found = isoscope.audit(X[:100], metric="euclidean")
+    assert found.similarity.nearest_percentile(0.5) is None
+    assert found.similarity.table()[0][2] is None

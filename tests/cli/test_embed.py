@@ -1,0 +1,120 @@
+"""embed: what it says and writes, one line for everything that is wrong, and how an interrupted run goes on."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+import isoscope
+from isoscope.cli.main import main
+from tests.finetuning import toy
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return toy.encoder(tmp_path_factory.mktemp("models") / "encoder")
+
+
+@pytest.fixture
+def here(model, tmp_path, monkeypatch):
+    """An empty folder that has the model and some texts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "encoder").symlink_to(model)
+    texts, labels = toy.opinions(20)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n\n" for text in texts))
+    rows = "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
+    (tmp_path / "texts.csv").write_text("prompt,mood\n" + rows)
+    with toy.one_thread():
+        yield tmp_path
+
+
+def test_it_says_what_it_read_and_wrote(here, capsys):
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,-1"]) == 0
+    said = capsys.readouterr()
+    noted = json.loads((here / "states" / "_embedding.json").read_text())
+    assert said.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
+    assert "39 texts" in said.err
+    assert "19 texts have no token and no row" in said.err
+    assert "isoscope audit states --by layer" in said.err
+    assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
+        "layer-00-00000.arrow",
+        "layer-02-00000.arrow",
+    ]
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,2"]) == 0
+    assert "states is complete already" in capsys.readouterr().err
+
+
+def test_what_it_writes_can_be_audited(here, capsys):
+    options = ["--pool", "mean", "--columns", "text=prompt,labels=mood", "--dtype", "float16", "--layers", "-1"]
+    assert main(["embed", "encoder", "texts.csv", "-o", "states", *options]) == 0
+    assert main(["audit", "states", "--json", "-"]) == 0
+    said, _, rest = capsys.readouterr().out.partition("\n")
+    assert said == "states: 20 vectors, 32 dimensions"
+    found = json.loads(rest)
+    assert found["columns"] == {"labels": "label", "text": "text"}
+    assert found["source"]["dtype"] == "float16"
+
+
+def test_an_audit_of_its_token_states_takes_the_tokens_of_a_text_as_dependent(here, capsys):
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "-1"]) == 0
+    capsys.readouterr()
+    assert main(["audit", "states", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["columns"]["groups"] == "document"
+    (isoscore,) = (finding for finding in found["findings"] if finding["name"] == "isoscore")
+    assert "assumes independent groups of rows, 20 values of document" in isoscore["meaning"]
+    states = isoscope.open_store(here / "states")
+    documents = states.column("groups")
+    expected = isoscope.isoscore(np.concatenate(list(states)), unbiased=True, groups=documents)
+    assert isoscore["details"]["unbiased"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["encoder", "none.txt"], "none.txt is not there"),
+        (["nowhere/", "texts.txt"], "nowhere/ is not there"),
+        (["encoder", "texts.csv"], "none has a usual name for texts"),
+        (["encoder", "texts.txt", "--layers", "first"], "--layers first: need all"),
+        (["encoder", "texts.txt", "--layers", "7"], "layer is 7: the model has 2"),
+        (["encoder", "texts.txt", "--columns", "ids=x"], "--columns takes text= and labels= here"),
+        (["encoder", "texts.txt", "--pool", "sentence-transformers"], "has no modules.json"),
+        (["encoder", "texts.txt", "--window", "1"], "are special tokens"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_leaves_nothing(here, capsys, words, said):
+    assert main(["embed", *words, "-o", "states"]) == 2
+    told = capsys.readouterr().err.strip().split("\n")
+    assert said in told[-1]
+    assert not (here / "states").exists()
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here, capsys):
+    slow = (
+        "import sys, time; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"
+        "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
+        "put = shards.Shards.put\n"
+        "def slowly(self, parts): put(self, parts); print('done', flush=True); time.sleep(0.3)\n"
+        "shards.Shards.put = slowly\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout.readline() == "done\n"
+        time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        _, told = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "interrupted; what is done is kept in states; go on with: isoscope embed encoder" in told
+    assert not json.loads((here / "states" / "_embedding.json").read_text())["finished"]
+    assert not (here / "states" / "_texts").exists()
+    assert main(["audit", "states"]) == 0
+    told = capsys.readouterr().err.strip().split("\n")
+    assert len(told) == 1
+    assert told[0].startswith("isoscope: states is unfinished")

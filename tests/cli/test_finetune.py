@@ -1,0 +1,141 @@
+"""finetune: the table and the files, one line for everything that is wrong, and how an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from isoscope.cli.finetune import Bar, described
+from isoscope.cli.main import main
+from isoscope.finetuning.train import Moment
+from tests.finetuning import toy
+
+QUICK = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "3e-3", "--probe", "24"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finetune")
+    toy.encoder(folder / "encoder")
+    toy.write_glue(folder / "data")
+    lines = [f"{text}\t{'good' if label else 'bad'}\n" for text, label in zip(*toy.opinions(120), strict=True)]
+    (folder / "mood.tsv").write_text("review\tmood\n" + "".join(lines), encoding="utf-8")
+    with toy.one_thread():
+        yield folder
+
+
+@pytest.fixture
+def here(place, tmp_path, monkeypatch):
+    """An empty folder that has the model and the data beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("encoder", "data", "mood.tsv"):
+        os.symlink(place / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:layer_. has collapsed")
+def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
+    words = ["--regularizer", "istar", "--weight", "-1", "--seeds", "0,2", "--limit", "64", "-o", "run"]
+    assert main(["finetune", "encoder", "cola", "--data", "data", *words, *QUICK]) == 0
+    said = capsys.readouterr()
+    assert "encoder on cola  regularizer istar -1; seeds 0, 2; 8 steps" in said.out
+    metrics = json.loads((here / "run" / "metrics.json").read_text(encoding="utf-8"))
+    spread = metrics["final"]["matthews"]
+    assert f"{spread['mean']:.3f} ± {spread['std']:.3f}" in said.out
+    for row in ("matthews", "accuracy", "f1", "anisotropy₁, centred", "IsoScore, unbiased", "mean cosine"):
+        assert row in said.out
+    assert "learnt from 64 of 96 rows" in said.out
+    assert said.err.splitlines()[-2:] == ["written: run/metrics.json", "written: run/page.html"]
+    assert metrics["seeds"] == [0, 2]
+    assert (here / "run" / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_files_of_one_s_own_and_json_alone_on_standard_output(here, capsys):
+    words = ["--train", "mood.tsv", "--text", "review", "--label", "mood", "--dev-share", "0.25", "--measure", "f1"]
+    assert main(["finetune", "encoder", *words, "-o", "run", "--json", "-", *QUICK]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "isoscope.finetuning/1"
+    assert told["settings"]["dev_rows"] == 30
+    assert told["measure"] == "f1"
+    assert told["arm"] == "none"
+
+
+WRONG = {
+    "give one TASK, or --train FILE": ["encoder", "-o", "run"],
+    "cola needs the folder of its TSV files: data=, on the command line --data": ["encoder", "cola", "-o", "run"],
+    "--seeds one: need how many, such as 3": ["encoder", "cola", "--data", "data", "--seeds", "one", "-o", "run"],
+    "nowhere/model/ is not there: name the folder": ["nowhere/model/", "cola", "--data", "data", "-o", "run"],
+    "'sparse' is not one of": ["encoder", "cola", "--data", "data", "--regularizer", "sparse", "-o", "run"],
+    "does not say which column holds the texts: it has review, mood": [
+        "encoder",
+        "mood.tsv",
+        "--label",
+        "mood",
+        "-o",
+        "run",
+    ],
+    "Missing option '--output'": ["encoder", "cola"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_is_one_line_and_exit_code_2(words, here, capsys):
+    assert main(["finetune", *WRONG[words]]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("words", ["3", "3,", "a,b", "3,-1", "0,1"])
+def test_a_repair_is_two_numbers(words, tmp_path, capsys):
+    assert (
+        main(["finetune", "model", "cola", "--data", str(tmp_path), "-o", str(tmp_path / "run"), "--repair", words])
+        == 2
+    )
+    told = capsys.readouterr().err
+    assert "need two whole numbers" in told or "n_clusters is 0" in told
+    assert told.count("\n") == 1
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(here, capsys):
+    words = ["finetune", "encoder", "cola", "--data", "data", "-o", "the run", *QUICK, "--epochs", "400"]
+    command = [sys.executable, "-m", "isoscope", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    with subprocess.Popen(command, text=True, **pipes) as running:
+        deadline = time.monotonic() + 60
+        while not list((here / "the run").glob("seed-0/checkpoint-*/trainer_state.json")):
+            assert running.poll() is None, running.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert out == ""
+    assert (
+        err
+        == f"isoscope: interrupted; what is done is kept in the run; go on with: {shlex.join(['isoscope', *words])}\n"
+    )
+    assert main([*words[:-1], "300"]) == 2
+    assert "holds a run with other settings: epochs was 400.0 and is 300.0" in capsys.readouterr().err
+
+
+def test_the_bar_says_seed_step_loss_score_and_time_left(monkeypatch):
+    assert described(Moment(1, 20, 1340, 0.41237, 0.5)) == "seed 1  step 20/1,340  loss 0.412  score 0.500"
+    assert described(Moment(0, 1, 10, None, None)) == "seed 0  step 1/10"
+    clock = iter([0.0, 100.0, 160.0, 220.0])
+    monkeypatch.setattr("isoscope.cli.finetune.time.monotonic", lambda: next(clock))
+    bar = Bar()
+    bar.show(described(Moment(1, 1, 10, None, None)), 0.5)  # half was done by an earlier run
+    assert bar._left(0.6) == "4 min left"
+    assert bar._left(1.0) == ""

@@ -1,0 +1,344 @@
+"""fit, apply and fix: what they write, what they say, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import isoscope
+from isoscope.cli.main import main
+from isoscope.cli.repair import compare_held_out
+from isoscope.stores.open import open_store
+
+N, D = 400, 8
+
+
+@pytest.fixture
+def cone(tmp_path):
+    path = tmp_path / "cone.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) * np.arange(1, D + 1) + 2)
+    return path
+
+
+METHODS = {
+    "center": ([], isoscope.Center()),
+    "standardize": ([], isoscope.Standardize()),
+    "all-but-the-top": (["--components", "2"], isoscope.AllButTheTop(2)),
+    "all_but_the_top": (["--components", "auto"], isoscope.AllButTheTop("auto")),
+    "whiten": (
+        ["--method", "pca", "--components", "3", "--shrinkage", "0.25"],
+        isoscope.Whiten("pca", 3, shrinkage=0.25),
+    ),
+    "Whiten": (["--shrinkage", "none"], isoscope.Whiten(shrinkage=None)),
+    "cluster-center": (
+        ["--clusters", "auto", "--sample", "300", "--seed", "7"],
+        isoscope.ClusterCenter("auto", sample=300, random_state=7),
+    ),
+    "cluster-null": (
+        ["--clusters", "3", "--components", "2", "--clusterer", "gmm"],
+        isoscope.ClusterNull(3, 2, clusterer="gmm", random_state=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fit_and_apply_do_what_the_classes_do(method, cone, tmp_path, capsys):
+    options, repair = METHODS[method]
+    folder, out = tmp_path / "repair", tmp_path / "out.npy"
+    assert main(["fit", method, str(cone), "-o", str(folder), *options]) == 0
+    assert "400 vectors of 8 dimensions" in capsys.readouterr().out
+    assert repr(isoscope.load_transform(folder)) == repr(repair)
+    assert main(["apply", str(folder), str(cone), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: 400 vectors\n"
+    expected = repair.fit(cone).transform(np.load(cone))
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_apply_keeps_a_tables_columns_and_can_leave_them(cone, tmp_path, capsys):
+    source, folder, out = tmp_path / "a.parquet", tmp_path / "repair", tmp_path / "out.parquet"
+    table = pa.table({"doc_id": [f"d{i}" for i in range(N)], "state": list(np.load(cone)), "n": np.arange(N)})
+    pq.write_table(table, source)
+    main(["fit", "whiten", str(source), "-o", str(folder)])
+    assert main(["apply", str(folder), str(source), "-o", str(out), "--columns", "ids=doc_id"]) == 0
+    found = pq.read_table(out)
+    assert found.schema.names == ["doc_id", "state", "n"]
+    assert found.drop(["state"]).equals(table.drop(["state"]))
+    assert main(["apply", str(folder), str(source), "-o", str(out), "--vectors-only"]) == 0
+    assert pq.read_table(out).schema.names == ["embedding"]
+
+
+@pytest.mark.parametrize("ending", ["npy", "safetensors", "parquet"])
+def test_fix_writes_keeps_and_shows_before_and_after(ending, cone, tmp_path, capsys):
+    out, page, folder = tmp_path / f"out.{ending}", tmp_path / "page.html", tmp_path / "repair"
+    assert main(["fix", "center", str(cone), "-o", str(out), "--save", str(folder), "--html", str(page)]) == 0
+    told, beside = capsys.readouterr()
+    assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", told)
+    assert "cone.npy" in told
+    assert f"out.{ending}" in told
+    assert "Row by row" in told
+    assert f"written: {page}" in beside
+    text = page.read_text()
+    assert text.lower().startswith("<!doctype html>")
+    assert "cone.npy" in text
+    assert f"out.{ending}" in text
+    repair = isoscope.load_transform(folder)
+    np.testing.assert_array_equal(open_store(out).take(range(N)), repair.transform(np.load(cone)))
+
+
+def test_fix_on_shards_with_another_number_of_dimensions(cone, tmp_path, capsys):
+    (tmp_path / "shards").mkdir()
+    for i, part in enumerate(np.split(np.load(cone), 4)):
+        np.save(tmp_path / "shards" / f"{i}.npy", part)
+    out = tmp_path / "out.npy"
+    assert (
+        main(["fix", "whiten", str(tmp_path / "shards"), "-o", str(out), "--method", "pca", "--components", "3"]) == 0
+    )
+    assert np.load(out).shape == (N, 3)
+    assert "200 × 3" in capsys.readouterr().out  # half of the rows are held out
+
+
+# before and after
+
+
+@pytest.fixture
+def labeled(tmp_path):
+    """Few rows for their dimensions, with three labels along the longest of them."""
+    rng = np.random.default_rng(3)
+    labels = np.arange(300) % 3
+    X = rng.standard_normal((300, 60)) * np.arange(1, 61) ** -0.5 + 1.5 * np.eye(60)[labels]
+    path = tmp_path / "labeled.parquet"
+    pq.write_table(pa.table({"embedding": list(X.astype(np.float32)), "label": labels.astype(str)}), path)
+    return path
+
+
+def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labeled):
+    store = open_store(labeled, labels="label")
+    seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
+    assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
+    (before, after), held_out = compare_held_out(isoscope.Whiten(), store, "after", written=300)
+    assert (held_out.fitted, held_out.measured, held_out.written) == (150, 150, 300)
+    assert (before.n, after.n, after.source) == (150, 150, "after")
+    # what a repair of 150 rows gives on rows from the same source: measured on many other rows
+    half = isoscope.Whiten().fit(store.take(np.sort(np.random.default_rng(0).permutation(300)[:150])))
+    rng, labels = np.random.default_rng(4), np.arange(6000) % 3
+    fresh = rng.standard_normal((6000, 60)) * np.arange(1, 61) ** -0.5 + 1.5 * np.eye(60)[labels]
+    truth = isoscope.isoscore(half.transform(fresh), unbiased=True)
+    found = after["isoscore"]
+    assert truth < 1
+    assert abs(found.value - truth) < 2 * (found.high - found.low) / 2
+
+
+def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
+    assert main([*command, "--columns", "labels=label"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    note = "Both audits measure the same 150 rows, before and after Whiten() fitted on 150 other rows."
+    assert note in told
+    assert "fitted on all 300 rows" in told
+    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", told)
+    text = page.read_text()
+    assert note in text
+    assert "before and after Whiten()" in text
+    assert re.search(r'<tr id="finding-labels">(?:(?!</tr>).)*▼ worse', text, re.S)
+    after = re.search(r'<tr id="finding-labels">(?:(?!</tr>).)*data-space="B"(.*?)</td>', text, re.S).group(1)
+    assert "✓" not in after
+
+
+WRONG = {
+    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: is it center?"),
+    "quite another method": (["fit", "xyz", "{cone}", "-o", "x"], "There are center, standardize, all-but-the-top"),
+    "option of another method": (
+        ["fit", "center", "{cone}", "-o", "x", "--seed", "3"],
+        "--seed does not belong to center",
+    ),
+    "and of yet another": (
+        ["fix", "whiten", "{cone}", "-o", "x.npy", "--clusters", "3"],
+        "--clusters does not belong to whiten: those that do are --method, --components, --shrinkage",
+    ),
+    "components are no number": (
+        ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
+        "need auto or a whole",
+    ),
+    "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "n_components is -1"),
+    "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
+    "shrinkage is a word": (
+        ["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "some"],
+        "need auto, none or a share",
+    ),
+    "method of whitening": (["fit", "whiten", "{cone}", "-o", "x", "--method", "ica"], "method is 'ica'"),
+    "clusterer": (["fit", "cluster-null", "{cone}", "-o", "x", "--clusterer", "dbscan"], "clusterer is 'dbscan'"),
+    "sample of none": (["fit", "cluster-null", "{cone}", "-o", "x", "--sample", "0"], "sample is 0"),
+    "more components than dimensions": (
+        ["fit", "all-but-the-top", "{cone}", "-o", "x", "--components", "9"],
+        "n_components is 9",
+    ),
+    "fewer rows than components": (["fit", "all-but-the-top", "{few}", "-o", "x", "--components", "4"], "3 vectors"),
+    "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "n_clusters is 4"),
+    "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy does not exist"),
+    "nan in the corpus": (["fit", "center", "{nan}", "-o", "x"], "NaN"),
+    "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "is there and is not a saved repair"),
+    "no repair": (["apply", "nosuch", "{cone}", "-o", "x.npy"], "nosuch cannot be read as a repair"),
+    "another folder": (["apply", "{full}", "{cone}", "-o", "x.npy"], "cannot be read as a repair"),
+    "tampered": (["apply", "{tampered}", "{cone}", "-o", "x.npy"], "was changed after it was written"),
+    "other dimensions": (["apply", "{repair}", "{wide}", "-o", "x.npy"], "wide.npy has 9 dimensions, the Center was"),
+    "nan in the source": (["apply", "{repair}", "{nan}", "-o", "x.npy"], "row 2 of nan.npy holds NaN or infinity"),
+    "folder is missing": (["apply", "{repair}", "{cone}", "-o", "no/x.npy"], "no is not a folder"),
+    "out is a folder": (["apply", "{repair}", "{cone}", "-o", "{dir}"], "is a folder"),
+    "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "does not say a format"),
+    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is read or written already"),
+    "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which holds the repair"),
+    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "all of which is read"),
+    "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "no column x for ids"),
+    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "read or written already"),
+    "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "is not a saved repair"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(name, cone, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, words = WRONG[name]
+    X = np.load(cone)
+    places = {key: tmp_path / key for key in ("full", "repair", "tampered", "shards")}
+    places |= {key: tmp_path / f"{key}.npy" for key in ("few", "nan", "wide", "dir")}
+    places["full"].mkdir()
+    (places["full"] / "notes.txt").write_text("mine")
+    places["dir"].mkdir()
+    places["shards"].mkdir()
+    np.save(places["shards"] / "0.npy", X)
+    np.save(places["few"], X[:3])
+    np.save(places["wide"], np.ones((5, 9), np.float32))
+    np.save(places["nan"], np.where(np.arange(5)[:, None] == 2, np.nan, X[:5]))
+    isoscope.Center().fit(X).save(places["repair"])
+    shutil.copytree(places["repair"], places["tampered"])
+    config = places["tampered"] / "config.json"
+    config.write_text(config.read_text().replace('"dimensions": 8', '"dimensions": 9'))
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    assert main([argument.format(cone=cone, **places) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+
+
+def test_constant_vectors_are_repaired_and_fix_says_what_it_cannot_compare(tmp_path, capsys):
+    source, out = tmp_path / "same.npy", tmp_path / "out.npy"
+    np.save(source, np.ones((50, 4), np.float32))
+    for method in ("center", "standardize", "all-but-the-top", "whiten", "cluster-center", "cluster-null"):
+        assert main(["fit", method, str(source), "-o", str(tmp_path / "repair")]) == 0
+        assert main(["apply", str(tmp_path / "repair"), str(source), "-o", str(out)]) == 0
+        assert not np.load(out).any()
+    capsys.readouterr()
+    assert main(["fix", "center", str(source), "-o", str(out)]) == 2
+    assert re.search(r"out\.npy is written, but there is nothing to compare: .*are zero", capsys.readouterr().err)
+
+
+SLOW = """
+import sys, time
+import isoscope.stores.store
+from isoscope.transforms import apply as applying
+from isoscope.cli import repair as repairing
+from isoscope.cli.main import main
+from isoscope.cli.repair import compare_held_out
+isoscope.stores.store._BATCH_BYTES = 20 * 4 * 8
+
+class Slow(repairing.Watched):
+    def __call__(self, stage, rows, share):
+        super().__call__(stage, rows, share)
+        print(rows, flush=True)
+        time.sleep(0.2 if rows >= 100 else 0)
+
+repairing.Watched = Slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX")
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_apply_says_how_to_go_on_and_does(ending, how, cone, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("isoscope.stores.store._BATCH_BYTES", 20 * 4 * D)
+    folder, out, whole = tmp_path / "repair", tmp_path / f"out.{ending}", tmp_path / f"whole.{ending}"
+    main(["fit", "whiten", str(cone), "-o", str(folder)])
+    command = ["apply", str(folder), str(cone), "-o", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert any(line.strip() == "100" for line in process.stdout)
+    time.sleep(0.1)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    told = re.fullmatch(r"isoscope: interrupted; run the same command again to go on from row (\d+)\n", err)
+    assert told, err
+    assert not out.exists()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert f"going on from row {told[1]}" in capsys.readouterr().err
+    assert main(["apply", str(folder), str(cone), "-o", str(whole)]) == 0
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == sorted(["cone.npy", "repair", out.name, whole.name])
+
+
+def test_restart_throws_away_what_was_left(cone, tmp_path, capsys, monkeypatch):
+    from isoscope.cli import repair
+
+    monkeypatch.setattr("isoscope.stores.store._BATCH_BYTES", 20 * 4 * D)
+    folder, out = tmp_path / "repair", tmp_path / "out.npy"
+    main(["fit", "center", str(cone), "-o", str(folder)])
+    command = ["apply", str(folder), str(cone), "-o", str(out)]
+
+    class Ending(repair.Watched):
+        def __call__(self, stage, rows, share):
+            if rows >= 200:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "Watched", Ending)
+        assert main(command) == 130
+    assert "go on from row 200" in capsys.readouterr().err
+    assert main([*command, "--restart"]) == 0
+    assert capsys.readouterr().err == ""
+    assert sorted(os.listdir(tmp_path)) == ["cone.npy", "out.npy", "repair"]
+
+
+def test_ids_are_named_and_audits_do_without(cone, tmp_path, capsys):
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(f'{{"vector": {row}, "key": "k{i}"}}\n' for i, row in enumerate(np.load(cone).tolist())))
+    held = tmp_path / "held.json"
+    for options in ([], ["--columns", "ids=key"]):
+        assert main(["audit", str(source), "--json", str(held), *options]) == 0
+        assert isoscope.Audit.from_json(held).columns == {}
+    assert main(["audit", str(source), "--columns", "ids=nosuch"]) == 2
+    assert main(["convert", str(source), str(tmp_path / "a.parquet")]) == 0
+    assert open_store(tmp_path / "a.parquet").ids.tolist() == [f"k{i}" for i in range(N)]
+
+
+def test_the_commands_of_the_page_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) + 1
+    pq.write_table(pa.table({"id": np.arange(N), "embedding": list(X)}), "corpus.parquet")
+    np.save("queries.npy", X[:50])
+    page = Path(__file__).parents[2].joinpath("docs", "repairs.md").read_text(encoding="utf-8")
+    lines = re.search(r"```console\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert [command[:2] for command in commands] == [["isoscope", verb] for verb in ("fit", "apply", "apply", "fix")]
+    for command in commands:
+        assert main(command[1:]) == 0, capsys.readouterr().err
+    assert len(np.load("queries-white.npy")) == 50
+    assert pq.read_table("fixed.parquet").schema.names == ["id", "embedding"]
+    assert Path("before-after.html").exists()

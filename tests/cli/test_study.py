@@ -1,0 +1,149 @@
+"""isoscope study list, show and run."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from isoscope.cli import study as studying
+from isoscope.cli.finetune import Bar
+from isoscope.cli.main import main
+from isoscope.studies import run, settings
+from isoscope.studies.catalog import STUDIES, study
+from isoscope.studies.study import shown
+from tests.studies.counting import Counting
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    for room in (run, settings):
+        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
+    monkeypatch.setattr(studying, "study", lambda name: Counting())
+    Counting.ran.clear()
+
+
+def test_list_names_all(capsys):
+    assert main(["study", "list"]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in STUDIES)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
+    assert main(["study", "show", name]) == 0
+    told = capsys.readouterr().out
+    assert "seeds" in told
+    assert "Claims" in told
+    assert "Published:" in told
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["study", "show", name]) == 0
+    told = capsys.readouterr().out
+    assert "…" not in told
+    assert max(map(len, told.splitlines())) <= 80
+    found = study(name)
+    words = set(told.split())
+    for table in found.published.tables.values():
+        assert {f"{number.value:,.10g}" for number in table.values()} <= words
+    typed = told.replace("\n", " ")
+    for each in found.parameters.values():
+        assert all(shown(value) in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,)))
+
+
+def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert (
+        main(["study", "run", "counting", "-o", str(out), "--seeds", "2", "--set", "scale=2", "--set", "tasks=three"])
+        == 0
+    )
+    told = capsys.readouterr().out
+    assert "1 of 2 claims hold here" in told
+    assert "3.500" in told
+    assert set(json.loads((out / "results.json").read_text())["arms"]) == {"three/seed-0", "three/seed-1"}
+    assert (out / "page.html").exists()
+
+
+def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["study", "run", "counting", "-o", str(out), "--only", "four/seed-0", "--only", "*/seed-2"]) == 0
+    assert "3 of 6 arms" in capsys.readouterr().out
+    assert set(json.loads((out / "results.json").read_text())["arms"]) == {"four/seed-0", "three/seed-2", "four/seed-2"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["no-such"], "no study is named no-such: there are shrink-the-longest"),
+        ([STUDIES[0], "--set", "scale"], "--set scale: need NAME=VALUE"),
+        ([STUDIES[0], "--set", "colour=red"], "shrink-the-longest has no parameter colour"),
+        ([STUDIES[0], "--seeds", "many"], "seeds many"),
+        ([STUDIES[0], "--seeds", "0"], "seeds is 0: need how many, from 1 to 1000"),
+        ([STUDIES[0], "--seeds", "20261116"], "or which, such as 20261116,"),
+        ([STUDIES[0], "--seeds", "1", "--set", "seeds=2"], "seeds is set twice, to 2 and to 1: set it once"),
+        ([STUDIES[0], "--set", "epochs=1", "--set", "epochs = 2"], "epochs is set twice, to 1 and to 2"),
+        ([STUDIES[0], "--data", "nowhere"], "nowhere is not a folder"),
+        ([STUDIES[0], "--data", ".", "--model", "./nothing"], "there is no folder nothing"),
+    ],
+)
+def test_bad_input_is_one_line(words, line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "run", *words, "-o", "run"]) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(counting, tmp_path, capsys, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(studying, "run_it", stop)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 130
+    assert "0 finished arms are kept" in (told := capsys.readouterr().err)
+    assert "go on with: isoscope study run counting" in told
+
+
+@pytest.mark.parametrize(
+    "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file data/3"]
+)
+def test_a_full_disk_is_told_whoever_meets_it(words, counting, tmp_path, capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(studying, "run_it", fail)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 2
+    assert "No space left on device; the old file" in capsys.readouterr().err
+
+
+def test_time_left_stands_in_80_columns_however_long_the_arm_is_called(monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr(told, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    with Bar() as bar:
+        for share in (0.0, 0.5):
+            bar.show(f"arm 1/2  {'a long name of a model ' * 5}", share)
+        bar.began -= 7200 + 60
+        bar.show(f"arm 1/2  {'a long name of a model ' * 5}", 0.5)
+    assert "2 h 1 min left" in told.getvalue()
+    assert "arm 1/2  a long name" in told.getvalue()
+
+
+def test_names_with_brackets_are_shown_as_they_are(counting, tmp_path, capsys, monkeypatch):
+    given = Counting.outcome
+
+    def named(self, setting, results):
+        found = given(self, setting, results)
+        table = found.tables[0]
+        rows = [replace(each, name=f"{each.name}, my[v2]") for each in table.rows]
+        return replace(found, tables=[replace(table, rows=rows)])
+
+    monkeypatch.setattr(Counting, "outcome", named)
+    assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 0
+    assert "three, my[v2]" in capsys.readouterr().out

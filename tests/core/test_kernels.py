@@ -1,0 +1,76 @@
+"""The compiled loops that no other test sees by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isoscope._core.kernels import add_cluster_distances, count_features, square_distances, squared_distance
+from tests.conftest import DTYPES, tolerance
+
+
+def features(bars: list[float], printed: bool) -> int:
+    """Atienza's separation as DESIGN tells it, every sum and entropy anew."""
+
+    def neutral_total(x, i):
+        rest = np.asarray(x[i:])
+        p = rest / rest.sum()
+        return rest.sum() + i * rest.sum() / np.exp(-(p * np.log(p)).sum())
+
+    bars = sorted(bars, reverse=True)
+    T, r = bars[0], bars[-1]
+    alpha = r / T
+    x = [*bars[1:], T]
+    if len(x) < 4 or alpha == 1:
+        return len(x)
+    while True:
+        n = len(x)
+        for i in range(1, (n - 2 if printed else n - 3) + 1):
+            C = neutral_total(x, i - 1) / neutral_total(x, i)
+            if C > 1 if printed else C < 1:
+                break
+        Q = np.ceil(alpha * n * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
+        again = i >= Q if printed else i > Q
+        if not again or i + 2 == n:  # the page would go round for ever here
+            return i + 1
+        x = [*x[:i], r, T]
+
+
+@pytest.mark.parametrize("printed", [False, True], ids=["reference", "printed"])
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), spread=st.floats(0.01, 4))
+def test_features_are_those_of_the_slow_words(printed, seed, n, spread):
+    bars = np.sort(np.exp(spread * np.random.default_rng(seed).standard_normal(n)))[::-1].copy()
+    assert count_features(bars, printed) == features(bars.tolist(), printed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [1, 3, 8, 67, 4096])
+def test_a_squared_distance_is_a_sum_of_squared_steps(rng, d, dtype):
+    a = (rng.standard_normal(d) + 1e4).astype(dtype)
+    b = a + rng.standard_normal(d).astype(dtype)
+    exact = ((a.astype(float) - b.astype(float)) ** 2).sum()
+    assert squared_distance(a, b) == pytest.approx(exact, rel=tolerance(dtype))
+    assert squared_distance(a, a) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_close_pair_is_measured_by_difference(rng, dtype):
+    left = (rng.standard_normal((5, 6)) + 50).astype(dtype)
+    right = np.concatenate([left[:2] + np.asarray(1e-3, dtype), rng.standard_normal((3, 6)).astype(dtype), left[4:]])
+    exact = ((left[:, None].astype(float) - right[None].astype(float)) ** 2).sum(axis=2)
+    tile = left @ right.T
+    near = 8 * float(np.sqrt(np.finfo(dtype).eps))
+    square_distances(tile, left, right, (left**2).sum(axis=1), (right**2).sum(axis=1), near)
+    np.testing.assert_allclose(tile, exact, rtol=tolerance(dtype))
+
+
+def test_a_tile_adds_its_roots_to_each_cluster_of_its_rows_and_columns(rng):
+    squared = rng.random((5, 7))
+    rows, columns = np.array([0, 2, 5]), np.array([0, 1, 4, 7])
+    by_row, by_column = np.ones((5, 3)), np.ones((2, 7))
+    root = np.sqrt(squared)
+    add_cluster_distances(squared, rows, columns, by_row, by_column)
+    np.testing.assert_allclose(by_row, 1 + np.add.reduceat(root, columns[:-1], axis=1))
+    np.testing.assert_allclose(by_column, 1 + np.add.reduceat(root, rows[:-1], axis=0))

@@ -1,0 +1,166 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isoscope import InputError
+from isoscope.embedding.texts import open_texts
+from isoscope.embedding.tokens import Spool, Tokens, Windows, batches
+
+
+class Letters:
+    """Each letter is a token; 1 stands before a window and 2 behind it."""
+
+    before, after = [1], [2]
+    unknown, missed = ord("?"), 0
+
+    def read(self, texts):
+        return [
+            Tokens(np.array([ord(mark) for mark in text], int), np.arange(len(text)), np.arange(len(text)) + 1)
+            for text in texts
+        ]
+
+
+def filled(folder, texts, windows=None, **more):
+    spool = Spool(folder)
+    spool.fill(open_texts(texts, **more), Letters(), windows or Windows(6, 4), lambda *_: None)
+    return spool
+
+
+def everything(spool, most_tokens=10**6, whole=False):
+    return [spool.block(*cut) for cut in spool.cuts(most_tokens, whole=whole)]
+
+
+# how texts are cut
+
+
+@given(n=st.integers(1, 200), room=st.integers(1, 40), data=st.data(), causal=st.booleans())
+def test_every_token_is_a_row_of_one_window_that_shows_it(n, room, data, causal):
+    step = data.draw(st.integers(1, room))
+    cuts = Windows(room, step, causal=causal).cuts(n, room)
+    rows = [place for _, _, first, last in cuts for place in range(first, last)]
+    assert rows == list(range(n))
+    assert all(start <= first <= last <= stop and stop - start <= room for start, stop, first, last in cuts)
+
+
+def test_where_windows_overlap_a_token_is_taken_where_most_of_its_context_is():
+    assert Windows(6, 2).cuts(8, 4) == [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 8)]
+    assert Windows(6, 2, causal=True).cuts(8, 4) == [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8)]
+
+
+def test_one_window_may_be_enough():
+    assert Windows(6, 4, only="first").cuts(9, 4) == [(0, 4, 0, 4)]
+    assert Windows(6, 4, only="last").cuts(9, 4) == [(5, 9, 5, 9)]
+
+
+# what is kept
+
+
+def test_texts_tokens_and_labels_come_back(tmp_path):
+    spool = filled(tmp_path, ["abcdefghi", "", "xyz"], labels=["long", None, "short"])
+    (block,) = everything(spool)
+    assert block.documents.tolist() == [0, 0, 0, 2]
+    assert block.lengths.tolist() == [6, 6, 3, 5]
+    assert block.rows.tolist() == [4, 4, 1, 3]
+    kept = block.tokens["kept"].astype(bool)
+    assert "".join(map(chr, block.tokens["ids"][kept])) == "abcdefghixyz"
+    assert block.tokens["positions"][kept].tolist() == [*range(9), 0, 1, 2]
+    assert block.tokens["ids"][:6].tolist() == [1, *map(ord, "abcd"), 2]
+    assert [spool.text(i) for i in range(3)] == ["abcdefghi", "", "xyz"]
+    assert [spool.label(i) for i in range(3)] == ["long", None, "short"]
+
+
+def test_special_tokens_are_rows_if_they_are_kept(tmp_path):
+    (block,) = everything(filled(tmp_path, ["abcde"], Windows(6, 4, special=True)))
+    assert block.tokens["kept"].all()
+    assert block.tokens["positions"].tolist() == [-1, 0, 1, 2, 3, -1, -1, 4, -1]
+
+
+def test_everything_is_counted(tmp_path):
+    spool = filled(tmp_path, ["ab?", "  ", "", "abcdefgh"], Windows(6, 4, only="first"))
+    counts = spool.counts
+    assert (counts.texts, counts.empty, counts.tokens, counts.unknown) == (4, 2, 11, 1)
+    assert (counts.longer, counts.unread) == (1, 4)
+    assert spool.frequency[ord("a")] == 2
+    assert spool.frequency[ord("h")] == 1  # of all texts, read or not
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([1, 2], "int"), ([1, 2.5], "float"), ([1, "b"], "str"), ([True, 0], "int")]
+)
+def test_labels_become_one_kind(tmp_path, labels, kind):
+    assert filled(tmp_path, ["a", "b"], labels=labels).label_kind == kind
+
+
+def test_the_checksum_tells_texts_and_labels_apart(tmp_path):
+    digests = set()
+    for i, (texts, labels) in enumerate([(["ab", "c"], [0, 1]), (["a", "bc"], [0, 1]), (["ab", "c"], [1, 1])]):
+        (tmp_path / str(i)).mkdir()
+        digests.add(filled(tmp_path / str(i), texts, labels=labels).digest)
+    assert len(digests) == 3
+
+
+def test_half_a_character_is_no_reason_to_fail(tmp_path):
+    assert filled(tmp_path, ["a\ud800b"]).text(0) == "a\ud800b"
+
+
+@pytest.mark.parametrize(("texts", "words"), [([], "no text"), (["", " "], "all 2 texts .* are empty")])
+def test_nothing_to_read_is_refused(tmp_path, texts, words):
+    with pytest.raises(InputError, match=words):
+        filled(tmp_path, texts)
+
+
+# blocks and choices
+
+
+@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30), most=st.integers(1, 60), whole=st.booleans())
+def test_blocks_hold_every_window_once(tmp_path_factory, lengths, most, whole):
+    spool = filled(tmp_path_factory.mktemp("texts"), ["x" * n for n in lengths])
+    cuts = spool.cuts(most, whole=whole)
+    assert [start for start, _ in cuts] == [0, *(stop for _, stop in cuts[:-1])]
+    blocks = [spool.block(*cut) for cut in cuts]
+    assert sum(int(block.rows.sum()) for block in blocks) == sum(lengths)
+    for block in blocks:
+        fits = int(block.lengths.sum()) <= most
+        assert fits or len(set(block.documents) if whole else block.lengths) == 1
+    if whole:
+        documents = [number for block in blocks for number in set(block.documents.tolist())]
+        assert len(documents) == len(set(documents))
+
+
+def test_a_choice_has_as_many_rows_as_were_asked_for_in_the_order_of_the_texts(tmp_path):
+    spool = filled(tmp_path, ["abcde"] * 40)
+    spool.choose(33, 0, whole=False)
+    (block,) = everything(spool)
+    assert int(block.tokens["kept"].sum()) == int(block.rows.sum()) == spool.rows == 33
+    assert (np.diff(block.documents) >= 0).all()
+    assert spool.counts.left_out == 200 - 33
+    chosen = block.documents.tolist()
+    spool.choose(33, 1, whole=False)
+    assert everything(spool)[0].documents.tolist() != chosen
+    spool.choose(33, 0, whole=False)
+    assert everything(spool)[0].documents.tolist() == chosen
+
+
+def test_a_choice_of_whole_texts_has_no_more_tokens_than_were_asked_for(tmp_path):
+    spool = filled(tmp_path, ["abcde"] * 40)
+    spool.choose(33, 0, whole=True)  # each has 5 tokens and 4 special ones, in two windows
+    (block,) = everything(spool, whole=True)
+    assert len(set(block.documents.tolist())) == 3
+    with pytest.raises(InputError, match="max_tokens is 3"):
+        spool.choose(3, 0, whole=True)
+
+
+def test_more_than_there_is_leaves_all(tmp_path):
+    spool = filled(tmp_path, ["abcde"] * 4)
+    spool.choose(1000, 0, whole=False)
+    assert spool.rows == 20
+    assert spool.counts.left_out == 0
+
+
+@given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=60), most=st.integers(1, 200))
+def test_batches_hold_every_window_once_and_no_more_than_fits(lengths, most):
+    lengths = np.array(lengths)
+    found = list(batches(lengths, most))
+    assert sorted(np.concatenate(found).tolist()) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= most for batch in found)

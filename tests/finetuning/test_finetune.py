@@ -1,0 +1,431 @@
+"""Fine-tuning: the same seed is the same run, an interrupted run is the uninterrupted one, and settings are kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+from isoscope import InputError, Split, Task, finetune
+from isoscope.finetuning import train
+from isoscope.finetuning.settings import OWN, RECIPES, Settings
+from isoscope.losses import CosReg
+from tests.finetuning import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
+QUICK = {"epochs": 2, "batch_size": 16, "learning_rate": 3e-3, "probe": 24, "every": 3}
+ARMS = ["none", "persistent-entropy", "istar", "unbiased", "cosreg"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with an encoder, a decoder and data."""
+    folder = tmp_path_factory.mktemp("finetuning")
+    toy.encoder(folder / "encoder")
+    toy.decoder(folder / "decoder")
+    toy.write_glue(folder / "data")
+    with toy.one_thread():
+        yield folder
+
+
+def run(place, out, model="encoder", task="cola", **options):
+    if task == "cola":
+        options.setdefault("data", place / "data")
+    return finetune(place / model, task, out=out, **{**QUICK, **options})
+
+
+def told(found) -> list[dict]:
+    """Everything that was measured, without what depends on the clock."""
+    return [
+        {name: value for name, value in each.to_dict().items() if name not in ("seconds", "resumed_at")}
+        for each in found.seeds
+    ]
+
+
+class Stop(Exception):
+    """Raised in the middle of a run."""
+
+
+def stopping(seed, step):
+    def progress(moment, share):
+        if (moment.seed, moment.step) == (seed, step):
+            raise Stop
+
+    return progress
+
+
+# identities
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_another(place, tmp_path):
+    first, second = run(place, tmp_path / "a", seeds=2), run(place, tmp_path / "b", seeds=[1, 0])
+    assert told(first)[0] == told(second)[1]
+    assert told(first)[1] == told(second)[0]
+    assert first.seeds[0].losses != first.seeds[1].losses
+
+
+@pytest.mark.parametrize("arm", ["none", "istar", "persistent-entropy"])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_path):
+    last = 1 if arm == "none" else 0
+    options = {
+        "group_lengths": arm != "istar",
+        "regularizer": arm,
+        "seeds": last + 1,
+        "epochs": 3,
+        "every": 5,
+        "accumulate": 2 if arm == "istar" else 1,
+    }
+    whole = run(place, tmp_path / "whole", **options)
+    steps = whole.settings.steps_each_epoch
+    with pytest.raises(Stop):
+        run(place, tmp_path / "cut", progress=stopping(last, 2 * steps + 1), **options)
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("seed-*/result.json")}
+    assert len(done) == last
+    resumed = run(place, tmp_path / "cut", **options)
+    assert resumed.seeds[last].resumed_at == 2 * steps
+    assert told(resumed) == told(whole)
+    assert done == {path: path.stat().st_mtime_ns for path in done}
+
+
+def test_a_run_goes_on_from_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "_LONG_EPOCH", 4)
+    options = {"regularizer": "unbiased", "every": 5}
+    whole = run(place, tmp_path / "whole", **options)
+    with pytest.raises(Stop):
+        run(place, tmp_path / "cut", progress=stopping(0, 10), **options)
+    resumed = run(place, tmp_path / "cut", **options)
+    assert resumed.seeds[0].resumed_at == 8
+    assert told(resumed) == told(whole)
+
+
+KILLED = """
+import os, signal, sys
+from isoscope import finetune
+
+def progress(moment, share):
+    if moment.step == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+finetune(sys.argv[1], "cola", out=sys.argv[2], data=sys.argv[3], progress=progress, regularizer="persistent-entropy",
+         epochs=3, batch_size=16, learning_rate=3e-3, probe=24, every=3)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(place, tmp_path):
+    words = [str(place / "encoder"), str(tmp_path / "cut"), str(place / "data")]
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *words], capture_output=True, text=True, check=False, env=alone
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    torn = tmp_path / "cut" / "seed-0" / "checkpoint-15"  # as if it had been killed while it wrote one more
+    torn.mkdir()
+    (torn / "trainer_state.json").write_text('{"global_st', encoding="utf-8")
+    options = {"regularizer": "persistent-entropy", "epochs": 3}
+    resumed, whole = run(place, tmp_path / "cut", **options), run(place, tmp_path / "whole", **options)
+    assert resumed.seeds[0].resumed_at == 12
+    assert told(resumed) == told(whole)
+    assert not list((tmp_path / "cut" / "seed-0").glob("checkpoint-*"))
+
+
+def test_a_start_that_got_to_no_checkpoint_begins_anew(place, tmp_path):
+    with pytest.raises(Stop):
+        run(place, tmp_path / "cut", progress=stopping(0, 4))
+    again = run(place, tmp_path / "cut")
+    assert again.seeds[0].resumed_at == 0
+    assert told(again) == told(run(place, tmp_path / "whole"))
+    assert sorted(path.name for path in (tmp_path / "cut" / "seed-0").iterdir()) == ["history.parquet", "result.json"]
+
+
+# what it does
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_regularizer_trains_encoders_and_decoders(arm, place, tmp_path):
+    for model, pad in (("encoder", False), ("decoder", True)):
+        found = run(place, tmp_path / model, model=model, regularizer=arm)
+        assert [each["step"] for each in found.seeds[0].losses][-1] == found.settings.steps == 12
+        assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
+        assert any("no padding token: texts are padded with <eos>" in note for note in found.notes) == pad
+        assert found.layers == ("layer_0", "layer_1", "layer_2")
+        clouds = found.seeds[0].terms
+        assert clouds == ({} if arm == "none" else {"clouds": 24 if "entropy" in arm else 12, "too_small": 0})
+
+
+def test_a_model_learns_and_the_score_is_that_of_the_task(place, tmp_path):
+    found = run(place, tmp_path / "run", model="decoder", epochs=8, learning_rate=1e-2)
+    assert found.scores == ("matthews", "accuracy", "f1")
+    assert found.final["matthews"].mean > 0.8
+    assert found.final["accuracy"].values == (found.seeds[0].scores[-1]["accuracy"],)
+
+
+def test_isoscore_follows_the_sign_of_the_weight(place, tmp_path):
+    options = {"regularizer": "unbiased", "epochs": 6, "model": "decoder"}
+    more = run(place, tmp_path / "more", weight=3, **options).final["layer_2/isoscore_unbiased"].mean
+    less = run(place, tmp_path / "less", weight=-3, **options).final["layer_2/isoscore_unbiased"].mean
+    assert more > less + 0.05
+
+
+def test_late_numbers_are_means_over_the_last_steps_and_spreads_over_the_seeds(place, tmp_path):
+    found = run(place, tmp_path / "run", seeds=2, every=1)
+    late = [np.mean([each["loss"] for each in seed.scores if each["step"] > 0.7 * 12]) for seed in found.seeds]
+    assert found.late["loss"].values == pytest.approx(late)
+    assert found.late["loss"].mean == pytest.approx(np.mean(late))
+    assert found.late["loss"].std == pytest.approx(np.std(late, ddof=1))
+    rows = [row for row in found.seeds[1].layers if row["layer"] == "layer_2" and row["step"] > 0.7 * 12]
+    assert len(rows) == 4
+    expected = np.mean([row["anisotropy_1_centred"] for row in rows])
+    assert found.late["layer_2/anisotropy_1_centred"].values[1] == pytest.approx(expected)
+
+
+def test_a_space_that_collapses_is_told_of_and_can_end_the_seed(place, tmp_path):
+    options = {
+        "regularizer": "cosreg",
+        "weight": -50,
+        "epochs": 8,
+        "model": "decoder",
+        "every": 1,
+        "learning_rate": 1e-2,
+    }
+    on = run(place, tmp_path / "on", **options)
+    assert any("has collapsed by step" in each for each in on.seeds[0].collapses)
+    ended = run(place, tmp_path / "ended", stop_on_collapse=True, **options)
+    assert ended.seeds[0].steps < ended.settings.steps
+    assert ended.seeds[0].scores[-1]["step"] == ended.seeds[0].losses[-1]["step"] == ended.seeds[0].steps
+    assert ended.final["matthews"].values == (ended.seeds[0].scores[-1]["matthews"],)
+    assert told(run(place, tmp_path / "ended", stop_on_collapse=True, **options)) == told(ended)
+
+
+def test_the_folder_tells_everything(place, tmp_path):
+    found = run(place, tmp_path / "run", limit=40, max_length=8, seeds=[3])
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "page.html", "seed-3", "settings.json"]
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics == found.to_dict()
+    assert metrics["schema"] == "isoscope.finetuning/1"
+    assert metrics["seeds"] == [3]
+    assert metrics["settings"]["limit"] == 40
+    assert "learnt from 40 of 96 rows, the same for every seed, drawn evenly from every class" in metrics["notes"]
+    assert any(note.endswith("cut at 8 tokens") for note in metrics["notes"])
+    assert metrics["final"]["matthews"]["std"] is None
+    assert "transformers" in metrics["versions"]
+
+
+def test_grades_are_learnt_as_numbers(place, tmp_path):
+    texts, labels = toy.opinions(96)
+    rows = Split(texts, texts, np.asarray(labels) + 0.5)
+    task = Task("graded", rows, rows.part(np.arange(30)), (), "spearman")
+    found = run(place, tmp_path / "run", model="decoder", task=task, regularizer="persistent-entropy", epochs=4)
+    assert found.scores == ("spearman", "pearson")
+    assert found.final["spearman"].mean > 0
+    assert math.isnan(found.final["layer_2/silhouette"].mean)
+
+
+def test_a_file_of_one_s_own_and_a_module_as_regularizer(place, tmp_path):
+    from isoscope.losses import PersistentEntropy
+
+    lines = [f"{text},{'good' if label else 'bad'}\n" for text, label in zip(*toy.opinions(120), strict=True)]
+    (tmp_path / "mood.csv").write_text("text,label\n" + "".join(lines), encoding="utf-8")
+    loss = PersistentEntropy(0.5, noise_weight=0.1)
+    found = run(place, tmp_path / "run", task=tmp_path / "mood.csv", regularizer=loss, dev_share=0.2)
+    assert found.settings.task == "mood"
+    assert found.settings.dev_rows == 24
+    assert "noise_weight=0.1" in found.settings.regularizer
+    assert loss.seen == 0
+
+
+def test_the_model_is_kept_if_asked_and_can_be_loaded(place, tmp_path):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    run(place, tmp_path / "run", keep_model=True)
+    folder = tmp_path / "run" / "seed-0" / "model"
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert model.config.id2label == {0: "0", 1: "1"}
+    assert AutoTokenizer.from_pretrained(folder).pad_token == "[PAD]"
+    further = run(place, tmp_path / "further", model=str(folder), seeds=1)  # its head may be of another task
+    assert further.final
+
+
+def test_bfloat16_trains_too(place, tmp_path):
+    found = run(place, tmp_path / "run", regularizer="istar", bf16=True)
+    assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
+
+
+def test_the_words_and_bars_of_transformers_are_not_heard(place, tmp_path, capfd):
+    run(place, tmp_path / "run")
+    assert capfd.readouterr() == ("", "")
+
+
+# settings
+
+
+def test_recipes_are_the_published_ones():
+    assert (RECIPES["cola"].learning_rate, RECIPES["cola"].weight_decay) == (5e-5, 5e-6)
+    assert (RECIPES["mrpc"].learning_rate, RECIPES["mrpc"].weight_decay) == (8e-5, 8e-6)
+    assert (RECIPES["mrpc"].batch_size, RECIPES["mrpc"].epochs) == (64, 10)
+    assert (RECIPES["sst2"].learning_rate, RECIPES["sst2"].batch_size) == (1e-5, 32)
+    assert OWN not in RECIPES.values()
+
+
+def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, monkeypatch):
+    seen = []
+    log = train.Trainer.log
+    monkeypatch.setattr(train.Trainer, "log", lambda self, logs, *a: (seen.append(dict(logs)), log(self, logs, *a)))
+    run(place, tmp_path / "run", every=1, epochs=5)
+    rates = np.array([each["learning_rate"] for each in seen if "learning_rate" in each])
+    steps = np.arange(30)
+    warm = 3
+    cosine = 0.5 * (1 + np.cos(np.pi * (steps - warm) / (30 - warm)))
+    assert rates == pytest.approx(3e-3 * np.where(steps < warm, steps / warm, cosine))
+
+
+def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_added(place, tmp_path):
+    run(place, tmp_path / "run")
+    with pytest.raises(InputError, match=r"other settings: learning_rate was 0\.003 and is 0\.1; name another folder"):
+        run(place, tmp_path / "run", learning_rate=0.1)
+    with pytest.raises(InputError, match=r"regularizer was 'none' and is 'cosreg'; weight was None and is 0\.5"):
+        run(place, tmp_path / "run", regularizer="cosreg", weight=0.5)
+    more = run(place, tmp_path / "run", seeds=2)
+    assert [each.seed for each in more.seeds] == [0, 1]
+    with pytest.raises(InputError, match="is done and its model was not kept"):
+        run(place, tmp_path / "run", keep_model=True)
+    toy.write_glue(tmp_path / "data", rows=90)
+    with pytest.raises(InputError, match="the rows of the task are others"):
+        run(place, tmp_path / "run", data=tmp_path / "data")
+
+
+def test_steps_are_those_of_the_trainer(place, tmp_path):
+    found = run(place, tmp_path / "run", batch_size=20, accumulate=2, epochs=1.5)
+    assert found.settings.steps_each_epoch == 3  # 96 rows: 5 batches, 3 steps
+    assert found.seeds[0].steps == found.settings.steps == 5
+
+
+# what is wrong
+
+GLAD, SHORT, BEYOND = (Split(["good", "bad"], None, np.array(labels)) for labels in ([0, 1], [0], [0, 2]))
+WRONG = {
+    "no regularizer is named sparse: need one of none, persistent": {"regularizer": "sparse"},
+    "regularizer is a int: need one of none": {"regularizer": 3},
+    "dev_share is for a file of your own": {"dev_share": 0.2},
+    "weight is 2 and there is no regularizer": {"weight": 2},
+    "weight is nan: need a finite number": {"regularizer": "istar", "weight": math.nan},
+    "seeds is 0: need how many": {"seeds": 0},
+    "seeds is [1, 1]: need how many, or different": {"seeds": [1, 1]},
+    "seeds is 2.5: need how many": {"seeds": 2.5},
+    "epochs is 0: need a finite number above 0": {"epochs": 0},
+    "batch_size is 1.5: need a whole number at least 1": {"batch_size": 1.5},
+    "learning_rate is -1: need a finite number above 0": {"learning_rate": -1},
+    "warmup is 1: need a finite number at least 0 and below 1": {"warmup": 1},
+    "zeta is 2: need a finite number at least 0 and at most 1": {"regularizer": "istar", "zeta": 2},
+    "schedule is step: need cosine, linear, constant": {"schedule": "step"},
+    "limit is 1: need a whole number at least 2": {"limit": 1},
+    "every is 0: need a whole number at least 1": {"every": 0},
+    "no task is named kola: need one of cola": {"task": "kola"},
+    "nothing.csv is not there": {"task": "nothing.csv"},
+    "label is for a file of your own": {"label": "mood"},
+    "seeds is 20241116: that many runs would never end; for that one seed write [20241116]": {"seeds": 20241116},
+    "are for a regularizer by its name: give them to the module itself": {"regularizer": CosReg(), "weight": 2},
+    "select=False (--all-bars) is for persistent-entropy": {"regularizer": "cosreg", "select": False},
+    "zeta is 0.9 and is for istar": {"regularizer": "cosreg", "zeta": 0.9},
+    "layer is 1 and there is no regularizer to put there": {"layer": 1},
+    "train of mood has 2 texts and 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
+    "dev of mood has labels that are no class numbers: need whole numbers from 0 to 1": {
+        "task": Task("mood", GLAD, BEYOND, ("sad", "glad"), "accuracy")
+    },
+    "layer is 9": {"regularizer": "cosreg", "layer": 9},
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_is_one_line(words, place, tmp_path):
+    with pytest.raises(InputError) as error:
+        run(place, tmp_path / "run", **WRONG[words])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mistake_that_is_mended_needs_no_other_folder(place, tmp_path):
+    with pytest.raises(InputError, match="layer is 9"):
+        run(place, tmp_path / "run", regularizer="cosreg", layer=9)
+    assert run(place, tmp_path / "run", regularizer="cosreg", layer=1).settings.layer == 1
+
+
+def test_a_model_that_cannot_be_had_is_one_line(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        InputError, match="no-such-model is no folder here and could not be had from the Hugging Face hub"
+    ):
+        finetune("no-such-model", "cola", out=tmp_path / "run", data=place / "data")
+    with pytest.raises(InputError, match=r"nowhere is not there: name the folder of a model"):
+        finetune(tmp_path / "nowhere", "cola", out=tmp_path / "run", data=place / "data")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):
+        finetune(tmp_path / "empty", "cola", out=tmp_path / "run", data=place / "data")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_lacks_a_part_is_one_line(place, tmp_path):
+    torn, mute = (shutil.copytree(place / "encoder", tmp_path / name) for name in ("torn", "mute"))
+    weights = torn / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    for path in mute.glob("token*"):
+        path.unlink()
+    for model, words in ((torn, "torn cannot be fine-tuned"), (mute, "mute knows no word of the texts")):
+        with pytest.raises(InputError, match=words) as error:
+            run(place, tmp_path / "run", model=model)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_checkpoint_that_is_torn_is_not_gone_on_from(name, place, tmp_path):
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 9))
+    (checkpoint,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*")
+    (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:1000])
+    assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
+
+
+@pytest.mark.parametrize(("name", "words"), [("settings.json", "holds a list"), ("seed-0/result.json", "no result")])
+def test_files_of_another_kind_are_named(name, words, place, tmp_path):
+    run(place, tmp_path / "run")
+    (tmp_path / "run" / name).write_text("[]" if "settings" in name else "{}", encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        run(place, tmp_path / "run")
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(place, tmp_path):
+    (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
+    with pytest.raises(InputError, match="is not empty and holds no run"):
+        run(place, tmp_path)
+    with pytest.raises(InputError, match=r"letter.txt is a file: name a folder"):
+        run(place, tmp_path / "letter.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_training_that_diverges_says_so(place, tmp_path):
+    with pytest.raises(InputError, match=r"diverged|not finite"):
+        run(place, tmp_path / "run", learning_rate=1e30, warmup=0)
+
+
+def test_a_missing_extra_is_named(monkeypatch, place, tmp_path):
+    monkeypatch.setattr("isoscope.finetuning.finetune.find_spec", lambda name: None if name == "accelerate" else name)
+    with pytest.raises(ImportError, match=r'fine-tuning needs accelerate: pip install "isoscope\[train\]"'):
+        run(place, tmp_path / "run")
+
+
+def test_settings_differ_by_name():
+    kept = dict.fromkeys(Settings.__dataclass_fields__)
+    some = Settings(**{**kept, "model": "a", "data": "x", "train_rows": 5})
+    assert some.differences(some.to_dict()) == []
+    assert some.differences({**some.to_dict(), "model": "b"}) == ["model was 'b' and is 'a'"]
+    assert some.differences({**some.to_dict(), "data": "y", "train_rows": 6}) == ["the rows of the task are others"]

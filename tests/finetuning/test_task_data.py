@@ -1,0 +1,236 @@
+"""Tasks: what is held out and what is left is everything, every class has its share, and bad files are one line."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.finetuning.task_data import GLUE_NAMES, Split, Task, even_part, read_glue, read_own
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+def rows_of(name: str) -> list[str]:
+    """A few lines of each task's file, in its form."""
+    forms = {
+        "cola": ["", "gj04\t1\t\tIt is good .", "gj04\t0\t*\tIt good is ."],
+        "mrpc": ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t1\t2\tA "b\tB', "0\t1\t2\tC\tD"],
+        "rte": ["index\tsentence1\tsentence2\tlabel", "0\tA\tB\tnot_entailment", "1\tC\tD\tentailment"],
+        "qnli": ["index\tquestion\tsentence\tlabel", "0\tA\tB\tnot_entailment", "1\tC\tD\tentailment"],
+        "sst2": ["sentence\tlabel", "good \t1", "bad \t0"],
+        "sst5": ["sentence\tlabel", "good\t4", "bad\t0"],
+        "snli": ["label\tsentence1\tsentence2", "neutral\tA\tB", "entailment\tC\tD"],
+        "wic": ["label\tword\tpos\tidx1-idx2\texample1\texample2", "T\tgo\tV\t0-0\tA\tB", "F\tgo\tV\t0-0\tC\tD"],
+        "stsb": ["", "g\tf\ty\t1\t5.000\tA\tB", "g\tf\ty\t2\t0.5\tC\tD\tsource\tsource"],
+    }
+    return [line for line in forms[name] if line]
+
+
+def write(folder: Path, name: str, lines: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(line + "\n" for line in lines).encode()
+    (folder / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+
+
+LEARNT = {
+    "cola": (["It is good .", "It good is ."], None, [1, 0]),
+    "mrpc": (['A "b', "C"], ["B", "D"], [1, 0]),
+    "rte": (["A", "C"], ["B", "D"], [1, 0]),
+    "qnli": (["A", "C"], ["B", "D"], [1, 0]),
+    "sst2": (["good ", "bad "], None, [1, 0]),
+    "sst5": (["good", "bad"], None, [4, 0]),
+    "snli": (["A", "C"], ["B", "D"], [1, 0]),
+    "wic": (["go: A", "go: C"], ["B", "D"], [1, 0]),
+    "stsb": (["A", "C"], ["B", "D"], [5.0, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", GLUE_NAMES)
+def test_each_task_is_read_from_its_own_form(name, tmp_path):
+    prefix = "sts-" if name == "stsb" else ""
+    write(tmp_path / name, f"{prefix}train.tsv", rows_of(name))
+    write(tmp_path / name, f"{prefix}dev.tsv.gz", rows_of(name))
+    found = read_glue(name, tmp_path)
+    assert found.fingerprint() == read_glue(name, tmp_path / name).fingerprint()
+    for split in (found.train, found.dev):
+        texts, pairs, labels = LEARNT[name]
+        assert (split.texts, split.pairs, split.labels.tolist()) == (texts, pairs, labels)
+    assert found.graded == (name == "stsb")
+    assert found.measure == {"cola": "matthews", "mrpc": "f1", "stsb": "spearman"}.get(name, "accuracy")
+
+
+def test_the_folder_that_glue_itself_makes_is_read_too(tmp_path):
+    write(tmp_path / "CoLA", "train.tsv", rows_of("cola"))
+    write(tmp_path / "CoLA", "dev.tsv", rows_of("cola"))
+    assert read_glue("cola", tmp_path).train.texts[0] == "It is good ."
+    lines = ["index\tgenre\tsentence1\tsentence2\tscore", "0\tx\tA\tB\t5.000", "1\tx\tC\tD\t0.5"]
+    write(tmp_path / "STS-B", "train.tsv", lines)
+    write(tmp_path / "STS-B", "dev.tsv", lines)
+    assert read_glue("stsb", tmp_path).train.labels.tolist() == [5, 0.5]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the repository")
+@pytest.mark.parametrize(
+    ("name", "train", "dev", "last"),
+    [
+        ("cola", 8551, 1043, 721),
+        ("mrpc", 3668, 408, 279),
+        ("rte", 2490, 277, 131),
+        ("sst2", 67349, 872, 444),
+        ("sst5", 8544, 1101, 165),
+        ("wic", 5428, 638, 319),
+        ("stsb", 5749, 1500, None),
+    ],
+)
+def test_the_real_files_have_the_published_numbers_of_rows(name, train, dev, last):
+    found = read_glue(name, DATA)
+    assert (len(found.train), len(found.dev)) == (train, dev)
+    if last is not None:
+        assert np.bincount(found.dev.labels)[-1] == last
+
+
+# a part of the rows
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 99, 100])
+def test_an_even_part_has_each_class_in_its_share(size):
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [60, 30, 10]))
+    part = even_part(labels, size, seed=3)
+    assert len(np.unique(part)) == size
+    assert (np.diff(part) > 0).all()
+    assert np.abs(np.bincount(labels[part], minlength=3) - size * np.array([0.6, 0.3, 0.1])).max() <= 1
+
+
+def test_an_even_part_is_the_seed_s_and_of_grades_it_is_drawn_blindly():
+    labels = np.arange(200) % 2
+    assert (even_part(labels, 20, 0) == even_part(labels, 20, 0)).all()
+    assert (even_part(labels, 20, 0) != even_part(labels, 20, 1)).any()
+    assert len(even_part(np.linspace(0, 5, 50), 20, 0)) == 20
+
+
+# the user's own files
+
+
+@pytest.fixture
+def own(tmp_path):
+    lines = ["text,other,label", *(f"text {i},more {i},{'yes' if i % 4 else 'no'}" for i in range(80))]
+    write(tmp_path, "own.csv", lines)
+    return tmp_path / "own.csv"
+
+
+def test_what_is_held_out_and_what_is_left_is_everything(own):
+    found = read_own(own, dev_share=0.25)
+    assert sorted(found.train.texts + found.dev.texts) == sorted(f"text {i}" for i in range(80))
+    assert np.bincount(found.dev.labels).tolist() == [5, 15]
+    assert found.labels == ("no", "yes")
+    assert found.name == "own"
+    assert found.measure == "accuracy"
+    assert read_own(own, dev_share=0.25, seed=1).dev.texts != found.dev.texts
+    assert read_own(own, dev_share=0.25).fingerprint() == found.fingerprint()
+
+
+def test_a_dev_file_takes_the_place_of_a_share_and_columns_can_be_named(own, tmp_path):
+    write(tmp_path, "dev.tsv", ["text\tother\tlabel", "a\tb\tno", "c\td\tyes"])
+    found = read_own(own, tmp_path / "dev.tsv", text="other", text_pair="text", label="label", measure="f1")
+    assert len(found.train) == 80
+    assert (found.dev.texts, found.dev.pairs, found.dev.labels.tolist()) == (["b", "d"], ["a", "c"], [0, 1])
+    assert found.measure == "f1"
+
+
+def test_whole_numbers_are_classes_by_size_and_decimals_are_grades(tmp_path):
+    write(tmp_path, "t.tsv", ["text\tlabel", *(f"x{i}\t{(i % 3) * 5 + 2}" for i in range(40))])
+    assert read_own(tmp_path / "t.tsv").labels == ("2", "7", "12")
+    graded = read_own(tmp_path / "t.tsv", measure="pearson")
+    assert graded.labels == ()
+    assert graded.train.labels.dtype == np.float64
+    write(tmp_path, "t.tsv", ["text\tlabel", *(f"x{i}\t{i / 10}" for i in range(40))])
+    assert read_own(tmp_path / "t.tsv").measure == "spearman"
+
+
+def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for kind in (pa.int8(), pa.float64(), pa.string()):
+        labels = pa.array([0, 1] * 20).cast(kind)
+        pq.write_table(pa.table({"text": [f"x{i}" for i in range(40)], "label": labels}), tmp_path / "t.parquet")
+        assert read_own(tmp_path / "t.parquet").labels == ("0", "1")
+
+
+# what is wrong
+
+
+def test_missing_files_are_named_with_what_is_there(tmp_path):
+    write(tmp_path / "qnli", "dev.tsv", rows_of("qnli"))
+    with pytest.raises(InputError, match=r"qnli needs train.tsv in .*qnli: there is dev.tsv; give another folder"):
+        read_glue("qnli", tmp_path)
+    with pytest.raises(InputError, match=r"nowhere is not a folder: name the one that holds cola's files, train\.tsv"):
+        read_glue("cola", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="no task is named kola: need one of cola, mrpc"):
+        read_glue("kola", tmp_path)
+
+
+WRONG = {
+    "has no label in 1 of 3 rows, the first is line 3": ["text\tlabel", "a\t1", "b\t", "c\t0"],
+    "has no text in 1 row of column text, the first is line 2": ["text\tlabel", " \t1", "b\t0"],
+    "one label alone, 1: there is nothing to learn": ["text\tlabel", *(f"x{i}\t1" for i in range(40))],
+    "does not say which column holds the labels: it has index, text": ["index\ttext", "0\ta", "1\tb"],
+    "does not say which column holds the texts: it has a, label": ["a\tlabel", "0\t1", "1\t0"],
+    "too few to hold out 0.1 of; give a dev file": ["text\tlabel", "a\t1", "b\t0"],
+    "40 different labels in 40 rows: need classes that repeat": ["text\tlabel", *(f"x\tname {i}" for i in range(40))],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_with_a_file_is_one_line(words, tmp_path):
+    write(tmp_path, "t.tsv", WRONG[words])
+    with pytest.raises(InputError) as error:
+        read_own(tmp_path / "t.tsv")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_dev_set_has_no_class_that_cannot_be_learnt(own, tmp_path):
+    write(tmp_path, "dev.tsv", ["text\tlabel", "a\tno", "c\tmaybe"])
+    with pytest.raises(
+        InputError, match=r"dev.tsv, line 3 has the label 'maybe', which is none of the classes to learn"
+    ):
+        read_own(own, tmp_path / "dev.tsv")
+    with pytest.raises(InputError, match="dev_share is 1: need a share between 0 and 1"):
+        read_own(own, dev_share=1)
+    with pytest.raises(InputError, match="measure is bleu: need one of accuracy"):
+        read_own(own, measure="bleu")
+    with pytest.raises(InputError, match="has no column mood for labels: the columns are text, other, label"):
+        read_own(own, label="mood")
+
+
+def test_grades_are_numbers(tmp_path):
+    write(tmp_path, "t.tsv", ["text\tlabel", "a\t1", "b\tmuch", *(f"x{i}\t{i}" for i in range(40))])
+    with pytest.raises(InputError, match="line 3 has the grade 'much': need a finite number"):
+        read_own(tmp_path / "t.tsv", measure="spearman")
+
+
+def test_the_fingerprint_is_another_if_any_row_is():
+    rows = Split(["a", "b"], None, np.array([0, 1]))
+    task = Task("t", rows, rows, ("x", "y"), "accuracy")
+    others = [
+        Task("t", Split(["a", "c"], None, rows.labels), rows, ("x", "y"), "accuracy"),
+        Task("t", rows, Split(["a", "b"], None, np.array([1, 1])), ("x", "y"), "accuracy"),
+        Task("t", Split(["a", "b"], ["", ""], rows.labels), rows, ("x", "y"), "accuracy"),
+        Task("t", rows, rows, ("y", "x"), "accuracy"),
+    ]
+    assert len({each.fingerprint() for each in (task, *others)}) == 5
+
+
+def test_reading_needs_no_torch(own):
+    import subprocess
+    import sys
+
+    read = f"from isoscope.finetuning.task_data import read_own; read_own({str(own)!r})"
+    program = f"{read}; import sys; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "False", run.stderr

@@ -1,0 +1,130 @@
+"""An interruption leaves the old file, and nothing else."""
+
+import os
+
+import pytest
+
+from isoscope._io.files import replacing
+
+
+def test_what_was_written_takes_the_place(tmp_path):
+    path = tmp_path / "a.txt"
+    for text in ("first", "second"):
+        with replacing(path) as temporary:
+            temporary.write_text(text)
+            assert temporary.parent == tmp_path  # a rename within one directory is atomic
+        assert path.read_text() == text
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def write_half(path, interruption):
+    with replacing(path) as temporary:
+        temporary.write_text("ne")
+        raise interruption
+
+
+@pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt, MemoryError])
+def test_an_interruption_leaves_the_old_file_and_no_litter(tmp_path, interruption):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(interruption):
+        write_half(path, interruption)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_an_interruption_of_the_first_write_leaves_nothing(tmp_path):
+    with pytest.raises(MemoryError):
+        write_half(tmp_path / "a.txt", MemoryError)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+
+
+def test_of_two_writers_at_once_the_last_one_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    with replacing(path) as first:
+        with replacing(path) as second:
+            first.write_text("first")
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync") or fsync(handle))
+    monkeypatch.setattr(os, "replace", lambda a, b: calls.append("replace") or replace(a, b))
+    with replacing(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+    assert calls[:2] == ["fsync", "replace"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_finished_file_has_ordinary_permissions(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        with replacing(tmp_path / "a.txt") as temporary:
+            temporary.write_text("new")
+        assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o666 & ~mask
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+
+
+def test_a_bare_name_is_beside_the_caller(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with replacing("a.txt") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_a_missing_directory_is_not_made(tmp_path):
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "none" / "a.txt"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_in_the_way_stays(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="a"), replacing(tmp_path / "a") as temporary:
+        temporary.write_text("new")
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").is_dir()
+
+
+def test_a_link_stays_one_and_permissions_stay_what_they_were(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    import os
+    import threading
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with replacing(pipe) as place:
+        place.write_text("through")
+    reader.join(10)
+    assert read == ["through"]
+    assert pipe.is_fifo()

@@ -1,0 +1,151 @@
+"""The sentences of the advice say what its numbers say."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoscope._report.narrate import headline, paragraph, signed, span
+from isoscope.advising.advise import Advice, Score, Trial
+from isoscope.advising.settings import AdviceSettings
+
+
+def score(value, gain=0.0, half=0.01):
+    verdict = "gain" if gain > half else "loss" if gain < -half else "noise"
+    return Score(value, gain, gain - half, gain + half, verdict)
+
+
+def made(gains, *, chosen, best=None, half=0.01, others=None, isoscores=None, selections=None, **more):
+    """Return an advice with these gains over 0.5; those of the second measure are in `others`."""
+    halves = half if isinstance(half, list) else [half] * len(gains)
+    names = ["as it is", "Center", "Standardize", "Whiten"][: len(gains)]
+    trials = []
+    for i, (name, gain) in enumerate(zip(names, gains, strict=True)):
+        scores = {"probe": score(0.5 + gain, gain, halves[i])}
+        if others:
+            scores["v_measure"] = score(0.5 + others[i], others[i])
+        shape = {"isoscore": isoscores[i]} if isoscores else {}
+        trials.append(Trial(name, 10 * i, scores, shape))
+    measures = {"probe": "linear probe accuracy"} | ({"v_measure": "V-measure"} if others else {})
+    given = {
+        "source": "array",
+        "n": 1000,
+        "d": 8,
+        "example": "row",
+        "examples": 1000,
+        "measure": "probe",
+        "measures": measures,
+        "settings": AdviceSettings(),
+        "promised_gain": 0.04 if chosen else 0.0,
+        "selections": selections or {names[chosen]: 20},
+    }
+    return Advice(trials=trials, chosen=chosen, best=chosen if best is None else best, **(given | more))
+
+
+def test_a_repair_to_use():
+    said = paragraph(made([0, 0.115, 0.12, 0.02], chosen=1, best=2))
+    assert said.startswith(
+        "Use Center: expect linear probe accuracy to rise by about 0.040. That is the mean gain on rows"
+    )
+    assert "On all 1,000 rows it rises from 0.500 to 0.615, by +0.115 (95% interval [+0.105, +0.125]" in said
+    assert "corrected for 3 repairs tried" in said
+    assert "Standardize gains most (+0.120); Center is simpler and within a tenth of that." in said
+
+
+def test_the_headline_has_the_promised_gain_and_not_the_one_in_sample():
+    assert headline(made([0, 0.3], chosen=1, promised_gain=0.1)).endswith("by about 0.100.")
+    none = headline(made([0, 0.3], chosen=1, promised_gain=-0.01))
+    assert none.endswith("but selection on parts of the examples gained nothing.")
+
+
+def test_the_best_itself_is_not_compared_with_itself():
+    assert "gains most" not in paragraph(made([0, 0.1], chosen=1))
+    assert "one repair tried" in paragraph(made([0, 0.1], chosen=1))
+
+
+def test_leaving_alone():
+    said = paragraph(made([0, 0.005, -0.1, -0.2], chosen=0))
+    assert said.startswith("Leave the vectors as they are: no repair improves linear probe accuracy significantly.")
+    assert "On 1,000 rows, linear probe accuracy is 0.500; the best of 3 repairs, Center, changes it by +0.005" in said
+    assert "2 repairs lose significantly, Whiten most: −0.200 [−0.210, −0.190]." in said
+    assert "One repair loses significantly, Center most" in paragraph(made([0, -0.1], chosen=0))
+    assert "no repair was tried" in paragraph(made([0], chosen=0))
+
+
+def test_a_gain_that_parts_do_not_confirm_is_withheld():
+    advice = made([0, 0.1], chosen=0, best=1, selections={"as it is": 12, "Center": 8})
+    assert headline(advice).endswith("the gain of Center in linear probe accuracy is not reliable.")
+    said = paragraph(advice)
+    assert "Center raises it by +0.100 (95% interval [+0.090, +0.110]), but most selections on parts" in said
+    assert "This advice is unstable: only 12 of 20" in said
+
+
+def test_all_measures_that_had_a_say_are_named():
+    said = headline(made([0, 0.0], chosen=0, others=[0, 0]))
+    assert said.endswith("no repair improves linear probe accuracy or V-measure significantly.")
+    assert "V-measure" not in headline(made([0, 0.0], chosen=0, others=[0, 0], alone=True))
+
+
+def test_stable_and_unstable_advice():
+    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 18, "as it is": 2}))
+    assert "18 of 20 selections on parts of the rows agree (others: as it is 2 times)." in said
+    assert "unstable" not in said
+    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 15, "as it is": 4, "Whiten": 1}))
+    assert "This advice is unstable: only 15 of 20 selections" in said
+    assert "(others: as it is 4 times, Whiten once)" in said
+
+
+def test_parts_that_choose_among_repairs():
+    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 13, "Whiten": 7}))
+    assert "Which repair is best is unstable: only 13 of 20 selections" in said
+    assert "all of them prescribe a repair" in said
+
+
+@pytest.mark.parametrize(("agree", "stable"), [(16, True), (15, False)])
+def test_four_of_five_selections_make_it_stable(agree, stable):
+    assert made([0, 0.1], chosen=1, selections={"Center": agree, "as it is": 20 - agree}).is_stable is stable
+
+
+def test_other_measures_are_reported():
+    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, -0.2, 0.3]))
+    assert "However, V-measure falls: −0.200 [−0.210, −0.190]." in said
+    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0, 0.3]))
+    assert "By V-measure, Standardize gains 0.300 [+0.290, +0.310]: request this measure (v_measure)" in said
+    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0.2, 0.3]))
+    assert "V-measure rises too: +0.200 [+0.190, +0.210]." in said
+
+
+def test_isotropy_that_costs_is_reported():
+    said = paragraph(made([0, -0.1], chosen=0, isoscores=[0.1, 0.9]))
+    assert "The most isotropic space, Center (IsoScore 0.90, before 0.10), loses 0.100." in said
+    assert "isotropic" not in paragraph(made([0, 0.1], chosen=1, isoscores=[0.1, 0.9]))
+
+
+def test_without_a_task_the_evidence_is_weak():
+    assert "weak" not in paragraph(made([0, 0.1], chosen=1))
+    alone = made([0], chosen=0, measure="stability", measures={"stability": "split-half stability"})
+    alone.trials = [Trial("as it is", 0, {"stability": score(0.5)}, {})]
+    assert "This evidence is weak" in paragraph(alone)
+
+
+@pytest.mark.parametrize(("example", "word"), [("pair", "pairs"), ("query", "queries"), ("row", "rows")])
+def test_examples_have_their_plural(example, word):
+    assert f"1,000 {word}" in paragraph(made([0, 0.1], chosen=1, example=example))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0006, "+0.001"), (-0.0004, "−0.0004"), (1e-6, "0.000"), (0.0, "0.000"), (1, "+1.000")]
+)
+def test_a_difference_has_its_sign(value, text):
+    assert signed(value) == text
+
+
+def test_a_span_is_its_two_ends():
+    assert span(Score(0.5, 0.1, -0.05, 0.25, "noise")) == "[−0.050, +0.250]"
+    assert span(Score(0.5, 0.006, 0.0004, 0.011, "gain")) == "[+0.0004, +0.011]"
+
+
+def test_excluded_repairs_are_reported():
+    said = paragraph(made([0, 0.1, 0.2], chosen=1, others=[0, 0, -0.3]))
+    assert "Standardize gains 0.200 [+0.190, +0.210] by linear probe accuracy but loses 0.300 by V-measure" in said
+    said = paragraph(made([0, 0.1], chosen=0, others=[0, -0.3]))
+    assert "every repair that improves it significantly loses significantly by another measure" in said

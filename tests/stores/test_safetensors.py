@@ -1,0 +1,76 @@
+"""safetensors, bfloat16 included."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from isoscope import InputError
+from isoscope.stores.open import open_store
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8"])
+def test_numbers_come_as_they_are_kept(dtype, tmp_path):
+    array = np.arange(12).reshape(4, 3).astype(dtype)
+    save_file({"odd": np.ones(1, np.uint8), "v": array}, tmp_path / "a.safetensors")
+    store = open_store(tmp_path / "a.safetensors")
+    assert store.dtype == dtype
+    np.testing.assert_array_equal(next(store.chunks()), array)
+
+
+def test_bfloat16_comes_as_float32(tmp_path, truth):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file as save_torch
+
+    tensor = torch.tensor(truth.vectors).to(torch.bfloat16)
+    save_torch({"odd": torch.ones(3, dtype=torch.uint8), "embeddings": tensor}, tmp_path / "a.safetensors")
+    store = open_store(tmp_path / "a.safetensors")
+    assert store.dtype == np.float32
+    np.testing.assert_array_equal(np.concatenate(list(store.chunks(100))), tensor.float().numpy())
+    np.testing.assert_array_equal(store.take([9, 2, 9]), tensor.float().numpy()[[9, 2, 9]])
+
+
+def test_a_tensor_is_chosen(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"p": np.eye(3), "q": np.ones((3, 2)), "bias": np.zeros(3)}, path)
+    with pytest.raises(InputError, match=r'several that may be the vectors: p, q; name one: vectors="p"'):
+        open_store(path)
+    assert open_store(path, vectors="q", labels="bias").labels.tolist() == [0, 0, 0]
+    save_file({"bias": np.zeros(3)}, path)
+    with pytest.raises(InputError, match="holds no vectors; it has bias"):
+        open_store(path)
+    save_file({"v": np.zeros((0, 3))}, path)
+    with pytest.raises(InputError, match=r"a\.safetensors: v has no rows"):
+        open_store(path)
+
+
+def test_a_precision_below_16_bits_is_not_read(tmp_path):
+    head = json.dumps({"v": {"dtype": "F8_E4M3", "shape": [2, 2], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\0" * 4)
+    with pytest.raises(InputError, match="holds no vectors; it has v"):
+        open_store(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("about", "body", "why"),
+    [
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 12, "its tensors end at"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 20, "its tensors end at"),
+        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 16]}, 16, r"16 bytes from 0 on are no \[2, 3\] of F32"),
+        ({"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}, 16, r"are no \[-2, -2\]"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, 20, "from 4 on"),
+        ({"dtype": "F32", "shape": [2, 2]}, 16, "data_offsets"),
+        ({"dtype": "odd", "shape": [2, 2], "data_offsets": [0, 16]}, 16, "odd"),
+        ([], 16, ""),
+    ],
+)
+def test_tensors_that_do_not_fill_the_file_are_refused(tmp_path, about, body, why):
+    head = json.dumps({"v": about}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(body))
+    with pytest.raises(InputError, match=f"not a whole safetensors file: .*{why}.*; copy or write it again"):
+        open_store(path)
+    path.write_bytes((2**40).to_bytes(8, "little") + head)
+    with pytest.raises(InputError, match="its header would take 1099511627776 of"):
+        open_store(path)

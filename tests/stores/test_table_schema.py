@@ -1,0 +1,192 @@
+"""What stands beside the vectors in a table comes through: names, kinds, order, values."""
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+from isoscope import InputError
+from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
+
+N, D = 50, 3
+
+
+def wide_table(kind="list"):
+    """A table with ten columns of many kinds, the vectors in their midst."""
+    numbers = pa.array(np.arange(N * D, dtype=np.float32))
+    lists = (
+        pa.FixedSizeListArray.from_arrays(numbers, D)
+        if kind == "fixed"
+        else pa.ListArray.from_arrays(pa.array(range(0, N * D + 1, D), "int32"), numbers)
+    )
+    schema = pa.schema(
+        [
+            pa.field("doc_id", pa.string(), nullable=False, metadata={"note": "kept"}),
+            pa.field("when", pa.timestamp("us", "UTC")),
+            pa.field("state", lists.type),
+            pa.field("label", pa.dictionary(pa.int8(), pa.string())),
+            pa.field("count", pa.int16()),
+            pa.field("price", pa.decimal128(9, 2)),
+            pa.field("raw", pa.binary()),
+            pa.field("tags", pa.list_(pa.string())),
+            pa.field("where", pa.struct([("lat", pa.float64()), ("lon", pa.float64())])),
+            pa.field("empty", pa.null()),
+        ],
+        metadata={"made by": "a test"},
+    )
+    columns = [
+        [f"d{i}" for i in range(N)],
+        [dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=i) for i in range(N)],
+        lists,
+        pa.array(["abc"[i % 3] for i in range(N)]).dictionary_encode().cast(schema.field("label").type),
+        [i if i % 7 else None for i in range(N)],
+        list(range(N)),
+        [bytes([i]) for i in range(N)],
+        [["t"] * (i % 4) for i in range(N)],
+        [{"lat": i / 2, "lon": -i} for i in range(N)],
+        [None] * N,
+    ]
+    arrays = [c if isinstance(c, pa.Array) else pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def saved_parquet(table, path):
+    pq.write_table(table, path / "a.parquet", row_group_size=17)
+    return path / "a.parquet"
+
+
+def saved_feather(table, path):
+    feather.write_feather(table, str(path / "a.feather"), chunksize=13)
+    return path / "a.feather"
+
+
+def saved_shards(table, path):
+    (path / "shards").mkdir()
+    for i, start in enumerate(range(0, N, 20)):
+        pq.write_table(table.slice(start, 20), path / "shards" / f"{i}.parquet")
+    return path / "shards"
+
+
+def in_memory(table, path):
+    return table
+
+
+def assert_same_but_for_the_vectors(found, table, vectors):
+    assert found.schema.names == table.schema.names
+    for field in table.schema:
+        if field.name != "state":
+            assert found.schema.field(field.name).equals(field, check_metadata=field.name == "doc_id"), field
+            assert found[field.name].to_pylist() == table[field.name].to_pylist()
+    assert found.schema.field("state").type == pa.list_(pa.float32(), vectors.shape[1])
+    np.testing.assert_array_equal(np.array(found["state"].to_pylist()), vectors)
+    assert found.schema.metadata[b"made by"] == b"a test"
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+@pytest.mark.parametrize("saved", [saved_parquet, saved_feather, saved_shards, in_memory])
+def test_every_other_column_of_a_table_is_kept(saved, kind, tmp_path):
+    table = wide_table(kind)
+    store, target = open_store(saved(table, tmp_path)), tmp_path / "out.parquet"
+    assert dict(store.columns) == {"labels": "label", "ids": "doc_id", "frequency": "count"}
+    write_store(target, store)
+    vectors = np.arange(N * D, dtype=np.float32).reshape(N, D)
+    assert_same_but_for_the_vectors(pq.read_table(target), table, vectors)
+    write_store(target, store.mapped(lambda rows: rows[:, :2] + 1, 2))
+    assert_same_but_for_the_vectors(pq.read_table(target), table, vectors[:, :2] + 1)
+    write_store(target, store, columns=False)
+    assert pq.read_table(target).schema.names == ["embedding"]
+
+
+def test_a_column_for_each_dimension_becomes_one_of_lists_in_its_place(tmp_path):
+    table = pa.table({"name": ["x", "y"], "a": [1.0, 2.0], "b": [3.0, 4.0], "note": ["p", None], "label": [1, 2]})
+    write_store(tmp_path / "a.parquet", table)
+    found = pq.read_table(tmp_path / "a.parquet")
+    assert found.to_pydict() == {
+        "name": ["x", "y"],
+        "embedding": [[1, 3], [2, 4]],
+        "note": ["p", None],
+        "label": [1, 2],
+    }
+    write_store(tmp_path / "a.parquet", table.append_column("embedding", [["p", "q"]]))
+    assert pq.read_table(tmp_path / "a.parquet").schema.names == ["name", "vectors", "note", "label", "embedding"]
+
+
+def test_values_given_stand_behind_and_what_is_left_out_is_left_out(tmp_path):
+    path = saved_parquet(wide_table(), tmp_path)
+    store = open_store(path, text=[f"t{i}" for i in range(N)], ids=np.arange(N))
+    write_store(tmp_path / "b.parquet", store.without("labels"))
+    found = pq.read_table(tmp_path / "b.parquet")
+    names = [name for name in wide_table().schema.names if name != "label"]
+    assert found.schema.names == [*names, "text", "ids"]
+    assert found["ids"].to_pylist() == list(range(N))
+    assert found["doc_id"].to_pylist()[:2] == ["d0", "d1"]
+    assert open_store(tmp_path / "b.parquet", ids="ids").ids.tolist() == list(range(N))
+
+
+def test_pandas_and_polars_keep_their_columns(tmp_path):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    late = [None] * 1500 + ["late"] * 500
+    columns = {"v": [[float(i), 1.0] for i in range(2000)], "odd": [1] * 1500 + [2.5] * 500, "late": late}
+    for frame in (
+        pd.DataFrame({**columns, "odd": pd.Series(columns["odd"], dtype=object), "bad": [object()] * 2000}),
+        pl.DataFrame(columns, strict=False),
+    ):
+        write_store(tmp_path / "a.parquet", frame)
+        assert pq.read_table(tmp_path / "a.parquet").to_pydict() == columns  # what Arrow cannot hold is not there
+
+
+def test_a_dataset_keeps_what_it_knows_of_its_columns(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "vector": datasets.Sequence(datasets.Value("float32"), length=4),
+            "label": datasets.ClassLabel(names=["no", "yes"]),
+        }
+    )
+    made = datasets.Dataset.from_dict({"vector": [[1, 2, 3, 4], [5, 6, 7, 8]], "label": [0, 1]}, features=features)
+    made.to_parquet(str(tmp_path / "a.parquet"))
+    for source in (made, tmp_path / "a.parquet"):
+        write_store(tmp_path / "b.parquet", open_store(source).mapped(lambda rows: rows[:, :2], 2))
+        again = datasets.Dataset.from_parquet(str(tmp_path / "b.parquet"), cache_dir=str(tmp_path / "cache"))
+        assert again.features["label"].names == ["no", "yes"]
+        assert again["vector"][1] == [5, 6]
+        (tmp_path / "b.parquet").unlink()
+
+
+def test_shards_of_several_kinds_are_joined_or_said(tmp_path):
+    first = pa.table({"v": [[1.0, 2.0]], "n": pa.array([1], "int16"), "only": ["a"]})
+    second = pa.table({"v": [[3.0, 4.0]], "n": pa.array([2], "int64"), "more": ["b"]})
+    (tmp_path / "shards").mkdir()
+    for name, table in (("a", first), ("b", second)):
+        pq.write_table(table, tmp_path / "shards" / f"{name}.parquet")
+    write_store(tmp_path / "all.parquet", tmp_path / "shards")
+    assert pq.read_table(tmp_path / "all.parquet").to_pydict() == {
+        "v": [[1, 2], [3, 4]],
+        "n": [1, 2],
+        "only": ["a", None],
+        "more": [None, "b"],
+    }
+    pq.write_table(second.set_column(1, "n", [["x"]]), tmp_path / "shards" / "b.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet has other columns than .*a\.parquet: .*--vectors-only") as caught:
+        write_store(tmp_path / "all.parquet", tmp_path / "shards")
+    assert "\n" not in str(caught.value)
+    assert write_store(tmp_path / "all.parquet", tmp_path / "shards", columns=False) == 2
+
+
+def test_a_column_that_parquet_cannot_hold_is_said(tmp_path):
+    table = pa.table({"v": [[1.0, 2.0]], "odd": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+    with pytest.raises(InputError, match=r"a column cannot be written to Parquet: .*--vectors-only"):
+        write_store(tmp_path / "a.parquet", table)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_read_as_before_unless_its_columns_are_asked_for(tmp_path):
+    store = open_store(saved_parquet(wide_table(), tmp_path))
+    assert [batch.beside for batch in store.batches()] == [None] * 3
+    names = [name for name in wide_table().schema.names if name != "state"]
+    assert next(store.batches(beside=True)).beside.schema.names == names
+    assert next(open_store(np.eye(3)).batches(beside=True)).beside is None

@@ -1,0 +1,132 @@
+"""CSV and TSV: dimensions or lists, quotes and all, a bad cell named by its line."""
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores.open import open_store
+
+
+def table(tmp_path, text, name="a.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def read(path, **asked):
+    return np.concatenate(list(open_store(path, **asked).chunks())).tolist()
+
+
+ROWS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a,b\n1,2\n3,4\n", "a.csv"),
+        ("1,2\n3,4\n", "a.csv"),
+        ("\ufeffa,b\r\n1,2\r\n3,4\r\n", "a.csv"),
+        ("\ufeff1,2\n3,4\n", "a.csv"),
+        ("a;b\n1;2\n3;4\n", "a.csv"),
+        ("a\tb\n1\t2\n3\t4\n", "a.tsv"),
+        ('a,b\n"1","2"\n3,4', "a.csv"),
+        (" a , b \n 1 , 2 \n 3 , 4 \n", "a.csv"),
+        ("id,a,b,label\n10,1,2,0\n11,3,4,1\n", "a.csv"),
+        ('vector,text\n"[1, 2]",x\n"[3.0, 4]",y\n', "a.csv"),
+        ("text\tvector\nx\t[1, 2]\ny\t[3,4]\n", "a.tsv"),
+        ('vector\n"[1. 2.]"\n"[ 3.\n 4.]"\n', "a.csv"),
+        ('"[1, 2]"\n"[3, 4]"\n', "a.csv"),
+        ("word,1,2\nother,3,4\n", "a.csv"),
+        ("0,1\n1.0,2.0\n3.0,4.0\n", "a.csv"),
+        (",0,1\n0,1.0,2.0\n1,3.0,4.0\n", "a.csv"),
+        ("0,1,label\n1,2,5\n3,4,6\n", "a.csv"),
+        ("inf,nan\n1,2\n3,4\n", "a.csv"),
+        ("1,2\n3,4\n".replace("1", "1.0"), "a.csv"),
+    ],
+)
+def test_forms_of_tables(text, name, tmp_path):
+    assert read(table(tmp_path, text, name)) == ROWS
+
+
+def test_quoted_text_with_commas_quotes_and_newlines(tmp_path):
+    path = table(tmp_path, 'text,a,b,label\n"one, ""two""\nthree",1,2,"x"\n"",3,4,y\n')
+    store = open_store(path)
+    assert store.text.tolist() == ['one, "two"\nthree', ""]
+    assert store.labels.tolist() == ["x", "y"]
+    assert read(path) == ROWS
+
+
+def test_quotes_in_tsv_are_letters(tmp_path):
+    store = open_store(table(tmp_path, 'text\ta\tb\n5" disk\t1\t2\n"a" b\t3\t4\n', "a.tsv"))
+    assert store.text.tolist() == ['5" disk', '"a" b']
+    assert next(store.chunks()).tolist() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [("1 2 3", [1, 2, 3]), ("1 2.5 3", [1.0, 2.5, 3.0]), ("1 2 x", ["1", "2", "x"])]
+)
+def test_labels_are_numbers_if_all_are(labels, expected, tmp_path):
+    path = table(tmp_path, "a,b,label\n" + "".join(f"{i},0,{label}\n" for i, label in enumerate(labels.split())))
+    store = open_store(path)
+    assert store.labels.tolist() == expected
+    assert [v for batch in store.batches(["labels"], rows=1) for v in batch.columns["labels"]] == expected
+    assert store.column("labels", [2]).tolist() == expected[2:]
+    assert store.labels.dtype == store.column("labels", [0]).dtype
+
+
+def test_text_of_digits_keeps_its_zeros(tmp_path):
+    assert open_store(table(tmp_path, "a,b,text\n1,2,007\n3,4,8\n")).text.tolist() == ["007", "8"]
+
+
+def test_columns_that_were_named_are_no_dimensions(tmp_path):
+    path = table(tmp_path, "a,b,grade\n1,2,9\n3,4,8\n")
+    assert open_store(path).dim == 3
+    store = open_store(path, labels="grade")
+    assert (store.dim, store.labels.tolist()) == (2, [9, 8])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n1,2\n3,x\n", "line 4: 'x' in column b is not a number"),
+        ("a,b\n" + "1,2\n" * 150 + "3,x\n", "line 152: 'x' in column b is not a number"),
+        ("a,b\n1,2\n,4\n", "line 3: '' in column a is not a number"),
+        ("0.5,\n1,2\n3,4\n", "line 1: '' in column 1 is not a number"),
+        ("NA,0.5\n1,2\n3,4\n", "line 1: 'NA' in column 0 is not a number"),
+        ("a,b\n1,2\n3\n", "line 3: 1 cell, need 2 as in the first"),
+        ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, need 2 as in the first"),
+        ("a,b\n" + "1,2\n" * 150 + "3,4,5\n", "line 152: 3 cells, need 2"),
+        ("a,b\n", "has a line of names and no rows"),
+        ("\n\n", "is empty"),
+        ("a,a\n1,2\n", "two columns of one name in line 1"),
+        ("a,b,score\nx,y,1.5\n", "holds no vectors; it has a, b, score"),
+        ("text,label\nx,y\n", "holds no vectors; it has text, label"),
+        ('v\n"[1, 2]"\n"[3]"\n', "line 3: v has 1 number, need 2 as in the first"),
+        ('v\n"[1, 2]"\n"[3, x]"\n', "line 3: v is not a list of numbers"),
+        ('v\n"[1, 2]"\n"[3, ..., 4]"\n', "line 3: v has 3 numbers, need 2"),
+        ("v,w\n[],1\n[],2\n", "v has no numbers in its first row"),
+        ("a,b\n1,2\n".encode("utf-16"), "is in UTF-16: save it as UTF-8"),
+    ],
+)
+def test_tables_that_are_wrong(text, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.csv.*{message}"):
+        read(table(tmp_path, text))
+
+
+def test_a_missing_label_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"a\.csv: label has no value in 1 of 2 rows, the first is row 1"):
+        _ = open_store(table(tmp_path, "a,b,label\n1,2,x\n3,4,\n")).labels
+
+
+def test_a_cell_longer_than_the_csv_modules_limit(tmp_path):
+    cell = ", ".join(["0.1234567890123456"] * 10_000)
+    assert open_store(table(tmp_path, f'v,text\n"[{cell}]",x\n')).take([0]).shape == (1, 10_000)
+
+
+def test_an_id_with_zeros_before_it_stays_what_it_is(tmp_path):
+    path = tmp_path / "a.csv"
+    for ids, expected in ((["007", "12"], ["007", "12"]), (["7", "12"], [7, 12]), (["-1", "0"], [-1, 0])):
+        path.write_text("id,a,b\n" + "".join(f"{i},1.5,2\n" for i in ids))
+        assert open_store(path).ids.tolist() == expected
+    path.write_text("id,a,b\n1.0,1.5,2\n")
+    assert open_store(path).ids.tolist() == ["1.0"]

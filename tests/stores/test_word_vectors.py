@@ -1,0 +1,98 @@
+"""Word vectors as they are published."""
+
+import numpy as np
+import pytest
+
+from isoscope import InputError
+from isoscope.stores.open import open_store
+
+
+def words(tmp_path, text, name="a.txt"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def read(path):
+    store = open_store(path)
+    return store.text.tolist(), np.concatenate(list(store.chunks())).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the 1 2\nof 3 4\n", (["the", "of"], [[1, 2], [3, 4]])),
+        ("2 2\nthe 1 2 \nof 3 4 \n", (["the", "of"], [[1, 2], [3, 4]])),
+        ("the 1 2\n. . . 3 4\nat name@x.com 5 6\n", (["the", ". . .", "at name@x.com"], [[1, 2], [3, 4], [5, 6]])),
+        ("the\t1\t2\nof\t3\t4", (["the", "of"], [[1, 2], [3, 4]])),
+        ('" 1 2\n"" 3 4\n', (['"', '""'], [[1, 2], [3, 4]])),
+        ("a\u00a0b 1 2\n\u0085 3 4\n", (["a\u00a0b", "\u0085"], [[1, 2], [3, 4]])),
+        (b"\xff 1 2\nx 3 4\n", (["\\xff", "x"], [[1, 2], [3, 4]])),
+        ("the 1e-3 -2E2\nof +3 .5\n", (["the", "of"], [[np.float32(1e-3), -200], [3, 0.5]])),
+        ("1 0.5 0.5\n2 0.5 0.5\n", (["1", "2"], [[0.5, 0.5], [0.5, 0.5]])),
+        ("a\rb 1 2\nc 3 4\n", (["a\rb", "c"], [[1, 2], [3, 4]])),
+        ("the 1 2\n\nof 3 4\n\n", (["the", "of"], [[1, 2], [3, 4]])),
+    ],
+)
+def test_forms_of_text(text, expected, tmp_path):
+    assert read(words(tmp_path, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the 1 2\nof 3 4\nin 5\n", "line 3: 1 numbers after the word, need 2 as in the first"),
+        ("the 1 2\nof 3 x4\n", "line 2: 'x4' is not a number; need a word and 2 numbers"),
+        ("2 2\nthe 1 2\n\nof 3 4y\n", "line 4: '4y' is not a number"),
+        ("a sentence of words\n", "line 1: 'a sentence of words' is not a word and its vector"),
+        ("car auto 3.92\nsun moon 1.5\n", "line 1: 'car auto 3.92' is not a word and its vector"),
+        ("0.5 1.5 2.5\n1.0 2.0 3.0\n", r"has numbers and no words: np\.save"),
+        ("3 2\nthe 1 2\nof 3 4\n", "says 3 rows in its first line and has 2"),
+        ("1 2\nthe 1 2\nof 3 4\n", "says 1 row in its first line and has 2"),
+        ("0 2\n", "has no rows"),
+        ("2 0\nthe\nof\n", "has no columns"),
+    ],
+)
+def test_text_that_is_wrong(text, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.txt.*{message}"):
+        read(words(tmp_path, text))
+
+
+def test_a_bad_line_is_no_matter_to_the_rows_before(tmp_path):
+    store = open_store(words(tmp_path, "the 1 2\nof 3 4\nin 5 x\n"))
+    assert store.take([1, 0]).tolist() == [[3, 4], [1, 2]]
+    with pytest.raises(InputError, match="line 3: 'x'"):
+        store.take([2])
+
+
+def binary(rows, newline=b"", head=None):
+    dim = len(rows[0][1])
+    out = head or f"{len(rows)} {dim}\n".encode()
+    return out + b"".join(w.encode() + b" " + np.asarray(v, "<f4").tobytes() + newline for w, v in rows)
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+def test_binary_words_whose_numbers_look_like_spaces_and_newlines(tmp_path, newline):
+    tricky = np.frombuffer(b"    \n\n\n\n", "<f4")
+    rows = [("the", tricky), ("naïve", [1, 2]), ("x", tricky[::-1])]
+    store = open_store(words(tmp_path, binary(rows, newline), "a.bin"))
+    assert store.text.tolist() == ["the", "naïve", "x"]
+    np.testing.assert_array_equal(
+        store.take([2, 0, 1, 1]), np.stack([tricky[::-1], tricky, [1, 2], [1, 2]]).astype("f4")
+    )
+    assert store.column("text", [2, 2]).tolist() == ["x", "x"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (binary([("a", [1, 2])], head=b"5 2\n"), "5 words of 2 dimensions do not fit"),
+        (binary([("a" * 19, [1, 2]), ("b", [1, 2])], head=b"3 2\n"), "is cut in row 2 of 3"),
+        (b"hello world\n", "not a word2vec binary file"),
+        (b"0 2\n", "has no rows"),
+        (b"1 1\n" + b"x" * 10_000, "is cut in row 0 of 1"),
+    ],
+)
+def test_binary_that_is_wrong(data, message, tmp_path):
+    with pytest.raises(InputError, match=rf"a\.bin.*{message}"):
+        list(open_store(words(tmp_path, data, "a.bin")).chunks())

@@ -1,0 +1,340 @@
+"""What all studies share: arms that are kept, settings that are compared, what is written."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import isoscope
+from isoscope._io.files import locked_folder
+from isoscope.studies import run as running
+from isoscope.studies import settings
+from isoscope.studies.outcome import Row, Table, Value
+from isoscope.studies.words import figure_name, file_name
+from tests.studies.counting import Counting
+
+
+@pytest.fixture(autouse=True)
+def counting(monkeypatch):
+    for room in (running, settings):
+        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
+    Counting.ran.clear()
+    return Counting
+
+
+def run(out, **options):
+    return isoscope.run_study("counting", out=out, **options)
+
+
+def numbers(found):
+    return {key: each["sum"] for key, each in found.results.items()}
+
+
+def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
+    first = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    again = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    assert numbers(again) == numbers(first)
+    by_place = [each.results["three/seed-0"]["by_place"] for each in (first, again)]
+    assert by_place[0] == by_place[1]  # down to the kind of their keys
+    assert again.results["three/seed-0"]["unknown"] != again.results["three/seed-0"]["unknown"]  # NaN goes to and fro
+
+
+def test_an_arm_that_fails_costs_itself_and_what_it_left_is_found_again(tmp_path):
+    words = r"^four/seed-1: four/seed-1 fails; 5 other arms done: .*page.html$"
+    with pytest.raises(isoscope.InputError, match=words):
+        run(tmp_path / "run", fail_at="four/seed-1")
+    assert len(Counting.ran) == 5
+    assert len(json.loads((tmp_path / "run" / "results.json").read_text())["arms"]) == 5
+    path = tmp_path / "run" / "settings.json"
+    path.write_text(path.read_text().replace("four/seed-1", ""))
+    found = run(tmp_path / "run")
+    assert len(Counting.ran) == 6
+    assert found.results["four/seed-1"]["found"]
+    assert not (tmp_path / "run" / "work").exists()
+    assert numbers(found) == numbers(run(tmp_path / "whole"))
+
+
+def test_if_every_arm_fails_there_is_no_page(tmp_path):
+    with pytest.raises(isoscope.InputError, match=r"^four/seed-1: four/seed-1 fails$"):
+        run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
+    assert not (tmp_path / "run" / "page.html").exists()
+
+
+def test_what_an_arm_has_begun_stays_while_others_are_run(tmp_path):
+    with pytest.raises(isoscope.InputError):
+        run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
+    run(tmp_path / "run", fail_at="four/seed-1", only="three/*")
+    assert [each.read_text() for each in (tmp_path / "run" / "work").rglob("left")] == ["half"]
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import isoscope
+from isoscope.studies import run as running, settings
+from tests.studies.counting import Counting
+for room in (running, settings):
+    room.study_by_name = lambda name: Counting()
+Counting.parameters["end_at"] = type(Counting.parameters["end_at"])("", "", "", widens=True)
+isoscope.run_study("counting", out=sys.argv[2], end_at=sys.argv[3])
+"""
+
+
+def test_a_process_that_is_killed_loses_the_arm_it_was_at_and_no_other(tmp_path, monkeypatch):
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", KILLED, root, str(tmp_path / "run"), "three/seed-1"]
+    ended = subprocess.run(words, timeout=120, capture_output=True, env=os.environ, check=False)
+    assert ended.returncode == -9, ended.stderr
+    assert len([*(tmp_path / "run" / "arms").glob("*.json")]) == 2
+    each = Counting.parameters["end_at"]
+    monkeypatch.setitem(Counting.parameters, "end_at", type(each)("", "", "", widens=True))
+    found = run(tmp_path / "run")
+    assert len(Counting.ran) == 4
+    assert numbers(found) == numbers(run(tmp_path / "whole"))
+
+
+def test_other_settings_are_refused_with_the_difference_and_more_arms_are_added(tmp_path):
+    run(tmp_path / "run", seeds=[0])
+    with pytest.raises(isoscope.InputError, match=r"other settings: scale was 1.0 and is 2.0; name another folder"):
+        run(tmp_path / "run", seeds=[0], scale=2)
+    with pytest.raises(isoscope.InputError, match="it was not a quick run"):
+        run(tmp_path / "run", quick=True, scale=1.0)
+    assert len(Counting.ran) == 2
+    assert set(run(tmp_path / "run", seeds="0,5").results) == {
+        f"{t}/seed-{s}" for t in ("three", "four") for s in (0, 5)
+    }
+    assert len(Counting.ran) == 4
+    assert len(run(tmp_path / "run", tasks="three", seeds="0").results) == 1
+
+
+def test_some_arms_alone_are_run_and_what_is_done_counts_with_them(tmp_path):
+    found = run(tmp_path / "run", only="three/*")
+    assert set(found.results) == {f"three/seed-{seed}" for seed in range(3)}
+    assert (found.facts["arms"], found.facts["arms_in_all"]) == (3, 6)
+    assert "3 of 6 arms" in (tmp_path / "run" / "summary.md").read_text()
+    more = run(tmp_path / "run", only=["four/seed-1", "three/seed-[01]"])
+    assert set(more.results) == {*found.results, "four/seed-1"}
+    assert len(Counting.ran) == 4
+    assert numbers(run(tmp_path / "run")) == numbers(run(tmp_path / "whole"))
+    with pytest.raises(isoscope.InputError, match=r"only is five/\*: no arm fits; they are called three/seed-0 to"):
+        run(tmp_path / "other", only=["three/*", "five/*"])
+    assert not (tmp_path / "other").exists()
+
+
+def test_seeds_are_how_many_or_which_as_in_the_command(tmp_path):
+    assert run(tmp_path / "run", seeds=2).setting["seeds"] == (0, 1)
+    assert run(tmp_path / "run", seeds=[2]).setting["seeds"] == (2,)
+
+
+def test_figures_are_those_of_the_last_outcome(tmp_path):
+    run(tmp_path / "run")
+    figures = tmp_path / "run" / "figures"
+    drawn = {each.name for each in figures.iterdir()}
+    (figures / "of-a-wider-start.svg").write_text("<svg/>")
+    run(tmp_path / "run")
+    assert {each.name for each in figures.iterdir()} == drawn
+
+
+def test_counts_have_no_digits_behind_the_point():
+    rows = [Row("a", {"width": Value.of(768.0), "share": Value.of(1.0)}), Row("b", {"share": Value.of(0.5)})]
+    table = Table("t", "T", ("width", "share"), rows)
+    assert [table.digits_of(rows[0], each) for each in table.columns] == [0, 3]
+    ones = [Row("a", {"share": Value.of(1.0), "seeds": Value.of([3.0, 4.0])})]
+    assert [Table("t", "T", ("share", "seeds"), ones).digits_of(ones[0], each) for each in ("share", "seeds")] == [3, 3]
+    setup = [Row("epochs", {"value": Value.of(1.0)}), Row("rate", {"value": Value.of(1e-4)})]
+    assert [Table("t", "T", ("value",), setup).digits_of(each, "value") for each in setup] == [0, 3]
+
+
+def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
+    with pytest.raises(isoscope.InputError, match="fails"):
+        run(tmp_path / "run", fail_at="three/seed-0", only="three/seed-0")
+    found = run(tmp_path / "run", scale=2.0)
+    assert not found.results["three/seed-0"]["found"]  # what the other settings left is gone
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return tmp_path / "model"
+
+
+def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
+    data = tmp_path / "data" / "cola"
+    data.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text("x\t1\t\tA sentence.\nx\t0\t\tAnother one.\n")
+    run(tmp_path / "run", models=[model], data=tmp_path / "data")
+    run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")  # the first one is remembered
+    (model / "config.json").write_text('{"layers": 2}')
+    with pytest.raises(isoscope.InputError, match="the model model changed"):
+        run(tmp_path / "run", models=[model], data=tmp_path / "data")
+    (data / "dev.tsv").write_text("x\t1\t\tA sentence.\n")
+    with pytest.raises(isoscope.InputError, match="the files of cola changed"):
+        run(tmp_path / "run", models=["someone/other"], data=tmp_path / "data")
+
+
+@pytest.mark.parametrize("inside", [".", "0_Transformer"])
+def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model, inside):
+    weights = model / inside / "model.safetensors"
+    weights.parent.mkdir(exist_ok=True)
+    weights.write_bytes(bytes(10**6))
+    run(tmp_path / "run", models=[model])
+    path = tmp_path / "run" / "settings.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({name: each for name, each in told.items() if name != "weights"}))
+    run(tmp_path / "run", models=[model])  # a run from before weights were looked at goes on
+    weights.write_bytes(bytes(10**6 - 1) + b"1")
+    with pytest.raises(isoscope.InputError, match="other settings: the model model changed; name"):
+        run(tmp_path / "run", models=[model])
+
+
+def test_what_is_not_there_is_told_before_any_work(tmp_path):
+    with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data names"):
+        run(tmp_path / "run", data=tmp_path)
+    with pytest.raises(isoscope.InputError, match=r"is not a folder: --data names the one that holds cola/train.tsv"):
+        run(tmp_path / "run", data=tmp_path / "nowhere")
+    with pytest.raises(isoscope.InputError, match=r"there is no folder .*config.json.* hub"):
+        run(tmp_path / "run", models=[tmp_path / "nothing"])
+    with pytest.raises(isoscope.InputError, match="counting has no parameter sale: it has tasks, seeds"):
+        run(tmp_path / "run", sale=1)
+    with pytest.raises(isoscope.InputError, match=r"scale is much: need a number, such as 1\.0"):
+        run(tmp_path / "run", scale="much")
+    with pytest.raises(isoscope.InputError, match="two models are called a: rename"):
+        run(tmp_path / "run", models=["x/a", "y/a"])
+    with pytest.raises(isoscope.InputError, match="nothing to run"):
+        run(tmp_path / "run", seeds=[])
+    assert not (tmp_path / "run").exists()
+    assert not Counting.ran
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seeds": "0,1,0"}, "seeds has 0 twice: name each once"),
+        ({"tasks": ["three", "three"]}, "tasks has three twice"),
+        ({"seeds": 0}, "seeds is 0: need how many, from 1 to 1000, or which"),
+        ({"seeds": [-1]}, "seeds has -1: need whole numbers from 0 to 4294967295"),
+        ({"seeds": [2**32]}, "seeds has 4294967296: need"),
+        ({"scale": "nan"}, "scale is nan: need a number"),
+        ({"scale": float("inf")}, "scale is inf: need a number"),
+    ],
+)
+def test_values_that_no_arm_can_work_with_are_told_before_any_work(tmp_path, given, words):
+    with pytest.raises(isoscope.InputError, match=words):
+        run(tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_a_model_is_told_before_any_work(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(isoscope.InputError, match=r"empty holds no model: need config.json"):
+        run(tmp_path / "run", models=[tmp_path / "empty"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_is_called_as_its_folder_however_that_was_typed(tmp_path, model, monkeypatch):
+    (model / "inside").mkdir()
+    monkeypatch.chdir(model / "inside")
+    assert [each.name for each in run(tmp_path / "run", models=[".."]).setting.models] == ["model"]
+
+
+def test_a_kill_in_the_first_write_does_not_make_the_folder_another_s(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".settings.json.0a1b.part").write_text("{")
+    assert len(run(tmp_path / "run").results) == 6
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary.txt").write_text("dear diary")
+    with pytest.raises(isoscope.InputError, match="something else than a run"):
+        run(tmp_path / "mine")
+    with pytest.raises(isoscope.InputError, match="is a file"):
+        run(tmp_path / "mine" / "diary.txt")
+    (tmp_path / "mine" / "settings.json").write_text("[]")
+    with pytest.raises(isoscope.InputError, match="not of a study's run"):
+        run(tmp_path / "mine")
+    assert (tmp_path / "mine" / "diary.txt").read_text() == "dear diary"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"key": "other", "result": {}, "seconds": 1}', '{"key": "three/seed-0"}'])
+def test_a_damaged_arm_is_named(tmp_path, text):
+    run(tmp_path / "run", seeds=[0])
+    (tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json").write_text(text)
+    with pytest.raises(isoscope.InputError, match=r"three--seed-0-\w+.json is no result of an arm .* remove it"):
+        run(tmp_path / "run", seeds=[0])
+
+
+def test_names_of_files_differ_as_keys_do():
+    keys = ["a/b", "a--b", "a b", "a:b", "ä/b", "A/b"]
+    assert len({file_name(key).casefold() for key in keys}) == len(keys)
+    assert all("/" not in file_name(key) and ":" not in file_name(key) for key in keys)
+
+
+def test_a_name_of_a_file_is_no_longer_than_a_disk_takes():
+    names = [file_name(f"cola/{letter * 300}/seed-{seed}") for letter in "aä模" for seed in (0, 1)]
+    assert len(set(names)) == len(names)
+    assert all(len(name.encode()) < 220 for name in names)
+    short = "mrpc/granite-embedding-30m-english-dequantInt8/selected bars/seed-0"
+    assert file_name(short).startswith("mrpc--granite-embedding-30m-english-dequantInt8--selected--bars--seed-0-")
+
+
+def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
+    """Or a bar takes what an earlier start did for the speed of this one."""
+    run(tmp_path / "run", tasks="four", seeds=[1, 2])
+    told = []
+    run(tmp_path / "run", progress=told.append)
+    shares = [each.share for each in told]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (pytest.approx(2 / 6), pytest.approx(1.0))
+
+
+def test_a_folder_belongs_to_one_process_from_before_its_settings_are_read(tmp_path):
+    run(tmp_path / "run", seeds=[0])
+    with locked_folder(tmp_path / "run"), pytest.raises(isoscope.InputError, match="written by another process"):
+        run(tmp_path / "run", seeds=[0], scale=2)
+
+
+def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
+    told = []
+    run(tmp_path / "run", progress=told.append)
+    shares = [each.share for each in told]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert (told[0].arm, told[0].arms, told[1].words) == (1, 6, "three, seed 0  half")
+
+
+def test_results_hold_all_numbers_and_where_they_were_published(tmp_path):
+    run(tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert told["schema"] == "isoscope.study/1"
+    assert told["tables"][0]["rows"][0]["published"]["sum"]["value"] == 3.5
+    assert len(told["tables"][0]["rows"][0]["ours"]["sum"]["seeds"]) == 3
+    assert [each["holds"] for each in told["claims"]] == ["yes", "not tested"]
+    assert told["arms"]["three/seed-0"]["unknown"] is None
+    assert told["facts"]["arms"] == 6
+
+
+def test_page_and_summary_escape_what_they_show(tmp_path):
+    run(tmp_path / "run")
+    page = (tmp_path / "run" / "page.html").read_text()
+    assert "On &lt;counting&gt;" in page
+    assert "3 &lt;or&gt; so" in page
+    assert "<counting>" not in page
+    text = (tmp_path / "run" / "summary.md").read_text()
+    assert "Nothing is odd \\| even." in text
+    assert "1 of 2 claims hold here, 1 not tested." in text
+    for name in ("lines", figure_name("cloud of (my) model")):
+        assert f"](figures/{name}.svg)" in text
+        assert f'id="figure-{name}"' in page
+        drawn = ElementTree.parse(tmp_path / "run" / "figures" / f"{name}.svg").getroot()
+        assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r"[\s()]", name)

@@ -1,0 +1,502 @@
+"""A regulariser on a model: in its loss, with the gradient of the two written by hand, and gone when it is detached."""
+
+from __future__ import annotations
+
+import warnings
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from tests.training.models import bert, collate, gradients, hooks, items, llama, torch
+
+import isoscope  # isort: skip
+from isoscope import InputError, attach
+from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
+from tests.training.tiny import batches
+
+BATCH = collate(items(16))
+
+
+def quiet(make, **more):
+    """A model without dropout, in training mode."""
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if make is bert else {}
+    return make(**still, **more).train()
+
+
+def ready(loss):
+    if isinstance(loss, IStar):
+        loss.refresh(torch.eye(32))
+    return loss
+
+
+def by_hand(model, loss, pick):
+    """The loss and its gradients with the regulariser added to it by hand, on what `pick` takes from all states."""
+    model.zero_grad()
+    output = model(**BATCH, output_hidden_states=True)
+    mask = BATCH["attention_mask"] > 0
+    total = output.loss + loss(*pick(output.hidden_states, mask))
+    total.backward()
+    return total.detach(), gradients(model)
+
+
+def attached(model, loss, **settings):
+    model.zero_grad()
+    with attach(model, loss, **settings) as attachment:
+        output = model(**BATCH)
+        (output.loss + attachment.term).backward()  # the term is in the loss already: there is none left
+    return output.loss.detach(), gradients(model)
+
+
+LABELS = BATCH["labels"]
+CASES = {
+    "entropy of the first token": (PersistentEntropy(0.3), {}, lambda h, m: (h[-1][:, 0], LABELS)),
+    "every layer's tokens": (
+        IStar(2),
+        {},
+        lambda h, m: (torch.cat([states[m] for states in h]), None),
+    ),
+    "mean of a layer": (
+        CosReg(0.5),
+        {"layer": 1, "pool": "mean"},
+        lambda h, m: (torch.stack([s[k].mean(0) for s, k in zip(h[1], m, strict=True)]), None),
+    ),
+    "last token": (
+        UnbiasedIsoScore(),
+        {"layer": -2, "pool": "last"},
+        lambda h, m: (h[-2][torch.arange(16), m.sum(1) - 1], None),
+    ),
+    "tokens by their text's class": (
+        PersistentEntropy(),
+        {"pool": "tokens"},
+        lambda h, m: (h[-1][m], LABELS[:, None].expand(m.shape)[m]),
+    ),
+    "a function": (CosReg(), {"pool": lambda s, m: s[:, 1] * 2}, lambda h, m: (h[-1][:, 1] * 2, None)),
+}
+
+
+# what must hold
+
+
+@pytest.mark.parametrize("make", [bert, llama])
+@pytest.mark.parametrize(("loss", "settings", "pick"), CASES.values(), ids=CASES.keys())
+def test_loss_and_gradients_are_those_of_the_sum_written_by_hand(make, loss, settings, pick):
+    model = quiet(make)
+    expected, slopes = by_hand(model, ready(loss), pick)
+    found, got = attached(model, loss, **settings)
+    torch.testing.assert_close(found, expected)
+    assert got.keys() == slopes.keys()
+    for name in slopes:
+        torch.testing.assert_close(got[name], slopes[name], msg=name)
+
+
+def test_several_layers_count_with_their_mean():
+    model, loss = quiet(bert), CosReg()
+    plain = model(**BATCH).loss
+    apart = [attached(model, loss, layer=layer)[0] - plain for layer in (1, 2)]
+    both = attached(model, loss, layer=[1, 2])[0] - plain
+    torch.testing.assert_close(both, sum(apart) / 2)
+
+
+def test_nothing_is_added_in_evaluation_or_without_gradients():
+    model = quiet(bert)
+    plain = model(**BATCH).loss.item()
+    with attach(model, CosReg(5)) as attachment:
+        with torch.no_grad():
+            assert model(**BATCH).loss.item() == plain
+        assert model.eval()(**BATCH).loss.item() == plain
+        assert attachment.step == 0
+        assert model.train()(**BATCH).loss.item() != plain
+        assert attachment.step == 1
+
+
+def test_detached_the_model_is_as_it_was():
+    model = quiet(bert)
+    keys, names, before = list(model.state_dict()), set(vars(model)), model(**BATCH).loss.item()
+    attachment = attach(model, IStar(), layer="all")
+    assert list(model.state_dict()) == keys, "nothing of the regulariser is saved with the model"
+    attachment.detach()
+    attachment.detach()
+    assert hooks(model) == 0
+    assert set(vars(model)) == names
+    assert model(**BATCH).loss.item() == before
+
+
+def test_two_regularisers_add_up_and_leave_one_by_one():
+    model = quiet(bert)
+    plain = model(**BATCH).loss
+    first, second = attach(model, CosReg()), attach(model, PersistentEntropy())
+    both = model(**BATCH).loss
+    torch.testing.assert_close(both - plain, torch.tensor(first.value + second.value))
+    first.detach()
+    torch.testing.assert_close(model(**BATCH).loss - plain, torch.tensor(second.value))
+    second.detach()
+
+
+def test_a_loop_of_ones_own_adds_the_term_to_its_own_loss():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
+    x, y = torch.randn(20, 8), torch.arange(20) % 2
+    expected = 0.1 * PersistentEntropy()(model[:2](x), y)
+    with attach(model, PersistentEntropy(0.1), layer="1", labels=lambda x: y) as attachment:
+        term = [(model(x), attachment.term)[1] for _ in range(3)]
+        torch.testing.assert_close(term[0], expected)
+        assert attachment.term is attachment.term, "to look at it does not use it up"
+        assert attachment.value == pytest.approx(term[2].item())
+
+
+def test_outputs_of_every_kind_hold_the_loss():
+    class Model(torch.nn.Module):
+        def __init__(self, wrap):
+            super().__init__()
+            self.inner, self.wrap = torch.nn.Linear(3, 3), wrap
+
+        def forward(self, x):
+            hidden = self.inner(x)
+            return self.wrap(hidden.square().mean(), hidden)
+
+    torch.manual_seed(0)
+    x = torch.randn(9, 3)
+    for wrap, read in [
+        (lambda loss, hidden: loss, lambda out: out),
+        (lambda loss, hidden: (loss, hidden), lambda out: out[0]),
+        (lambda loss, hidden: {"loss": loss, "logits": hidden}, lambda out: out["loss"]),
+    ]:
+        model = Model(wrap)
+        plain, term = read(model(x)), CosReg()(model.inner(x))
+        with attach(model, CosReg(), layer="inner") as attachment:
+            torch.testing.assert_close(read(model(x)) - plain, term)
+            assert float(attachment.term) == 0
+
+
+# what trainers do to models
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("layer", [-1, 1, "all"])
+def test_checkpoints_change_nothing(layer, reentrant):
+    model, loss = quiet(bert), CosReg()
+    expected, slopes = attached(model, loss, layer=layer, pool="tokens")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    found, got = attached(model, loss, layer=layer, pool="tokens")
+    torch.testing.assert_close(found, expected)
+    for name in slopes:
+        torch.testing.assert_close(got[name], slopes[name], msg=name)
+
+
+def test_compiled_it_is_the_same():
+    model, loss = quiet(bert), ready(IStar())
+    expected, slopes = attached(model, loss)
+    with attach(model, loss) as attachment:
+        compiled = torch.compile(model, backend="aot_eager")
+        for _ in range(2):
+            model.zero_grad()
+            output = compiled(**BATCH)
+            output.loss.backward()
+        assert attachment.step == 2
+    torch.testing.assert_close(output.loss.detach(), expected)
+    for name, slope in gradients(model).items():
+        torch.testing.assert_close(slope, slopes[name], msg=name, atol=1e-5, rtol=1e-4)
+
+
+def test_under_autocast_the_term_is_that_of_the_states():
+    model = quiet(bert)
+    with attach(model, ready(IStar())) as attachment:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = model(**BATCH)
+        output.loss.backward()
+        coarse = attachment.value
+        model(**BATCH)
+        assert coarse == pytest.approx(attachment.value, abs=0.01)
+    assert all(slope.isfinite().all() for slope in gradients(model).values())
+
+
+def test_adapters_learn_from_it():
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+
+    def adapted():
+        torch.manual_seed(1)
+        config = peft.LoraConfig(
+            task_type="SEQ_CLS", r=4, lora_dropout=0.0, target_modules=["query", "value"], init_lora_weights=False
+        )
+        return peft.get_peft_model(quiet(bert), config).train()
+
+    model = adapted()
+    model(**BATCH).loss.backward()
+    plain = gradients(model)
+    with_term = attached(adapted(), PersistentEntropy())[1]
+    lora = [name for name in plain if "lora" in name]
+    assert with_term.keys() == plain.keys(), "what is frozen stays so"
+    assert sum(not torch.equal(plain[name], with_term[name]) for name in lora) == len(lora)
+
+    inner = quiet(bert)
+    with attach(inner, CosReg()) as attachment:  # and from inside
+        peft.get_peft_model(inner, peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"])).train()(**BATCH)
+        assert attachment.step == 1
+
+
+def test_a_model_that_is_gone_around_is_warned_of():
+    model = quiet(bert)
+    with attach(model, CosReg()):
+        with pytest.warns(isoscope.DataWarning, match="ran without it.*attach to the module that is called"):
+            model.forward(**BATCH)  # hooks do not see this
+        model.forward(**BATCH)
+
+
+def test_a_run_that_breaks_off_leaves_nothing_to_grow():
+    model, broken = quiet(bert), torch.nn.Identity()
+    with attach(model, CosReg()) as attachment:
+        head, model.classifier = model.classifier, broken
+        broken.register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(**BATCH)
+        model.classifier = head
+        model.eval()
+        for _ in range(3):
+            model(**BATCH)
+        assert not attachment._capture.seen
+        plain = model(**BATCH).loss.item()
+        assert model.train()(**BATCH).loss.item() == pytest.approx(plain + attachment.value)
+
+
+def test_copies_of_data_parallel_are_refused():
+    model = quiet(bert)
+    with attach(model, CosReg()), pytest.raises(InputError, match=r"DataParallel runs copies.*torchrun"):
+        model._replicate_for_data_parallel()(**BATCH)
+
+
+class Answers(torch.nn.Module):
+    """A model whose labels are what they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 4)
+
+    def forward(self, x, labels):
+        return {"loss": self.net(x).square().mean()}
+
+
+@pytest.mark.parametrize("labels", [["a"] * 6, [{"boxes": 1}] * 6, object()])
+def test_labels_that_are_no_numbers_matter_only_where_they_are_needed(labels):
+    model, x = Answers(), torch.randn(6, 4)
+    with attach(model, CosReg(), layer="net") as attachment:
+        model(x, labels=labels)
+        assert attachment.step == 1
+    with (
+        attach(model, PersistentEntropy(), layer="net"),
+        pytest.raises(InputError, match="that is no tensor of numbers: need a class for each text"),
+    ):
+        model(x, labels=labels)
+
+
+def test_a_copy_of_an_attached_model_is_a_plain_one():
+    model = quiet(bert)
+    plain = model(**BATCH).loss.item()
+    with attach(model, CosReg()) as attachment:
+        assert deepcopy(model)(**BATCH).loss.item() == plain
+        assert attachment.step == 0
+        assert model(**BATCH).loss.item() != plain
+
+
+def test_an_attached_model_is_saved_without_the_regulariser(tmp_path):
+    model = quiet(bert)
+    plain = model(**BATCH).loss.item()
+    with attach(model, CosReg()):
+        torch.save(model, tmp_path / "model.pt")
+    assert torch.load(tmp_path / "model.pt", weights_only=False)(**BATCH).loss.item() == plain
+
+
+# the covariance
+
+
+def test_a_refreshed_covariance_is_that_of_the_states_in_evaluation_without_padding():
+    model, loss, found = bert().train(), IStar(), items(40)
+    loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate, shuffle=True)
+    with attach(model, loss) as attachment:
+        count = attachment.refresh(loader)
+    assert model.training
+    batch = collate(found)
+    states = model.eval()(**batch, output_hidden_states=True).hidden_states
+    rows = torch.cat([s[batch["attention_mask"] > 0] for s in states]).detach()
+    assert count == len(rows)
+    torch.testing.assert_close(loss.shrinkage, torch.cov(rows.T))
+
+
+def test_a_part_of_the_training_set_is_drawn_before_it_is_sorted():
+    from isoscope.training.refresh import even_batches
+
+    found = items(2000)
+    loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
+    batches = list(even_batches(loader, lambda length: length, 3000, seed=0))
+    assert all(bool((batch["attention_mask"] == 1).all()) for batch in batches), "texts of one length: no padding"
+    drawn = [n for batch in batches for n in batch["attention_mask"].sum(1).tolist()]
+    assert sum(drawn) >= 3000 > sum(drawn) - max(drawn)
+    every = [len(item["input_ids"]) for item in found]
+    assert sum(drawn) / len(drawn) == pytest.approx(sum(every) / len(every), abs=0.5), "not the long ones alone"
+
+
+def test_a_refresh_takes_no_more_than_it_needs_and_differs_by_seed():
+    model, loss, found = bert().train(), IStar(), items(2000)
+    loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
+    with attach(model, loss) as attachment:
+        count = attachment.refresh(loader, states=5000, seed=1)
+        first = loss.shrinkage
+        assert 5000 <= count < 5000 + 4 * 11, "no more than the last text's"
+        attachment.refresh(loader, states=5000, seed=1)
+        assert torch.equal(loss.shrinkage, first)
+        attachment.refresh(loader, states=5000, seed=2)
+        assert not torch.equal(loss.shrinkage, first)
+        batches = [collate(found[i : i + 8]) for i in range(0, 80, 8)]
+        assert attachment.refresh(iter(batches)) == 4 * sum(int(batch["attention_mask"].sum()) for batch in batches)
+    with (
+        attach(model, CosReg()) as attachment,
+        pytest.raises(InputError, match="CosReg keeps no covariance"),
+    ):
+        attachment.refresh(loader)
+
+
+# what goes wrong
+
+
+def test_nan_is_said_with_the_layer_and_the_step():
+    model = quiet(bert)
+    with attach(model, CosReg(), layer=["bert.encoder.layer.1", -1]):
+        model(**BATCH)
+        with torch.no_grad():
+            model.bert.encoder.layer[1].output.dense.bias[3] = float("nan")
+        with pytest.raises(InputError, match=r"states of bert.encoder.layer.1 hold NaN .* 16 of 16 rows at step 2"):
+            model(**BATCH)
+
+
+def test_a_term_that_reaches_no_loss_is_warned_of_once():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    with attach(model, CosReg(), layer="0"):
+        model(torch.randn(6, 4))
+        with pytest.warns(isoscope.DataWarning, match="term of step 1 was added to no loss.*add attachment.term"):
+            model(torch.randn(6, 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(torch.randn(6, 4))
+
+
+class Wide(torch.nn.Sequential):
+    """Layers of different widths."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 4))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Tagger(torch.nn.Module):
+    """A class for each token, and a module that never runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.unused = torch.nn.Embedding(90, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, input_ids, attention_mask, labels):
+        return {"loss": self.embedding(input_ids).square().mean()}
+
+
+def frozen():
+    model = quiet(bert).requires_grad_(False)
+    model.classifier.requires_grad_(True)
+    return model
+
+
+REFUSED = {
+    "no labels": (
+        lambda: quiet(bert),
+        PersistentEntropy(),
+        {},
+        {key: value for key, value in BATCH.items() if key != "labels"},
+        "PersistentEntropy needs labels.*per_class=False",
+    ),
+    "no such labels": (
+        lambda: quiet(bert),
+        PersistentEntropy(),
+        {"labels": "classes"},
+        BATCH,
+        "no labels under the name 'classes'",
+    ),
+    "frozen": (frozen, CosReg(), {}, BATCH, "layer 3 carry no gradient: all below is frozen"),
+    "no rows": (lambda: quiet(bert), CosReg(), {"pool": lambda s, m: s[0, 0]}, BATCH, r"pool gave shape \(32,\)"),
+    "regression": (
+        lambda: quiet(bert, num_labels=1),
+        PersistentEntropy(),
+        {},
+        BATCH | {"labels": torch.rand(16)},
+        "labels have dtype torch.float32: need whole numbers",
+    ),
+    "labels of tokens": (
+        Tagger,
+        PersistentEntropy(),
+        {"layer": "embedding"},
+        BATCH | {"labels": BATCH["input_ids"]},
+        r"need a class for each text.*per_class=False",
+    ),
+    "no covariance": (lambda: quiet(bert), IStar(), {}, BATCH, "no shrinkage covariance yet"),
+    "did not run": (Tagger, CosReg(), {"layer": "unused"}, BATCH, "unused did not run in Tagger at step 1"),
+    "widths": (Wide, IStar(zeta=0), {"pool": "cls"}, {"x": torch.randn(5, 4)}, r"the layers have \[3, 4\] dimensions"),
+}
+
+
+@pytest.mark.parametrize(("make", "loss", "settings", "batch", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_is_refused_in_one_line(make, loss, settings, batch, message):
+    model = make()
+    with attach(model, loss, **settings), pytest.raises(InputError, match=message) as error:
+        model(**batch)
+    assert "\n" not in str(error.value)
+
+
+def test_only_modules_and_regularisers_are_taken():
+    with pytest.raises(InputError, match=r"model is a str: need a torch.nn.Module"):
+        attach("bert-base-uncased", CosReg())
+    with pytest.raises(InputError, match="loss is a float: need a regulariser"):
+        attach(quiet(bert), 0.5)
+
+
+def test_tokens_of_ones_own_classes_are_measured_by_them():
+    torch.manual_seed(0)
+    model, labels = Tagger(), BATCH["input_ids"] % 3
+    with attach(model, PersistentEntropy(), layer="embedding", pool="tokens") as attachment:
+        model(**BATCH | {"labels": labels})
+    mask = BATCH["attention_mask"] > 0
+    expected = PersistentEntropy()(model.embedding(BATCH["input_ids"])[mask], labels[mask])
+    assert attachment.value == pytest.approx(expected.item())
+
+
+def test_ones_own_regulariser_is_taken_like_the_others():
+    class Shorter(Regularizer):
+        def penalty(self, states, labels):
+            return states.square().mean()
+
+    model = quiet(bert)
+    with attach(model, Shorter(0.1)) as attachment:
+        model(**BATCH).loss.backward()
+    assert attachment.value > 0
+    assert "Shorter(weight=0.1) on BertForSequenceClassification, layer=-1, pool='cls'" in repr(attachment)
+
+
+def test_the_tokens_of_a_text_are_one_group_of_the_unbiased_isoscore():
+    seen = []
+
+    class Listening(UnbiasedIsoScore):
+        def penalty(self, states, labels, groups=None):
+            seen.append((states.detach().numpy(), None if groups is None else groups.tolist()))
+            return super().penalty(states, labels, groups)
+
+    batch = batches(6)[0]
+    for pool in ("tokens", "mean"):
+        model = bert().train()
+        with isoscope.attach(model, Listening(), layer=-1, pool=pool):
+            model(**batch)
+    (tokens, groups), (_, of_texts) = seen
+    mask = batch["attention_mask"].numpy() > 0
+    assert groups == np.nonzero(mask)[0].tolist()
+    assert len(tokens) == len(groups)
+    assert of_texts is None

@@ -1,0 +1,252 @@
+"""A repair is kept whole: what was saved is loaded bit for bit, and what is not a whole repair is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+
+import isoscope
+from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, InputError, Whiten, load_transform
+from isoscope.sketching.file import checksum
+from isoscope.transforms import persistence
+from tests.transforms.conftest import EVERY
+
+
+@pytest.fixture
+def folder(tmp_path, clusters):
+    path = tmp_path / "repair"
+    ClusterNull(3, 2, random_state=0).fit(clusters).save(path)
+    return path
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def change(folder, *, sealed=True, tensors=(), **about):
+    """Put other tensors and other words into a saved repair, under a checksum that is right if `sealed`."""
+    config = json.loads((folder / "config.json").read_text())
+    numbers = {**load_file(folder / "model.safetensors"), **dict(tensors)}
+    numbers = {name: value for name, value in numbers.items() if value is not None}
+    config = {key: value for key, value in (config | about).items() if value is not None}
+    if sealed:
+        config["checksum"] = checksum(numbers, {key: value for key, value in config.items() if key != "checksum"})
+    save_file(numbers, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+# what is kept
+
+
+@pytest.mark.parametrize("repair", EVERY, ids=repr)
+def test_what_was_saved_transforms_bit_for_bit(repair, clusters, tmp_path):
+    repair = clone(repair).fit(clusters)
+    repair.save(tmp_path / "a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+    assert sorted(contents(tmp_path / "a")) == ["config.json", "model.safetensors"]
+    for again in (load_transform(tmp_path / "a"), type(repair).load(str(tmp_path / "a"))):
+        assert type(again) is type(repair)
+        assert str(again.get_params(deep=False)) == str(repair.get_params(deep=False))
+        assert repr(again) == repr(repair)
+        for X in (clusters, clusters.astype(np.float32), clusters[:1] + 5):
+            assert np.array_equal(again.transform(X), repair.transform(X))
+        assert list(again.get_feature_names_out()) == list(repair.get_feature_names_out())
+        public = {name for name in vars(repair) if name.endswith("_")} - {"sketch_"}
+        assert public <= vars(again).keys()
+        again.save(tmp_path / "b")
+        assert contents(tmp_path / "b") == contents(tmp_path / "a")
+        np.testing.assert_array_equal(again.fit(clusters).transform(clusters), repair.transform(clusters))
+
+
+def test_numbers_of_numpy_and_the_names_of_columns_are_kept(clusters, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(clusters, columns=list("abcdefgh"))
+    ClusterNull(np.int64(2), np.int32(1), random_state=np.int64(7)).fit(table).save(tmp_path / "a")
+    again = load_transform(tmp_path / "a")
+    assert again.get_params()["random_state"] == 7
+    assert list(again.get_feature_names_out()) == list("abcdefgh")
+    again.transform(table)  # a warning of other columns would be an error here
+    ClusterCenter(2, random_state=np.random.RandomState(0)).fit(clusters).save(tmp_path / "b")
+    assert load_transform(tmp_path / "b").random_state is None
+
+
+def test_the_folder_says_what_it_is(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["format"] == "isoscope.transform"
+    assert config["version"] == 1
+    assert config["isoscope"] == isoscope.__version__
+    assert config["class"] == "ClusterNull"
+    assert config["parameters"]["n_clusters"] == 3
+    assert config["dimensions"] == 8
+
+
+def test_a_loaded_repair_does_not_begin_anew_in_silence(clusters, tmp_path):
+    Whiten().fit(clusters).save(tmp_path / "a")
+    again = Whiten.load(tmp_path / "a")
+    with pytest.raises(InputError, match="no sums to go on from: keep the Sketch"):
+        again.partial_fit(clusters)
+    again.fit(clusters).partial_fit(clusters)
+
+
+# how it is written
+
+
+def test_an_old_repair_is_replaced_and_a_missing_parent_made(folder, clusters, tmp_path):
+    Center().fit(clusters).save(folder)
+    assert isinstance(load_transform(folder), Center)
+    (tmp_path / "empty").mkdir()
+    Center().fit(clusters).save(tmp_path / "empty")
+    Center().fit(clusters).save(tmp_path / "new" / "deep")
+    load_transform(tmp_path / "new" / "deep")
+    (tmp_path / "link").symlink_to(folder)
+    AllButTheTop().fit(clusters).save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert isinstance(load_transform(folder), AllButTheTop)
+    assert {path.name for path in tmp_path.iterdir()} == {"repair", "empty", "new", "link"}
+
+
+@pytest.mark.parametrize("stage", ["numbers", "words", "old away", "new in place"])
+def test_a_write_that_fails_leaves_the_old_repair(stage, folder, clusters, tmp_path, monkeypatch):
+    before = contents(folder)
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    if stage == "numbers":
+        monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    elif stage == "words":
+        monkeypatch.setattr("pathlib.Path.write_text", fail)
+    else:
+        replace, calls = persistence.os.replace, []
+
+        def replace_some(source, target):
+            if str(target) == str(folder) or stage == "old away":
+                calls.append(target)
+            if (stage == "old away" and str(source) == str(folder)) or (
+                stage == "new in place" and str(target) == str(folder) and len(calls) == 1
+            ):
+                raise OSError("no space left")
+            replace(source, target)
+
+        monkeypatch.setattr(persistence.os, "replace", replace_some)
+    with pytest.raises(OSError, match="no space left"):
+        Center().fit(clusters).save(folder)
+    monkeypatch.undo()
+    assert contents(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["repair"]
+
+
+@pytest.mark.parametrize("kind", ["other files", "another model", "no words", "broken words", "a file"])
+def test_what_is_not_ours_is_refused_and_untouched(kind, tmp_path, clusters):
+    target = tmp_path / "theirs"
+    files = {
+        "other files": {"notes.txt": "mine"},
+        "another model": {"config.json": '{"model_type": "bert"}', "model.safetensors": "weights"},
+        "no words": {"model.safetensors": "weights"},
+        "broken words": {"config.json": "{"},
+    }
+    if kind == "a file":
+        target.write_text("mine")
+    else:
+        target.mkdir()
+        for name, text in files[kind].items():
+            (target / name).write_text(text)
+    with pytest.raises(InputError, match="is there and is not a saved repair"):
+        Center().fit(clusters).save(target)
+    if kind == "a file":
+        assert target.read_text() == "mine"
+    else:
+        assert {path.name: path.read_text() for path in target.iterdir()} == files[kind]
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_what_only_pickle_could_keep_is_refused(clusters, tmp_path):
+    with pytest.raises(InputError, match=r"the clusterer is a KMeans.*pickle"):
+        ClusterCenter(clusterer=KMeans(2, n_init=1)).fit(clusters).save(tmp_path / "a")
+
+    class Mine(Center):
+        pass
+
+    with pytest.raises(InputError, match="a Mine is not one of isoscope's own repairs"):
+        Mine().fit(clusters).save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfitted_repair_is_not_saved(tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        Center().save(tmp_path / "a")
+
+
+# what is not a whole repair
+
+DAMAGE = {
+    "a number was changed": (
+        lambda f: change(f, sealed=False, tensors={"means_": np.zeros((3, 8))}),
+        "checksum differs",
+    ),
+    "a parameter was changed": (
+        lambda f: change(f, sealed=False, parameters={"n_clusters": 3, "n_components": 1}),
+        "checksum differs",
+    ),
+    "another class": (lambda f: change(f, sealed=False, **{"class": "ClusterCenter"}), "checksum differs"),
+    "another format": (lambda f: change(f, format="other"), "does not hold a repair"),
+    "a newer version": (lambda f: change(f, version=2), "is of version 2, this isoscope reads up to 1: upgrade it"),
+    "a version in words": (lambda f: change(f, version="new"), "is not a whole repair"),
+    "an unknown class": (lambda f: change(f, **{"class": "audit"}), "holds a 'audit': need one of Center"),
+    "a path for a class": (lambda f: change(f, **{"class": "../../os"}), "holds a '../../os'"),
+    "a list for a class": (lambda f: change(f, **{"class": ["Center"]}), "is not a whole repair"),
+    "a parameter too many": (lambda f: change(f, parameters={"evil": 1}), "is not a whole repair"),
+    "a wrong parameter": (lambda f: change(f, parameters={"n_clusters": -3}), "n_clusters is -3"),
+    "no checksum": (lambda f: change(f, sealed=False, checksum=None), "is not a whole repair"),
+    "a missing number": (lambda f: change(f, tensors={"offsets_": None}), "KeyError 'offsets_'"),
+    "other dimensions": (lambda f: change(f, dimensions=9), "the vectors have 9 dimensions"),
+    "means that lie on their side": (
+        lambda f: change(f, tensors={"means_": np.zeros((8, 3))}),
+        "means_ has shape (8, 3)",
+    ),
+    "a mean too few": (lambda f: change(f, tensors={"means_": np.zeros((2, 8))}), "different numbers of clusters"),
+    "NaN": (lambda f: change(f, tensors={"means_": np.full((3, 8), np.nan)}), "means_ holds NaN"),
+    "no numbers": (lambda f: (f / "model.safetensors").unlink(), "No such file or directory"),
+    "no words": (lambda f: (f / "config.json").unlink(), "No such file or directory"),
+    "half the numbers": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+        "is not a whole repair: SafetensorError",
+    ),
+    "half the words": (lambda f: (f / "config.json").write_text('{"format": "isos'), "is not a whole repair"),
+    "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "is not a whole repair"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not hold a repair"),
+    "nothing": (shutil.rmtree, "No such file or directory"),
+    "a file": (lambda f: (shutil.rmtree(f), f.write_text("mine")), "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_what_is_not_a_whole_repair_is_refused_by_name(kind, folder):
+    damage, message = DAMAGE[kind]
+    damage(folder)
+    with pytest.raises(InputError) as raised:
+        load_transform(folder)
+    assert message in str(raised.value)
+    assert kind in ("a wrong parameter",) or str(folder) in str(raised.value)
+
+
+def test_tensors_with_names_of_paths_are_left_where_they_are(folder, clusters):
+    expected = load_transform(folder).transform(clusters)
+    change(folder, tensors={"../../etc/evil": np.zeros(3), "transform": np.zeros(8)})
+    again = load_transform(folder)
+    np.testing.assert_array_equal(again.transform(clusters), expected)
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["repair"]
+
+
+def test_a_class_reads_only_its_own(folder):
+    with pytest.raises(InputError, match="holds a ClusterNull, not a Whiten"):
+        Whiten.load(folder)
+    assert isinstance(ClusterCenter.load(folder), ClusterNull)
