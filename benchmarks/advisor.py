@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import isoscope
-from isoscope._report.narrate import signed
+from isoscope._report.narrate import format_signed
 from isoscope.advising.judgments import read_pairs, read_qrels
 from isoscope.advising.retrieval import ndcg
 from isoscope.advising.rows import find_rows
@@ -75,7 +75,12 @@ def table(run: Run) -> str:
     for i, trial in enumerate(run.found["trials"]):
         score = trial["scores"][run.measure]
         chosen = trial["name"] == run.found["choice"]
-        gain = f"{signed(score['gain'])} [{signed(score['low'])}, {signed(score['high'])}]{_mark(score)}" if i else ""
+        gain = (
+            f"{format_signed(score['gain'])} [{format_signed(score['low'])}, "
+            f"{format_signed(score['high'])}]{_mark(score)}"
+            if i
+            else ""
+        )
         cells = [f"**{trial['name']}**" if chosen else trial["name"], f"{score['value']:.3f}", gain]
         cells += [
             f"{trial['scores'][name]['value']:.3f}" + (_mark(trial["scores"][name]) if i else "") for name in others
@@ -137,7 +142,9 @@ def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
         iso = spearmanr(told.column("isoscore"), told.column("spearman"))[0]
         stable = spearmanr(blind.column("stability")[order], told.column("spearman"))[0]
         chosen = blind.found["choice"]
-        lines.append(_row([f"{MODELS[model]} (prescribed without labels: {chosen})", signed(iso), signed(stable)]))
+        lines.append(
+            _row([f"{MODELS[model]} (prescribed without labels: {chosen})", format_signed(iso), format_signed(stable)])
+        )
     return "\n".join(lines)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from isoscope.auditing.audit import audit
 from isoscope.auditing.passes import Axes
-from isoscope.auditing.spreads import share_interval
-from isoscope.auditing.structure import falls_apart, has_clusters
+from isoscope.auditing.spreads import wilson_interval
+from isoscope.auditing.structure import has_clusters, is_bimodal
 from isoscope.sketching.sketch import Sketch
 from pages import put
 
@@ -56,7 +56,7 @@ def scaled(X: np.ndarray, unit: bool) -> np.ndarray:
 
 def clusters_found(X: np.ndarray, seed: int) -> bool:
     """Return whether the null test finds several clusters; an audit also needs a silhouette of 0.1."""
-    return falls_apart(X, Axes.of(Sketch.of(X).scatter)) or has_clusters(X, seed)
+    return is_bimodal(X, Axes.of(Sketch.of(X).scatter)) or has_clusters(X, seed)
 
 
 def dimension_flagged(X: np.ndarray, seed: int) -> bool:
@@ -74,7 +74,7 @@ def rate(
 def line(name: str, flags: list[bool]) -> str:
     """Return a line of a table: how many of how many, with Wilson's interval."""
     share = float(np.mean(flags))
-    low, high = share_interval(share, len(flags))
+    low, high = wilson_interval(share, len(flags))
     return f"| {name} | {sum(flags)} of {len(flags)} | {share:.1%} | {low:.1%} … {high:.1%} |"
 
 

@@ -27,7 +27,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import isoscope
-from isoscope.embedding.transformer import Transformer
+from isoscope.embedding.transformer import TransformerEmbedder
 from packaged import packaged_model
 from pages import put
 
@@ -78,7 +78,7 @@ def speed_lines(folder: Path, texts: Path, store: Path, turns: int) -> tuple[lis
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     lines = [line for line in texts.read_text(encoding="utf-8").split("\n") if line.strip()]
-    most = Transformer(model, tokenizer=tokenizer, layers=-1).batch_tokens
+    most = TransformerEmbedder(model, tokenizer=tokenizer, layers=-1).batch_tokens
     batches = list(bare_batches(lines, tokenizer, most))
     tokens = sum(int(batch["attention_mask"].sum()) for batch in batches)
     bare(model, batches[: len(batches) // 10])

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import isoscope
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS, true_isoscore
 from pages import put
 
 ROWS = (16, 64, 256, 1024, 4096)
@@ -30,8 +30,8 @@ DIMENSIONS = (64, 384, 768)
 
 
 def row(name: str, d: int, n: int, draws: int) -> str:
-    draw, covariance = CLOUDS[name](d)
-    truth = truth_of(covariance)
+    draw, covariance = DISTRIBUTIONS[name](d)
+    truth = true_isoscore(covariance)
     rng = np.random.default_rng([n, d, *name.encode()])
     errors, inside = [], 0
     for _ in range(draws):
@@ -81,7 +81,7 @@ def synthetic_texts(shared: float, power: float, d: int) -> tuple[float, Draw]:
         own = rng.standard_normal((len(text), d)) * np.sqrt(1 - shared)
         return (common + own) * np.sqrt(variances), text
 
-    return truth_of(np.diag(variances)), draw
+    return true_isoscore(np.diag(variances)), draw
 
 
 def token_states(model: Path, data: Path, texts: int, length: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -115,7 +115,7 @@ def drawn_texts(states: np.ndarray, text: np.ndarray) -> tuple[float, Draw]:
         parts = [states[starts[i] : starts[i + 1]] for i in chosen]
         return np.concatenate(parts), np.repeat(np.arange(texts), [len(part) for part in parts])
 
-    return truth_of(np.cov(states.T, bias=True)), draw
+    return true_isoscore(np.cov(states.T, bias=True)), draw
 
 
 def grouped_table(arguments: argparse.Namespace) -> list[str]:
@@ -159,8 +159,8 @@ def peer_table(draws: int) -> list[str]:
     print("\n".join(lines))
     for name in ("isotropic", "power law"):
         for d, n in ((64, 64), (384, 64), (384, 1024)):
-            draw, covariance = CLOUDS[name](d)
-            truth = 1 + truth_of(covariance) * (d - 1)
+            draw, covariance = DISTRIBUTIONS[name](d)
+            truth = 1 + true_isoscore(covariance) * (d - 1)
             rng = np.random.default_rng([n, d])
             values, times, apart = [], np.zeros(2), 0.0
             isoscope.participation_ratio(draw(rng, n), unbiased=True)  # compiled once
@@ -188,7 +188,7 @@ def independent_table(draws: int) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
-    for name in CLOUDS:
+    for name in DISTRIBUTIONS:
         for d in DIMENSIONS:
             for n in ROWS:
                 lines.append(row(name, d, n, max(5, draws // {1024: 4, 4096: 10}.get(n, 1))))

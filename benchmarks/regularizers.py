@@ -21,11 +21,11 @@ import numpy as np
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import isoscope
-from isoscope._io.files import replacing
-from isoscope._report.training_page import training_page
+from isoscope._io.files import atomic_replace
+from isoscope._report.training_page import render_training_page
 from isoscope.finetuning.task_data import read_glue
 from isoscope.training.capture import probe_states
-from isoscope.training.history import FILE, History
+from isoscope.training.history import HISTORY_FILE, History
 from pages import put
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -78,7 +78,7 @@ def run(name: str, options: Any) -> dict[str, Any]:
     if not kept.exists():
         texts = read_glue("cola", options.data).dev.texts[:256]
         scores = {str(each.seed): tokens_score(folder / f"seed-{each.seed}" / "model", texts) for each in found.seeds}
-        with replacing(kept) as path:
+        with atomic_replace(kept) as path:
             path.write_text(json.dumps(scores))
         for each in found.seeds:
             shutil.rmtree(folder / f"seed-{each.seed}" / "model")
@@ -122,11 +122,11 @@ def table(options: Any, tell: Callable[[str], None]) -> str:
     settings = outcomes["none"]["outcome"].settings
     histories = {
         ARMS[name][0]: [
-            History.read(options.runs / name / f"seed-{each.seed}" / FILE) for each in found["outcome"].seeds
+            History.read(options.runs / name / f"seed-{each.seed}" / HISTORY_FILE) for each in found["outcome"].seeds
         ]
         for name, found in outcomes.items()
     }
-    (options.runs / "page.html").write_text(training_page(histories), encoding="utf-8")
+    (options.runs / "page.html").write_text(render_training_page(histories), encoding="utf-8")
     return "\n".join(
         [
             f"all-MiniLM-L6-v2 on CoLA, {settings.train_rows:,} of 8,551 training sentences, "

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from isoscope._core.threads import threads
+from isoscope._core.threads import thread_count
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -45,7 +45,7 @@ def tolerance(dtype: Any) -> float:
 
 def memory_for(rows: int) -> int:
     """A `max_memory` that leaves float64 blocks of so many rows, on any number of cores."""
-    return 2 * 8 * threads() * rows**2
+    return 2 * 8 * thread_count() * rows**2
 
 
 class Library(NamedTuple):

@@ -27,7 +27,7 @@ def model(tmp_path_factory):
 
 
 def test_a_loop_of_ones_own(model, capsys):
-    example("train_plain_loop").main(model, steps=2)
+    example("train_plain_loop").judged_traces(model, steps=2)
     said = capsys.readouterr().out
     assert "step  2  loss" in said
     assert re.search(r"isoscore_unbiased +\d\.\d+ → \d\.\d+", said)
@@ -39,7 +39,7 @@ def test_a_loop_of_ones_own(model, capsys):
 )
 def test_trainers(name, needs, model, capsys):
     pytest.importorskip(needs, reason=f"{needs} is not installed")
-    example(name).main(model, rows=64)
+    example(name).judged_traces(model, rows=64)
     page = Path(re.search(r"open (.*\.html)", capsys.readouterr().out)[1])
     assert "anisotropy" in page.read_text(encoding="utf-8")
 
@@ -47,5 +47,5 @@ def test_trainers(name, needs, model, capsys):
 def test_sentence_transformers(model, capsys):
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     pytest.importorskip("datasets", reason="datasets is not installed")
-    example("train_sentence_transformers").main(model, rows=64)
+    example("train_sentence_transformers").judged_traces(model, rows=64)
     assert re.search(r"not seen: \d\.\d+ → \d\.\d+", capsys.readouterr().out)

@@ -33,7 +33,7 @@ def rows_of(X: Any) -> Rows:
 class Recording(Repair):
     """Leaves vectors alone, and remembers every array it was fitted to; a store is not remembered."""
 
-    _learnt = "fitted_"
+    _fitted_attribute = "fitted_"
     seen: ClassVar[list[np.ndarray]] = []
 
     def fit(self, X: Any, y: Any = None) -> Recording:

@@ -66,7 +66,7 @@ def test_a_rogue_coordinate_is_repaired(rogue):
 
 def test_a_good_space_is_left_alone_and_whitening_hurts(good):
     _, _, advice = good
-    assert advice.leaves_alone
+    assert advice.leaves_vectors_unchanged
     assert advice["Whiten"]["knn"].verdict == "loss"
     assert advice.paragraph.startswith("Leave the vectors as they are: no repair improves neighbor accuracy")
 
@@ -77,7 +77,7 @@ def test_measures_that_disagree_are_said():
     # what tells classes apart is small, and a probe does not mind; K-means sees what is large
     X = np.hstack([0.3 * np.eye(4)[of] + 0.05 * rng.standard_normal((400, 4)), 3 * rng.standard_normal((400, 2))])
     advice = isoscope.advise(X, labels=of, candidates=[Whiten()], measure="probe")
-    assert advice.leaves_alone
+    assert advice.leaves_vectors_unchanged
     assert advice["Whiten"]["v_measure"].verdict == "gain"
     assert "By adjusted V-measure, Whiten gains" in advice.paragraph
     assert "request this measure (v_measure)" in advice.paragraph
@@ -215,7 +215,7 @@ def test_odd_sources_are_answered_with_numbers(rng, name):
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_constant_source_is_left_alone(value):
     advice = isoscope.advise(np.full((100, 8), value), candidates=GIVEN)
-    assert advice.leaves_alone
+    assert advice.leaves_vectors_unchanged
     assert {trial["stability"].verdict for trial in advice.trials} == {"noise"}
 
 
@@ -234,7 +234,9 @@ def test_values_whose_squares_are_infinite(rng):
 def test_by_distance_a_shift_gains_nothing(rng):
     of = np.arange(300) % 6
     X = (2 * np.eye(16)[of] + rng.standard_normal((300, 16)) + 1e4).astype(np.float32)
-    assert isoscope.advise(X, labels=of, metric="euclidean", measure="knn", candidates=[Center()]).leaves_alone
+    assert isoscope.advise(
+        X, labels=of, metric="euclidean", measure="knn", candidates=[Center()]
+    ).leaves_vectors_unchanged
 
 
 # input that is refused, in one line

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from isoscope import AllButTheTop, Center, Chain, ClusterCenter, ClusterNull, InputError, Standardize, Whiten
-from isoscope.advising.candidates import AS_IS, candidates, named, numbers_learnt
+from isoscope.advising.candidates import AS_IS, build_candidates, count_learned_numbers, describe_repair
 
 
 @pytest.mark.parametrize(("d", "n"), [(2, 20), (2, 4), (3, 1000), (16, 64), (384, 4000), (768, 60)])
 def test_every_candidate_can_be_fitted_and_the_simplest_comes_first(d, n, rng):
-    found = candidates(d, n, 0)
+    found = build_candidates(d, n, 0)
     numbers = [each.numbers for each in found]
     assert found[0].name == AS_IS
     assert numbers == sorted(numbers)
@@ -23,22 +23,26 @@ def test_every_candidate_can_be_fitted_and_the_simplest_comes_first(d, n, rng):
 
 
 def test_numbers_are_counted():
-    assert [numbers_learnt(repair, 10) for repair in (Chain(), Center(), Standardize(), AllButTheTop(2))] == [
+    assert [count_learned_numbers(repair, 10) for repair in (Chain(), Center(), Standardize(), AllButTheTop(2))] == [
         0,
         10,
         20,
         30,
     ]
-    assert [numbers_learnt(repair, 10) for repair in (Whiten(), Whiten("pca", 3), ClusterCenter(3))] == [110, 40, 30]
-    assert numbers_learnt(ClusterNull(3, 2), 10) == 90
-    assert numbers_learnt(AllButTheTop("auto"), 300) == 300 * 4
-    assert numbers_learnt(Chain([Whiten("pca", 3), Standardize()]), 10) == 40 + 6
+    assert [count_learned_numbers(repair, 10) for repair in (Whiten(), Whiten("pca", 3), ClusterCenter(3))] == [
+        110,
+        40,
+        30,
+    ]
+    assert count_learned_numbers(ClusterNull(3, 2), 10) == 90
+    assert count_learned_numbers(AllButTheTop("auto"), 300) == 300 * 4
+    assert count_learned_numbers(Chain([Whiten("pca", 3), Standardize()]), 10) == 40 + 6
 
 
 def test_given_ones_are_tried_beside_leaving_alone():
-    found = candidates(8, 100, 0, iter([Whiten(), Center(), Chain()]))
+    found = build_candidates(8, 100, 0, iter([Whiten(), Center(), Chain()]))
     assert [each.name for each in found] == [AS_IS, "Center", "Whiten"]
-    assert [each.name for each in candidates(8, 100, 0, [])] == [AS_IS]
+    assert [each.name for each in build_candidates(8, 100, 0, [])] == [AS_IS]
 
 
 def test_names_say_what_was_set():
@@ -48,7 +52,7 @@ def test_names_say_what_was_set():
         ClusterCenter("auto", clusterer="gmm"),
         Chain([Center(), Whiten()]),
     ]
-    assert [named(repair) for repair in repairs] == [
+    assert [describe_repair(repair) for repair in repairs] == [
         "Whiten(shrinkage=None)",
         "Whiten(pca, 3, shrinkage=0.5)",
         "ClusterCenter(auto, gmm)",
@@ -68,14 +72,14 @@ def test_names_say_what_was_set():
 )
 def test_what_is_no_repair_is_refused(given, words):
     with pytest.raises(InputError, match=words):
-        candidates(8, 100, 0, given)
+        build_candidates(8, 100, 0, given)
 
 
 def test_one_repair_that_is_not_in_a_list():
     with pytest.raises(InputError):
-        candidates(8, 100, 0, Whiten())
+        build_candidates(8, 100, 0, Whiten())
 
 
 def test_two_of_one_name_are_refused():
     with pytest.raises(InputError, match="two candidates are ClusterCenter\\(3\\)"):
-        candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])
+        build_candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])

@@ -61,7 +61,7 @@ def test_repeated_pairs_are_one_unit(rng):
     first, second = (np.tile(side, 6) for side in np.arange(60).reshape(2, 30))
     task = GradedPairs(rows_of(X), first, second, rng.random(180), "cosine", 5, 0)
     assert len(task.units) == 30
-    assert task.units.effective(np.arange(180)) == pytest.approx(30)
+    assert task.units.effective_count(np.arange(180)) == pytest.approx(30)
 
 
 def test_pairs_that_are_all_connected_depend_on_those_that_share_a_row(rng):

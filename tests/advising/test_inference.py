@@ -13,11 +13,11 @@ from isoscope.advising.inference import (
     Promise,
     Scores,
     Units,
-    choose,
-    compare,
+    choose_candidate,
+    compare_candidates,
     critical_values,
     decide,
-    nested,
+    estimate_nested_gain,
 )
 
 
@@ -64,8 +64,10 @@ def test_the_covariance_is_that_of_the_units_means(rng):
 
 def test_copies_of_examples_are_no_new_evidence(rng):
     values = rng.standard_normal((60, 3))
-    once = compare(scores_of(values), 0.95, ["m"])["m"]
-    again = compare(scores_of(np.repeat(values, 6, axis=0), units_of(np.repeat(np.arange(60), 6))), 0.95, ["m"])["m"]
+    once = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
+    again = compare_candidates(
+        scores_of(np.repeat(values, 6, axis=0), units_of(np.repeat(np.arange(60), 6))), 0.95, ["m"]
+    )["m"]
     np.testing.assert_allclose(again.low, once.low, atol=1e-12)
     np.testing.assert_allclose(again.high, once.high, atol=1e-12)
 
@@ -93,7 +95,7 @@ def test_direct_sharing_widens_intervals_and_never_narrows_them(rng):
         assert units.covariance(residuals, np.arange(100))[0, 0] >= independent * (1 - 1e-12)
     residuals = shared - shared.mean(axis=0)
     assert units.covariance(residuals, np.arange(100))[0, 0] > 5 * float(np.var(shared, ddof=1)) / 100
-    assert units.effective(np.arange(100)) == pytest.approx(10)
+    assert units.effective_count(np.arange(100)) == pytest.approx(10)
 
 
 # intervals
@@ -101,7 +103,7 @@ def test_direct_sharing_widens_intervals_and_never_narrows_them(rng):
 
 def test_one_difference_has_students_interval(rng):
     values = rng.standard_normal((30, 2))
-    found = compare(scores_of(values), 0.95, ["m"])["m"]
+    found = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
     difference = values[:, 1] - values[:, 0]
     margin = t.ppf(0.975, 29) * difference.std(ddof=1) / np.sqrt(30)
     assert found.gains[1] == pytest.approx(difference.mean())
@@ -118,13 +120,13 @@ def test_many_independent_differences_have_the_quantile_of_their_maximum():
 def test_scale_and_order_do_not_matter(rng):
     values = rng.standard_normal((80, 4))
     order = np.asarray([0, 3, 1, 2])
-    once, again = (compare(scores_of(v), 0.95, ["m"])["m"] for v in (values, 7 * values[:, order]))
+    once, again = (compare_candidates(scores_of(v), 0.95, ["m"])["m"] for v in (values, 7 * values[:, order]))
     np.testing.assert_allclose(again.low, 7 * once.low[order], rtol=0.02, atol=1e-9)
 
 
 def test_differences_that_never_vary_are_significant_and_rounding_is_not():
     values = np.tile([0.5, 0.5 + 1e-12, 0.6, 0.4], (50, 1))
-    found = compare(scores_of(values), 0.95, ["m"])["m"]
+    found = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
     assert [found.verdict(i) for i in range(4)] == ["noise", "noise", "gain", "loss"]
     assert (found.gains[0], found.low[0], found.high[0]) == (0, 0, 0)
 
@@ -132,13 +134,16 @@ def test_differences_that_never_vary_are_significant_and_rounding_is_not():
 def test_a_random_procedure_widens_the_interval(rng):
     values = rng.standard_normal((200, 2))
     repeats = np.column_stack([np.zeros(8), rng.standard_normal(8)])
-    calm, lucky = (compare(scores_of(values, **more), 0.95, ["m"])["m"] for more in ({}, {"m": repeats}))
+    calm, lucky = (compare_candidates(scores_of(values, **more), 0.95, ["m"])["m"] for more in ({}, {"m": repeats}))
     assert np.ptp([lucky.low[1], lucky.high[1]]) > 2 * np.ptp([calm.low[1], calm.high[1]])
 
 
 def test_a_variance_factor_widens_the_interval(rng):
     values = {"m": rng.standard_normal((200, 2))}
-    one, two = (compare(Scores(values, {}, units_of(np.arange(200)), of), 0.95, ["m"])["m"] for of in ({}, {"m": 2.0}))
+    one, two = (
+        compare_candidates(Scores(values, {}, units_of(np.arange(200)), of), 0.95, ["m"])["m"]
+        for of in ({}, {"m": 2.0})
+    )
     assert np.ptp([two.low[1], two.high[1]]) == pytest.approx(np.sqrt(2) * np.ptp([one.low[1], one.high[1]]))
 
 
@@ -160,7 +165,7 @@ def test_a_variance_factor_widens_the_interval(rng):
     ],
 )
 def test_the_rule(gains, noise, chosen, best, rng):
-    found = choose(with_gains(gains, noise, rng), 0.95, "m")
+    found = choose_candidate(with_gains(gains, noise, rng), 0.95, "m")
     assert (found.chosen, found.best) == (chosen, best)
 
 
@@ -176,24 +181,24 @@ def by_two(gains, others, rng):
 
 def test_a_significant_loss_by_another_measure_excludes_unless_one_decides_alone(rng):
     scores = by_two([0, 0.1, 0.2, 0.3], [0, 0.0, 0.0, -0.1], rng)
-    found = choose(scores, 0.95)
+    found = choose_candidate(scores, 0.95)
     assert (found.measure, found.chosen) == ("m", 2)
-    assert choose(scores, 0.95, "m").chosen == 3
-    assert choose(by_two([0, 0.1], [0, -0.1], rng), 0.95).chosen == 0
+    assert choose_candidate(scores, 0.95, "m").chosen == 3
+    assert choose_candidate(by_two([0, 0.1], [0, -0.1], rng), 0.95).chosen == 0
 
 
 def test_the_first_measure_that_gains_decides(rng):
     scores = by_two([0, 0.0, 0.0], [0, 0.1, 0.3], rng)
-    found = choose(scores, 0.95)
+    found = choose_candidate(scores, 0.95)
     assert (found.measure, found.chosen) == ("o", 2)
-    assert choose(scores, 0.95, "m").chosen == 0
+    assert choose_candidate(scores, 0.95, "m").chosen == 0
 
 
 # nested selection
 
 
 def promise_of(scores, folds=5, seed=0):
-    return nested(scores, choose(scores, 0.95, "m"), 0.95, "m", folds, seed)
+    return estimate_nested_gain(scores, choose_candidate(scores, 0.95, "m"), 0.95, "m", folds, seed)
 
 
 def test_a_clear_gain_is_promised_and_every_part_agrees(rng):
@@ -215,8 +220,8 @@ def test_the_promise_is_not_the_winners_luck():
     for _ in range(80):
         values = np.column_stack([np.zeros(100), 0.3 + rng.standard_normal((100, 20))])
         scores = scores_of(values)
-        choice = choose(scores, 0.95, "m")
-        promised.append(nested(scores, choice, 0.95, "m", 5, 0).gain)
+        choice = choose_candidate(scores, 0.95, "m")
+        promised.append(estimate_nested_gain(scores, choice, 0.95, "m", 5, 0).gain)
         looked.append(choice.gains["m"].gains[choice.chosen])
     assert np.mean([gain for gain in looked if gain]) > 0.4
     assert np.mean(promised) <= 0.3 + 3 * np.std(promised) / np.sqrt(80)
@@ -226,7 +231,7 @@ def test_a_gain_that_most_parts_do_not_confirm_is_withheld():
     for run in range(200):
         scores = with_gains([0, 0.128], 1.0, np.random.default_rng(run), m=500)
         choice, promise = decide(scores, 0.95, "m", 5, 0)
-        assert (choice.chosen == 1) == (choose(scores, 0.95, "m").chosen == 1 and promise.share(0) <= 0.5)
+        assert (choice.chosen == 1) == (choose_candidate(scores, 0.95, "m").chosen == 1 and promise.share(0) <= 0.5)
         if choice.best == 1 and choice.chosen == 0:
             return
     pytest.fail("no borderline gain among 200")
@@ -265,10 +270,12 @@ def null_groups(rng):
 @pytest.mark.parametrize("null", [null_means, null_hits, null_few, null_groups])
 def test_nothing_is_prescribed_on_noise(null):
     runs = 200
-    hits = sum(choose(null(np.random.default_rng([11, run])), 0.95).chosen > 0 for run in range(runs))
+    hits = sum(choose_candidate(null(np.random.default_rng([11, run])), 0.95).chosen > 0 for run in range(runs))
     assert hits <= runs * 0.025 + 3 * np.sqrt(runs * 0.025 * 0.975)
 
 
 def test_what_gains_is_found():
-    found = [choose(with_gains([0, 0.0, 0.3], 1.0, np.random.default_rng(run)), 0.95).chosen for run in range(20)]
+    found = [
+        choose_candidate(with_gains([0, 0.0, 0.3], 1.0, np.random.default_rng(run)), 0.95).chosen for run in range(20)
+    ]
     assert np.mean(np.asarray(found) == 2) >= 0.9

@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import isoscope
 from isoscope import Chain, InputError
 from isoscope.advising import labels as labels_module
-from isoscope.advising.labels import Labels, plurality, stratified
+from isoscope.advising.labels import Labels, plurality, stratified_folds
 from isoscope.advising.probe import LinearProbe
 from isoscope.advising.search import top_k
 from isoscope.transforms.repair import Repair
@@ -18,7 +18,7 @@ from tests.advising.conftest import rows_of, topics
 
 def test_folds_are_even_in_every_label(rng):
     labels = rng.integers(0, 7, 203)
-    folds = stratified(labels, 5, rng)
+    folds = stratified_folds(labels, 5, rng)
     assert sorted(np.concatenate(folds)) == list(range(203))
     for label in range(7):
         counts = [int((labels[fold] == label).sum()) for fold in folds]
@@ -90,7 +90,7 @@ def test_a_class_with_one_row_is_no_harm(rng):
 class Nearly(Repair):
     """A small random map: as likely to help as to harm."""
 
-    _learnt = "map_"
+    _fitted_attribute = "map_"
 
     def __init__(self, seed: int = 0):
         self.seed = seed

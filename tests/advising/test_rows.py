@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.advising.rows import find_rows, gather, refuse_unknown
+from isoscope.advising.rows import check_known, find_rows, read_rows
 from isoscope.stores import store as stores
 from tests.advising.conftest import silent
 
@@ -21,7 +21,7 @@ def cloud_of_300(rng):
 @pytest.mark.parametrize(("needed", "size", "sampled"), [(0, 100, 100), (40, 100, 100), (150, 100, 100), (7, 999, 300)])
 def test_all_rows_that_are_needed_and_a_sample_of_the_size_asked(cloud_of_300, rng, needed, size, sampled):
     named = rng.choice(300, needed, replace=False)
-    rows = gather(open_store(cloud_of_300), np.tile(named, 2), size, 0, silent)
+    rows = read_rows(open_store(cloud_of_300), np.tile(named, 2), size, 0, silent)
     assert rows.sampled.sum() == sampled
     assert set(rows.numbers) == set(named) | set(rows.numbers[rows.sampled])
     assert rows.total == 300
@@ -35,20 +35,20 @@ def test_all_rows_that_are_needed_and_a_sample_of_the_size_asked(cloud_of_300, r
 def test_the_same_rows_however_they_are_read(cloud_of_300, rng, monkeypatch):
     named = rng.choice(300, 20, replace=False)
     store = open_store(cloud_of_300)
-    whole = gather(store, named, 100, 5, silent)
+    whole = read_rows(store, named, 100, 5, silent)
     monkeypatch.setattr(stores, "_MOST_ROWS", 7)
-    pieces = gather(store, named, 100, 5, silent)
+    pieces = read_rows(store, named, 100, 5, silent)
     np.testing.assert_array_equal(whole.numbers, pieces.numbers)
     np.testing.assert_array_equal(whole.vectors, pieces.vectors)
-    assert not np.array_equal(whole.numbers, gather(store, named, 100, 6, silent).numbers)
+    assert not np.array_equal(whole.numbers, read_rows(store, named, 100, 6, silent).numbers)
 
 
 def test_the_sample_does_not_depend_on_the_rows_that_are_needed(cloud_of_300):
     """Repairs are fitted to it: rows with judgments must not be overrepresented."""
     counts = np.zeros(300)
     for seed in range(100):
-        rows = gather(open_store(cloud_of_300), np.arange(50), 100, seed, silent)
-        alone = gather(open_store(cloud_of_300), NONE, 100, seed, silent)
+        rows = read_rows(open_store(cloud_of_300), np.arange(50), 100, seed, silent)
+        alone = read_rows(open_store(cloud_of_300), NONE, 100, seed, silent)
         np.testing.assert_array_equal(rows.numbers[rows.sampled], alone.numbers)
         counts += np.bincount(alone.numbers, minlength=300)
     assert counts.mean() == pytest.approx(100 / 3)
@@ -59,12 +59,12 @@ def test_a_row_that_is_not_finite_is_named(cloud_of_300, monkeypatch):
     monkeypatch.setattr(stores, "_MOST_ROWS", 50)
     cloud_of_300[123, 2] = np.nan
     with pytest.raises(InputError, match="first in row 123"):
-        gather(open_store(cloud_of_300), NONE, 100, 0, silent)
+        read_rows(open_store(cloud_of_300), NONE, 100, 0, silent)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.float32, np.float64])
 def test_precision_is_single_at_least(cloud_of_300, dtype):
-    rows = gather(open_store((9 * cloud_of_300).astype(dtype)), NONE, 100, 0, silent)
+    rows = read_rows(open_store((9 * cloud_of_300).astype(dtype)), NONE, 100, 0, silent)
     assert rows.vectors.dtype == (np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -92,12 +92,12 @@ def test_what_is_unknown_is_counted_once_and_the_first_is_said():
     store = open_store(np.zeros((4, 2)), ids=list("abcd"))
     names = ["a", "zz", "zz", "y"]
     with pytest.raises(InputError, match=r"the pairs name 2 rows that .* does not have among its ids, first 'zz'"):
-        refuse_unknown(names, find_rows(store, names)[1], "the pairs", store)
-    refuse_unknown(["a"], find_rows(store, ["a"])[1], "the pairs", store)
+        check_known(names, find_rows(store, names)[1], "the pairs", store)
+    check_known(["a"], find_rows(store, ["a"])[1], "the pairs", store)
 
 
 def test_a_long_name_is_cut():
     store = open_store(np.zeros((2, 2)), text=["a", "b"])
     with pytest.raises(InputError) as error:
-        refuse_unknown(["x" * 500], np.asarray([True]), "the pairs", store)
+        check_known(["x" * 500], np.asarray([True]), "the pairs", store)
     assert len(str(error.value)) < 300

@@ -7,7 +7,7 @@ import pytest
 
 import isoscope
 from isoscope import AllButTheTop, Center, Chain, ClusterCenter, InputError, Standardize, Whiten, open_store
-from isoscope.advising.candidates import candidates, named
+from isoscope.advising.candidates import build_candidates, describe_repair
 from isoscope.advising.labels import Labels
 from isoscope.advising.trials import fit_to_source, try_candidates
 from isoscope.metrics.cosine import mean_cosine
@@ -23,7 +23,7 @@ def task(rng):
 
 
 def tried(task, given, seed=0):
-    return try_candidates(task, open_store(task.rows.vectors), candidates(8, 120, seed, given), seed, silent)
+    return try_candidates(task, open_store(task.rows.vectors), build_candidates(8, 120, seed, given), seed, silent)
 
 
 def test_scores_are_those_of_a_repair_fitted_to_the_source(task):
@@ -66,7 +66,7 @@ def test_a_source_larger_than_the_sample_is_still_fitted_whole(rng, tmp_path):
         sample=100,
     )
     for repair in given:
-        found = advice[named(repair)].repair.transform(X)
+        found = advice[describe_repair(repair)].repair.transform(X)
         np.testing.assert_allclose(found, repair.fit(X).transform(X), atol=1e-9)
     sampled = np.sort(row_keys(0, 600, 0).argsort()[:100])
     expected = ClusterCenter(3, random_state=0).fit(X[sampled]).transform(X)
@@ -83,7 +83,7 @@ def test_candidates_that_cannot_be_fitted_are_left_out_with_the_reason(task):
 class Failing(Repair):
     """Can be fitted twice, and then no more."""
 
-    _learnt = "fitted_"
+    _fitted_attribute = "fitted_"
     fits = 0
 
     def fit(self, X, y=None):
@@ -128,7 +128,7 @@ def test_progress_goes_from_nothing_to_all(task):
     try_candidates(
         task,
         open_store(task.rows.vectors),
-        candidates(8, 90, 0, [Center()]),
+        build_candidates(8, 90, 0, [Center()]),
         0,
         lambda stage, rows, share: shares.append(share),
     )
@@ -137,6 +137,6 @@ def test_progress_goes_from_nothing_to_all(task):
 
 def test_fitting_to_the_source_gives_the_repair_of_an_ordinary_fit(task):
     X = task.rows.vectors
-    for candidate in candidates(8, 90, 0, [Standardize(), AllButTheTop(2), Whiten()])[1:]:
+    for candidate in build_candidates(8, 90, 0, [Standardize(), AllButTheTop(2), Whiten()])[1:]:
         found = fit_to_source(candidate, task, open_store(X))
         np.testing.assert_allclose(found.transform(X), candidate.repair.fit(X).transform(X), atol=1e-9)

@@ -41,7 +41,7 @@ def test_a_rogue_coordinate_is_found_by_one_half_only(rng):
 
 
 def test_many_rows_are_scored_in_part(rng, monkeypatch):
-    monkeypatch.setattr(unlabeled, "_MOST_SCORED", 75)
+    monkeypatch.setattr(unlabeled, "_MAX_SCORED", 75)
     assert len(Unlabeled(rows_of(rng.standard_normal((200, 4))), "cosine", 5, 0)) == 75
 
 
@@ -60,14 +60,14 @@ def test_what_is_too_small(rng, shape, words):
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_ball_has_nothing_to_gain(rng, metric):
     X = rng.standard_normal((500, 16))
-    assert isoscope.advise(X, metric=metric, candidates=[AllButTheTop(3)]).leaves_alone
+    assert isoscope.advise(X, metric=metric, candidates=[AllButTheTop(3)]).leaves_vectors_unchanged
 
 
 def test_neighbors_that_are_all_equal_are_no_agreement(rng):
     X = rng.standard_normal((400, 8))
-    assert isoscope.advise(X, candidates=[Whiten("pca", 2)]).leaves_alone
+    assert isoscope.advise(X, candidates=[Whiten("pca", 2)]).leaves_vectors_unchanged
 
 
 def test_one_dimension_has_no_neighbors_by_cosine(rng):
     advice = isoscope.advise(rng.standard_normal((100, 8)), candidates=[Whiten("pca", 1)])
-    assert advice["Whiten(pca, 1)"]["stability"].verdict == "loss" or advice.leaves_alone
+    assert advice["Whiten(pca, 1)"]["stability"].verdict == "loss" or advice.leaves_vectors_unchanged

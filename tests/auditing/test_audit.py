@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope import InputError
 from isoscope.auditing.audit import SCHEMA, Audit
-from isoscope.auditing.measure import local
+from isoscope.auditing.measure import count_lid_neighbors
 from tests.conftest import rotation, tolerance
 
 TOL = tolerance("float32")
@@ -49,7 +49,7 @@ def found():
 def test_every_number_is_that_of_the_public_function(shape, metric):
     X = cloud(*shape).astype(np.float64)
     labels = LABELS[: len(X)]
-    k = local(len(X))
+    k = count_lid_neighbors(len(X))
     units = X / np.linalg.norm(X, axis=1, keepdims=True)
     hubs = isoscope.hubness(X, 10, metric=metric)
     with_interval = isoscope.isoscore(X, unbiased=True, return_interval=True)
@@ -209,7 +209,7 @@ def test_json_gives_the_audit_back(found, tmp_path):
     assert str(again) == str(found)
     assert (again.measured, again.pictures) == (None, None)
     with pytest.raises(InputError, match="read from JSON, which holds no pictures"):
-        again._drawn()
+        again._require_pictures()
 
 
 @pytest.mark.parametrize(

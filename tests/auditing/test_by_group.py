@@ -10,12 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from isoscope import InputError
 from isoscope.auditing import by_group, passes
-from isoscope.auditing.by_group import ByGroup, measure_groups, parted
+from isoscope.auditing.by_group import GroupTally, measure_groups, split_by_group
 from isoscope.auditing.grouping import Grouping, group_rows
 from isoscope.auditing.measure import measure
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import Local
-from isoscope.engines.sums import Sums
+from isoscope.engines.engine import LocalEngine
+from isoscope.engines.sums import SketchTally
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 
@@ -68,13 +68,13 @@ def test_each_group_is_what_it_is_alone(X, rng, monkeypatch, sample, how, metric
     columns = {"labels": rng.integers(0, 3, 1500), "types": rng.integers(0, 90, 1500), "frequency": rng.random(1500)}
     settings = Settings(sample=sample, metric=metric)
     found = measure_groups(
-        open_store(X, **columns), group_rows(codes), "cut", settings=settings, progress=silent, engine=Local()
+        open_store(X, **columns), group_rows(codes), "cut", settings=settings, progress=silent, engine=LocalEngine()
     )
     assert list(found.groups) == ["0", "1", "2"]
     for code, (name, group) in enumerate(found.groups.items()):
         own = codes == code
         store = open_store(X[own], **{role: values[own] for role, values in columns.items()})
-        alone = measure(store, queries=None, settings=settings, progress=silent, engine=Local())
+        alone = measure(store, queries=None, settings=settings, progress=silent, engine=LocalEngine())
         assert group.name == f"array, cut {name}"
         assert same(dataclasses.replace(group, name=alone.name), alone)
 
@@ -83,11 +83,15 @@ def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
     codes = rng.integers(0, 2, 1500)
     X[::50] = np.nan
     settings = Settings(sample=200, nonfinite="drop")
-    found = measure_groups(open_store(X), group_rows(codes), "cut", settings=settings, progress=silent, engine=Local())
-    alone = measure(open_store(X[codes == 1]), queries=None, settings=settings, progress=silent, engine=Local())
+    found = measure_groups(
+        open_store(X), group_rows(codes), "cut", settings=settings, progress=silent, engine=LocalEngine()
+    )
+    alone = measure(open_store(X[codes == 1]), queries=None, settings=settings, progress=silent, engine=LocalEngine())
     assert same(dataclasses.replace(found.groups["1"], name="array"), alone)
     with pytest.raises(InputError, match=r"array, cut [01]: .*NaN"):
-        measure_groups(open_store(X), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=Local())
+        measure_groups(
+            open_store(X), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=LocalEngine()
+        )
 
 
 def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
@@ -97,7 +101,7 @@ def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
         plain = store.batches
         store.batches = lambda columns=(), plain=plain, reads=reads: (reads.append(tuple(columns)), plain(columns))[1]
         measure_groups(
-            store, group_rows(codes), "cut", settings=Settings(sample=sample), progress=silent, engine=Local()
+            store, group_rows(codes), "cut", settings=Settings(sample=sample), progress=silent, engine=LocalEngine()
         )
         assert len(reads) == expected
         assert reads[0] == ("types",)
@@ -116,7 +120,7 @@ def test_parted_batches_are_cut_as_those_of_the_group_alone(X, rng, rows, read):
     counts[1] = 0  # nobody asks for it
     store = open_store(X, text=[str(i) for i in range(1500)])
     got = {}
-    for code, batch in parted(store.batches(["text"], rows=read), codes, counts, rows):
+    for code, batch in split_by_group(store.batches(["text"], rows=read), codes, counts, rows):
         got.setdefault(code, []).append(batch)
     assert sorted(got) == [0, 3]
     for code, batches in got.items():
@@ -130,7 +134,7 @@ def test_parted_batches_are_cut_as_those_of_the_group_alone(X, rng, rows, read):
 def test_a_batch_of_one_group_is_not_copied(X):
     store = open_store(X)
     batches = list(store.batches(rows=500))
-    found = [batch for _, batch in parted(batches, np.zeros(1500, np.int16), np.asarray([1500]), 500)]
+    found = [batch for _, batch in split_by_group(batches, np.zeros(1500, np.int16), np.asarray([1500]), 500)]
     assert all(np.shares_memory(a.vectors, b.vectors) for a, b in zip(found, batches, strict=True))
 
 
@@ -138,10 +142,15 @@ def test_a_batch_of_one_group_is_not_copied(X):
 
 
 def test_samples_are_smaller_where_groups_are_many(X, rng, monkeypatch):
-    monkeypatch.setattr(by_group, "_LEAST_SAMPLE", 100)
+    monkeypatch.setattr(by_group, "_MIN_SAMPLE", 100)
     monkeypatch.setattr(by_group, "_SAMPLE_BYTES", 3 * 8 * 4 * 150)
     found = measure_groups(
-        open_store(X), group_rows(rng.integers(0, 3, 1500)), "cut", settings=Settings(), progress=silent, engine=Local()
+        open_store(X),
+        group_rows(rng.integers(0, 3, 1500)),
+        "cut",
+        settings=Settings(),
+        progress=silent,
+        engine=LocalEngine(),
     )
     assert found.settings.sample == 150
     assert all(len(group.sample) == 150 and group.settings.sample == 150 for group in found.groups.values())
@@ -154,9 +163,9 @@ def test_the_sums_of_types_are_bounded_over_all_groups_together(X, monkeypatch):
     codes, types = np.arange(1500) % 3, np.arange(1500)
     types[codes == 0] %= 30  # ten types in one group, five hundred in each of the others
     found = measure_groups(
-        open_store(X, types=types), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=Local()
+        open_store(X, types=types), group_rows(codes), "cut", settings=Settings(), progress=silent, engine=LocalEngine()
     )
-    given_up = [group.types_given_up for group in found.groups.values()]
+    given_up = [group.n_dropped_types for group in found.groups.values()]
     assert given_up[0] == 0
     assert sum(number > 0 for number in given_up) == 1  # one of the two makes room for the other
 
@@ -169,7 +178,7 @@ def test_a_group_that_cannot_be_measured_is_skipped_with_the_reason(X):
     codes[:3], codes[3:9] = 1, 2
     X[3:9] = 0
     found = measure_groups(
-        open_store(X), group_rows(codes), "cut", settings=Settings(sample=100), progress=silent, engine=Local()
+        open_store(X), group_rows(codes), "cut", settings=Settings(sample=100), progress=silent, engine=LocalEngine()
     )
     assert list(found.groups) == ["0"]
     assert list(found.skipped) == ["1", "2"]
@@ -181,7 +190,7 @@ def test_shares_are_the_same_in_whatever_order_they_are_asked_for():
     codes = np.random.default_rng(0).integers(-1, 3, 1000)
     grouping = Grouping(["a", "b", "c"], ["a", "b", "c"], codes, False)
     for firsts in ([0, 300, 700], [700, 0, 300], [300, 300, 0]):
-        tally = ByGroup({0: Sums(), 2: Sums()}, ["a", "b", "c"], grouping, 100)
+        tally = GroupTally({0: SketchTally(), 2: SketchTally()}, ["a", "b", "c"], grouping, 100)
         for first in firsts:
             own, at, before = tally.share(first, 300)
             assert at == first

@@ -10,11 +10,11 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope.auditing.audit import Audit
-from isoscope.auditing.compare import Change, agreement, changes, differences_in_setting
+from isoscope.auditing.compare import Change, compare_findings, describe_setting_differences, neighbor_agreement
 from isoscope.auditing.finding import Finding, Range
 from tests.conftest import rotation
 
-RANGE = Range.below(0.1, 0.5, "s")
+RANGE = Range.lower_is_better(0.1, 0.5, "s")
 
 
 def finding(value, low=None, high=None, name="x"):
@@ -62,8 +62,8 @@ def judged(value, reach, judged):
 @pytest.mark.parametrize(
     ("range_", "trend"),
     [
-        (Range.above(0.0, -1.0, "labels"), "worse"),
-        (Range.below(0.1, 0.5, "shares"), "better"),
+        (Range.higher_is_better(0.0, -1.0, "labels"), "worse"),
+        (Range.lower_is_better(0.1, 0.5, "shares"), "better"),
         (Range((-1.0, 1.0), (-2.0, 2.0), "a middle"), "moved"),
         (Range((-np.inf, np.inf), (-np.inf, np.inf), "for information"), "moved"),
     ],
@@ -87,15 +87,15 @@ def test_a_change_turned_round_is_the_opposite():
 def test_changes_are_of_all_findings_in_the_order_of_the_second(rng):
     X = rng.standard_normal((150, 8))
     plain, labelled = isoscope.audit(X), isoscope.audit(X + 1, labels=np.arange(150) % 2)
-    found = changes(plain, labelled)
+    found = compare_findings(plain, labelled)
     assert [change.name for change in found][: len(labelled.findings)] == [f.name for f in labelled.findings]
     by_name = {change.name: change for change in found}
     assert set(by_name) == {f.name for f in [*plain.findings, *labelled.findings]}
     assert by_name["mean_cosine"].direction == "worse"
     assert by_name["labels"].direction == "new"
     assert by_name["duplicates"].direction == "same"
-    assert {c.direction for c in changes(plain, plain)} == {"same"}
-    assert next(c for c in changes(labelled, plain) if c.name == "labels").direction == "gone"
+    assert {c.direction for c in compare_findings(plain, plain)} == {"same"}
+    assert next(c for c in compare_findings(labelled, plain) if c.name == "labels").direction == "gone"
 
 
 # settings
@@ -104,9 +104,9 @@ def test_changes_are_of_all_findings_in_the_order_of_the_second(rng):
 def test_like_is_compared_with_like(rng):
     X = rng.standard_normal((120, 8))
     a = isoscope.audit(X)
-    assert differences_in_setting(a, isoscope.audit(X[:100] + 1, seed=5)) == []
+    assert describe_setting_differences(a, isoscope.audit(X[:100] + 1, seed=5)) == []
     other = isoscope.audit(X[:, :6], metric="euclidean", sample=500)
-    found = differences_in_setting(a, other)
+    found = describe_setting_differences(a, other)
     assert found[:2] == ["8 dimensions before, 6 after", "metric was cosine, is euclidean"]
     assert "sample was 20,000, is 500" in found[2]
 
@@ -114,7 +114,7 @@ def test_like_is_compared_with_like(rng):
 def test_both_samples_are_written_alike(rng):
     a = isoscope.audit(rng.standard_normal((20, 4)))
     b = Audit(**{**vars(a), "settings": replace(a.settings, sample=1000)})
-    assert differences_in_setting(b, a) == ["sample was 1,000, is 20,000"]
+    assert describe_setting_differences(b, a) == ["sample was 1,000, is 20,000"]
 
 
 # agreement of neighbours
@@ -127,19 +127,19 @@ def test_one_space_agrees_with_itself_turned_or_scaled(rng, metric, sample):
     a = isoscope.audit(X, metric=metric, sample=sample)
     for same in (X, X @ rotation(8, rng), 3 * X):
         b = isoscope.audit(same, metric=metric, sample=sample)
-        assert agreement(a, b) == agreement(b, a) == 1
+        assert neighbor_agreement(a, b) == neighbor_agreement(b, a) == 1
 
 
 def test_unrelated_spaces_agree_by_chance(rng):
     a, b = (isoscope.audit(rng.standard_normal((400, d))) for d in (8, 12))
     # 10 of 399 by chance; 4000 draws
-    assert agreement(a, b) == pytest.approx(10 / 399, abs=0.012)
+    assert neighbor_agreement(a, b) == pytest.approx(10 / 399, abs=0.012)
 
 
 def test_a_space_with_noise_agrees_in_part(rng):
     X = rng.standard_normal((300, 8))
     a, b, c = (isoscope.audit(X + s * rng.standard_normal(X.shape)) for s in (0, 0.1, 0.5))
-    assert 0.95 > agreement(a, b) > agreement(a, c) > 0.1
+    assert 0.95 > neighbor_agreement(a, b) > neighbor_agreement(a, c) > 0.1
 
 
 def test_zero_rows_have_no_part_in_it(rng):
@@ -147,14 +147,14 @@ def test_zero_rows_have_no_part_in_it(rng):
     Y = X.copy()
     Y[7] = 0
     a, b = isoscope.audit(X), isoscope.audit(Y)
-    assert 0.95 < agreement(a, b) < 1  # the lists that held row 7 differ in one entry
+    assert 0.95 < neighbor_agreement(a, b) < 1  # the lists that held row 7 differ in one entry
 
 
 def test_spaces_of_other_rows_have_no_agreement(rng, tmp_path):
     X = rng.standard_normal((120, 8))
     a = isoscope.audit(X)
-    assert agreement(a, isoscope.audit(X[:119])) is None
-    assert agreement(a, isoscope.audit(np.insert(X, 3, np.nan, axis=0), nonfinite="drop")) is None
+    assert neighbor_agreement(a, isoscope.audit(X[:119])) is None
+    assert neighbor_agreement(a, isoscope.audit(np.insert(X, 3, np.nan, axis=0), nonfinite="drop")) is None
     a.to_json(tmp_path / "a.json")
-    assert agreement(a, Audit.from_json(tmp_path / "a.json")) is None
-    assert agreement(isoscope.audit(X, sample=100), isoscope.audit(X, sample=100, seed=1)) is None
+    assert neighbor_agreement(a, Audit.from_json(tmp_path / "a.json")) is None
+    assert neighbor_agreement(isoscope.audit(X, sample=100), isoscope.audit(X, sample=100, seed=1)) is None

@@ -9,7 +9,7 @@ import pytest
 import isoscope
 from isoscope.auditing.findings import space
 from isoscope.auditing.findings.evidence import Evidence
-from isoscope.auditing.passes import axes_of
+from isoscope.auditing.passes import principal_axes
 from isoscope.auditing.settings import Settings
 from isoscope.stores.sampling import Sample
 
@@ -102,7 +102,7 @@ def test_grouped_intervals_of_the_shape_hold_the_truth(name):
         text = np.arange(300) // 3
         sketch = isoscope.Sketch.of(X, groups=text)
         sample = Sample(np.arange(300), X, {}, np.arange(300).astype(np.uint64))
-        axes = {centred: axes_of(sketch, sample, centred=centred) for centred in (False, True)}
+        axes = {centred: principal_axes(sketch, sample, centred=centred) for centred in (False, True)}
         measured = SimpleNamespace(
             sketch=sketch,
             sample=sample,

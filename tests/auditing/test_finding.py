@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscope.auditing.finding import VERDICTS, Finding, Range, plain, worst, written
+from isoscope.auditing.finding import VERDICTS, Finding, Range, format_number, to_json_value, worst_verdict
 
-FINDING = Finding("mean_cosine", "Mean cosine", 0.3, 0.2, 0.4, Range.below(0.1, 0.5, "a source", 0.0), "m", "a", 100)
+FINDING = Finding(
+    "mean_cosine", "Mean cosine", 0.3, 0.2, 0.4, Range.lower_is_better(0.1, 0.5, "a source", 0.0), "m", "a", 100
+)
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -24,7 +26,7 @@ numbers = st.floats(-1e6, 1e6)
 @given(numbers, numbers, numbers)
 def test_small_is_good_below_and_large_is_good_above(a, b, value):
     low, high = sorted((a, b))
-    below, above = Range.below(low, high, ""), Range.above(high, low, "")
+    below, above = Range.lower_is_better(low, high, ""), Range.higher_is_better(high, low, "")
     assert below.verdict(value) == ("ok" if value < low else "look" if value < high else "bad")
     assert above.verdict(value) == ("ok" if value >= high else "look" if value >= low else "bad")
 
@@ -39,21 +41,21 @@ def test_a_range_with_two_ends_is_ok_inside_and_bad_outside(ends, value):
 @pytest.mark.parametrize(
     ("judged", "value", "verdict"),
     [
-        (Range.below(0.1, 0.5, ""), 0.1, "look"),
-        (Range.below(0.1, 0.5, ""), math.nextafter(0.1, 0), "ok"),
-        (Range.below(0.1, 0.5, ""), 0.5, "bad"),
-        (Range.below(0.1, 0.5, ""), math.nextafter(0.5, 0), "look"),
-        (Range.below(0.5, 0.5, ""), math.nextafter(0.5, 0), "ok"),
-        (Range.below(0.5, math.inf, ""), 1e300, "look"),
-        (Range.above(0.46, 8e-4, ""), 0.46, "ok"),
-        (Range.above(0.46, 8e-4, ""), math.nextafter(0.46, 0), "look"),
-        (Range.above(0.46, 8e-4, ""), 8e-4, "look"),
-        (Range.above(0.46, 8e-4, ""), math.nextafter(8e-4, 0), "bad"),
-        (Range.above(0.0, 0.0, ""), 0.0, "ok"),
-        (Range.above(0.0, 0.0, ""), -5e-324, "bad"),
+        (Range.lower_is_better(0.1, 0.5, ""), 0.1, "look"),
+        (Range.lower_is_better(0.1, 0.5, ""), math.nextafter(0.1, 0), "ok"),
+        (Range.lower_is_better(0.1, 0.5, ""), 0.5, "bad"),
+        (Range.lower_is_better(0.1, 0.5, ""), math.nextafter(0.5, 0), "look"),
+        (Range.lower_is_better(0.5, 0.5, ""), math.nextafter(0.5, 0), "ok"),
+        (Range.lower_is_better(0.5, math.inf, ""), 1e300, "look"),
+        (Range.higher_is_better(0.46, 8e-4, ""), 0.46, "ok"),
+        (Range.higher_is_better(0.46, 8e-4, ""), math.nextafter(0.46, 0), "look"),
+        (Range.higher_is_better(0.46, 8e-4, ""), 8e-4, "look"),
+        (Range.higher_is_better(0.46, 8e-4, ""), math.nextafter(8e-4, 0), "bad"),
+        (Range.higher_is_better(0.0, 0.0, ""), 0.0, "ok"),
+        (Range.higher_is_better(0.0, 0.0, ""), -5e-324, "bad"),
         (Range((1, 2), (1, math.inf), ""), 1, "ok"),
         (Range((1, 2), (1, math.inf), ""), math.nextafter(1, 0), "bad"),
-        (Range.below(0.1, 0.5, ""), math.nan, "bad"),
+        (Range.lower_is_better(0.1, 0.5, ""), math.nan, "bad"),
     ],
 )
 def test_verdicts_at_the_borders(judged, value, verdict):
@@ -61,7 +63,7 @@ def test_verdicts_at_the_borders(judged, value, verdict):
 
 
 def test_nothing_at_all_is_ok_and_one_of_anything_is_not():
-    judged = Range.below(math.nextafter(0.0, 1.0), 0.1, "none is right")
+    judged = Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, "none is right")
     assert [judged.verdict(value) for value in (0.0, 1e-300, 0.1)] == ["ok", "look", "bad"]
 
 
@@ -86,9 +88,9 @@ def test_a_finding_is_borderline_if_its_interval_reaches_another_verdict(low, hi
 def test_the_worst_verdict_counts():
     found = {verdict: replace(FINDING, value=value) for verdict, value in [("ok", 0.0), ("look", 0.2), ("bad", 0.9)]}
     assert [finding.verdict for finding in found.values()] == list(VERDICTS)
-    assert worst([]) == "ok"
-    assert worst([found["ok"], found["look"]]) == "look"
-    assert worst([found["bad"], found["look"], found["ok"]]) == "bad"
+    assert worst_verdict([]) == "ok"
+    assert worst_verdict([found["ok"], found["look"]]) == "look"
+    assert worst_verdict([found["bad"], found["look"], found["ok"]]) == "bad"
 
 
 # how it is written
@@ -120,25 +122,25 @@ def test_the_worst_verdict_counts():
     ],
 )
 def test_numbers_are_written_for_people(value, form, text):
-    assert written(value, form) == text
+    assert format_number(value, form) == text
 
 
 @pytest.mark.parametrize("value", [-0.0, -1e-9])
 def test_a_zero_has_no_sign(value):
-    assert written(value) == "0.000"
+    assert format_number(value) == "0.000"
 
 
 def test_a_number_that_rounds_up_is_written_as_what_it_becomes():
-    assert written(99.96) == written(100.0) == "100"
+    assert format_number(99.96) == format_number(100.0) == "100"
 
 
 @pytest.mark.parametrize(
     ("judged", "form", "text"),
     [
-        (Range.below(0.1, 0.5, ""), "share", "ok below 10.0%, bad from 50.0%"),
-        (Range.above(0.46, 8.26e-4, ""), "power", "ok from 0.460, bad below 8.3e−4"),
+        (Range.lower_is_better(0.1, 0.5, ""), "share", "ok below 10.0%, bad from 50.0%"),
+        (Range.higher_is_better(0.46, 8.26e-4, ""), "power", "ok from 0.460, bad below 8.3e−4"),
         (Range((11.2, 52.2), (1, math.inf), ""), "number", "ok from 11.2 to 52.2, bad below 1.00"),
-        (Range.below(math.nextafter(0.0, 1.0), 0.1, ""), "share", "ok if 0, bad from 10.0%"),
+        (Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, ""), "share", "ok if 0, bad from 10.0%"),
         (Range((-math.inf, math.inf), (-math.inf, math.inf), ""), "number", "for information"),
     ],
 )
@@ -183,11 +185,13 @@ leaves = st.none() | st.floats() | st.integers() | st.text(max_size=3)
 
 @given(st.recursive(leaves, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.integers(), item, max_size=3)))
 def test_whatever_is_plain_goes_into_json(value):
-    json.dumps(plain(value), allow_nan=False)
+    json.dumps(to_json_value(value), allow_nan=False)
 
 
 def test_numpys_numbers_become_pythons():
-    found = plain({"a": np.float32(0.5), "b": np.arange(2), "c": (np.int64(3), np.bool_(True)), 4: np.float64("nan")})
+    found = to_json_value(
+        {"a": np.float32(0.5), "b": np.arange(2), "c": (np.int64(3), np.bool_(True)), 4: np.float64("nan")}
+    )
     assert found == {"a": 0.5, "b": [0, 1], "c": [3, True], "4": None}
     assert type(found["a"]) is float
     assert type(found["c"][1]) is bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.auditing.grouping import MOST, RANGES, group_rows
+from isoscope.auditing.grouping import MAX_GROUPS, RANGES, group_rows
 
 
 def texts(values):
@@ -14,7 +14,7 @@ def texts(values):
     return found
 
 
-@pytest.mark.parametrize("different", [2, MOST, MOST + 1, 500])
+@pytest.mark.parametrize("different", [2, MAX_GROUPS, MAX_GROUPS + 1, 500])
 @pytest.mark.parametrize("kind", [int, float])
 def test_every_row_of_numbers_is_in_a_group_and_equal_rows_in_one(rng, different, kind):
     values = rng.integers(-different, different, 3000).astype(kind) / (1 if kind is int else 7)
@@ -71,8 +71,8 @@ def test_names_stand_in_natural_order():
 def test_of_many_names_the_most_frequent_are_taken_and_the_rest_counted():
     values = texts([f"w{i}" for i in range(40) for _ in range(40 - i)])
     found = group_rows(values)
-    assert found.names == [f"w{i}" for i in range(MOST)]
-    rest = sum(40 - i for i in range(MOST, 40))
+    assert found.names == [f"w{i}" for i in range(MAX_GROUPS)]
+    rest = sum(40 - i for i in range(MAX_GROUPS, 40))
     assert found.left_out == rest
-    assert found.others == {"16 others": f"{rest} rows in 16 smaller groups: the {MOST} largest are measured"}
+    assert found.others == {"16 others": f"{rest} rows in 16 smaller groups: the {MAX_GROUPS} largest are measured"}
     assert (found.codes[-rest:] == -1).all()

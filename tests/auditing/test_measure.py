@@ -9,10 +9,18 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope import InputError
-from isoscope._core.pairs import nearest
-from isoscope.auditing.measure import COSINE_BINS, LIST, asking, measure, measure_cosines, percentile, quantile
+from isoscope._core.pairs import nearest_neighbors
+from isoscope.auditing.measure import (
+    COSINE_BINS,
+    LIST_LENGTH,
+    count_queries,
+    measure,
+    measure_cosines,
+    percentile,
+    quantile,
+)
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import Local
+from isoscope.engines.engine import LocalEngine
 from isoscope.stores.open import open_store
 from tests.conftest import tolerance
 
@@ -40,7 +48,7 @@ def counted(source, **columns):
 def measured(source, queries=None, progress=lambda *a: None, **settings):
     store = source if hasattr(source, "batches") else open_store(source)
     asked = queries if queries is None or hasattr(queries, "batches") else open_store(queries)
-    return measure(store, queries=asked, settings=Settings(**settings), progress=progress, engine=Local())
+    return measure(store, queries=asked, settings=Settings(**settings), progress=progress, engine=LocalEngine())
 
 
 @pytest.fixture
@@ -70,7 +78,9 @@ def test_a_store_that_the_sample_holds_is_read_once(X, rng):
 
 def test_cosines_alone_take_two_passes(X):
     store, reads = counted(X)
-    counts, around = measure_cosines(store, settings=Settings(sample=100), progress=lambda *a: None, engine=Local())
+    counts, around = measure_cosines(
+        store, settings=Settings(sample=100), progress=lambda *a: None, engine=LocalEngine()
+    )
     assert len(reads) == 2
     assert counts.sum() == 100 * 99 / 2
     whole = measured(X, sample=100)
@@ -118,19 +128,19 @@ def test_neighbours_of_some_rows_are_sought_among_all(X):
     found = measured(X, sample=150)
     asked = found.around.asked
     assert not found.whole
-    assert found.around.among == 600
+    assert found.around.n_searched == 600
     np.testing.assert_array_equal(asked, found.sample.rows)
     units = X / np.linalg.norm(X, axis=1, keepdims=True)
-    distances, indices = nearest(units, 60, rows=asked)  # a tenth of all rows
+    distances, indices = nearest_neighbors(units, 60, rows=asked)  # a tenth of all rows
     np.testing.assert_allclose(found.around.distances, distances, rtol=tolerance("float32"))
-    np.testing.assert_array_equal(found.around.indices[:, :LIST], indices[:, :LIST])
+    np.testing.assert_array_equal(found.around.indices[:, :LIST_LENGTH], indices[:, :LIST_LENGTH])
 
 
 def test_lists_are_within_the_sample_by_position(X):
     found = measured(X, sample=150)
     units = X[found.sample.rows] / np.linalg.norm(X[found.sample.rows], axis=1, keepdims=True)
     np.testing.assert_array_equal(found.lists.asked, np.arange(150))
-    np.testing.assert_array_equal(found.lists.indices, nearest(units, LIST)[1])
+    np.testing.assert_array_equal(found.lists.indices, nearest_neighbors(units, LIST_LENGTH)[1])
 
 
 def test_queries_find_their_rows_of_the_store(X, rng):
@@ -182,7 +192,7 @@ def test_counts_of_cosines_tell_percentiles_and_quantiles(X):
     [(500, 20_000, 500), (20_000, 20_000, 20_000), (40_000, 20_000, 10_000), (10**9, 20_000, 1_000), (10**6, 100, 100)],
 )
 def test_few_enough_rows_ask_that_the_work_is_bounded(n, sample, asks):
-    assert asking(n, sample) == asks
+    assert count_queries(n, sample) == asks
 
 
 # what cannot be measured
@@ -231,7 +241,7 @@ def test_queries_of_another_dimension_or_without_a_direction_are_refused(X):
 
 def test_cosines_need_two_directions():
     with pytest.raises(InputError, match="1 vectors of array have a direction: need 2"):
-        measure_cosines(open_store(np.eye(1, 4)), settings=Settings(), progress=lambda *a: None, engine=Local())
+        measure_cosines(open_store(np.eye(1, 4)), settings=Settings(), progress=lambda *a: None, engine=LocalEngine())
 
 
 @pytest.mark.parametrize(

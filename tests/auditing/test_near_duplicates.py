@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope._core.pairs import nearest
-from isoscope.auditing.measure import local
-from isoscope.auditing.near_duplicates import CLOSE, near_duplicates, typical_distance
+from isoscope._core.pairs import nearest_neighbors
+from isoscope.auditing.measure import count_lid_neighbors
+from isoscope.auditing.near_duplicates import CLOSE_SHARE, near_duplicates, typical_distance
 
 KINDS = ["gaussian", "power", "cone", "clusters"]
 
@@ -24,7 +24,7 @@ def cloud(kind, n, d, seed):
 
 def search(X):
     n, d = X.shape
-    distances, indices = nearest(X, local(n))
+    distances, indices = nearest_neighbors(X, count_lid_neighbors(n))
     return near_duplicates(np.arange(n), distances, indices, typical=typical_distance(X, 0), n=n, d=d)
 
 
@@ -68,7 +68,7 @@ def test_groups_of_noisy_copies_are_found_though_they_fill_the_list_of_neighbors
     X[:copies] = X[0] + 1e-4 * X[:copies]
     found = search(X)
     assert found.rows == copies
-    assert len(found.pairs) >= copies * min(copies - 1, local(400)) / 2
+    assert len(found.pairs) >= copies * min(copies - 1, count_lid_neighbors(400)) / 2
 
 
 def test_exact_copies_do_not_count():
@@ -82,9 +82,9 @@ def test_the_distance_must_be_a_small_share_of_the_typical_one():
     for factor, expected in [(0.98, 2), (1.02, 0)]:
         Y = X.copy()
         Y[1] = Y[0]
-        Y[1, 0] += factor * CLOSE * typical_distance(X, 0)
+        Y[1, 0] += factor * CLOSE_SHARE * typical_distance(X, 0)
         assert search(Y).rows == expected
-    assert CLOSE == 0.03
+    assert CLOSE_SHARE == 0.03
 
 
 # ordinary data

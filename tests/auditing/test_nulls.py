@@ -82,7 +82,7 @@ def test_the_density_of_cosines_is_that_of_scipy_and_of_drawn_directions(d, rng)
 def test_the_mean_cosine_of_random_directions_spreads_so(n, d, rng):
     found = [float(isoscope.mean_cosine(rng.standard_normal((n, d)))) for _ in range(1000)]
     # 1000 draws know a deviation to 2.2%; the tails are heavier than a Gaussian's
-    assert nulls.mean_cosine_spread(n, d) == pytest.approx(np.std(found), rel=0.12)
+    assert nulls.mean_cosine_std(n, d) == pytest.approx(np.std(found), rel=0.12)
 
 
 @pytest.mark.parametrize(("n", "d"), SHAPES)
@@ -138,8 +138,8 @@ def test_the_best_of_unrelated_vectors_reaches_the_ceiling(n, dimensions, rng):
     for _ in range(30):
         rows = rng.standard_normal((n, dimensions))
         best.append((rows[:, 0] / np.linalg.norm(rows, axis=1)).max())
-    assert nulls.chance_ceiling(n, dimensions) == pytest.approx(np.mean(best), rel=0.2)
-    assert nulls.chance_ceiling(n, dimensions) > np.mean(best)
+    assert nulls.max_chance_cosine(n, dimensions) == pytest.approx(np.mean(best), rel=0.2)
+    assert nulls.max_chance_cosine(n, dimensions) > np.mean(best)
 
 
 # edges

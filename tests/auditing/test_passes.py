@@ -7,11 +7,19 @@ import pytest
 from scipy.special import logsumexp
 
 import isoscope
-from isoscope._core.pairs import NearestSoFar, nearest
+from isoscope._core.pairs import NeighborSearch, nearest_neighbors
 from isoscope.auditing import passes
-from isoscope.auditing.passes import GROUPS, Axes, Neighbors, PartitionSums, Placed, first_pass, second_pass
+from isoscope.auditing.passes import (
+    JACKKNIFE_GROUPS,
+    Axes,
+    NeighborTally,
+    PartitionTally,
+    RowScaling,
+    first_pass,
+    second_pass,
+)
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import Local, tallied
+from isoscope.engines.engine import LocalEngine, tally_batches
 from isoscope.engines.tally import Tally
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
@@ -43,7 +51,7 @@ def chunks(X, size):
 
 
 def partition(sketch, raw, batches):
-    return tallied(PartitionSums(sketch, raw), batches).logs()
+    return tally_batches(PartitionTally(sketch, raw), batches).log_partitions()
 
 
 def logs_of(X, size):
@@ -79,8 +87,8 @@ def test_each_group_of_rows_has_its_own_sums(name, size, rng):
     X = CLOUDS[name](rng)
     logs, raw = logs_of(X, size)
     directions = raw.vectors if len(X) >= X.shape[1] else raw.vectors[:, : len(X)]
-    for group in range(GROUPS):
-        rows = X[group::GROUPS] @ directions
+    for group in range(JACKKNIFE_GROUPS):
+        rows = X[group::JACKKNIFE_GROUPS] @ directions
         expected = logsumexp(np.concatenate([rows, -rows], axis=1), axis=0) if len(rows) else -np.inf
         np.testing.assert_allclose(
             logs[group][: 2 * directions.shape[1]], expected, rtol=tolerance("float64"), atol=1e-6
@@ -89,7 +97,7 @@ def test_each_group_of_rows_has_its_own_sums(name, size, rng):
 
 def test_a_direction_that_no_row_reaches_counts_the_rows(rng):
     logs, _ = logs_of(rng.standard_normal((20, 50)), 7)
-    assert logs.shape == (GROUPS, 2 * 20 + 1)
+    assert logs.shape == (JACKKNIFE_GROUPS, 2 * 20 + 1)
     np.testing.assert_allclose(np.exp(logs[:, -1]), [2] * 4 + [1] * 12)
 
 
@@ -130,14 +138,14 @@ def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(
     told = []
     store = open_store(X, labels=labels, types=labels % 2, text=[f"row {i}" for i in range(300)])
     found = first_pass(
-        Local(), store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50
+        LocalEngine(), store, Settings(seed=3), lambda *a: told.append(a), "reading", columns=store.columns, size=50
     )
     expected = isoscope.sketch(X, types=labels % 2)
     np.testing.assert_allclose(found.sketch.scatter, expected.scatter, rtol=tolerance("float64"))
     assert found.types.inter == pytest.approx(expected.inter_similarity(), rel=tolerance("float64"))
     assert found.types.intra == pytest.approx(expected.intra_similarity(), rel=tolerance("float64"))
     np.testing.assert_array_equal(found.types.counts, expected.types.counts)
-    assert found.types_given_up == 0
+    assert found.n_dropped_types == 0
     assert len(found.sample) == 50
     np.testing.assert_array_equal(found.sample.columns["labels"], labels[found.sample.rows])
     assert found.sample.columns["text"].tolist() == [f"row {i}" for i in found.sample.rows]
@@ -155,9 +163,9 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 
     store = open_store(X, types=np.arange(300))
     store.__class__ = Pieces
-    found = first_pass(Local(), store, Settings(seed=3), silent, "", columns=store.columns, size=50)
+    found = first_pass(LocalEngine(), store, Settings(seed=3), silent, "", columns=store.columns, size=50)
     assert found.types.rows == 50  # of the sample
-    assert found.types_given_up == 50 * (allowed // 50 + 1)
+    assert found.n_dropped_types == 50 * (allowed // 50 + 1)
     assert found.sketch.n == 300
     np.testing.assert_array_equal(found.sample.columns["types"], found.sample.rows)
 
@@ -165,7 +173,7 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
 def test_a_store_without_a_finite_row_is_refused():
     store = open_store(np.full((5, 3), np.nan))
     with pytest.raises(isoscope.InputError, match="no finite row"):
-        first_pass(Local(), store, Settings(nonfinite="drop"), silent, "", size=50)
+        first_pass(LocalEngine(), store, Settings(nonfinite="drop"), silent, "", size=50)
 
 
 class Seen(Tally):
@@ -174,7 +182,7 @@ class Seen(Tally):
     def __init__(self):
         self.rows = []
 
-    def summed(self, item):
+    def summarize(self, item):
         return item.vectors
 
     def add(self, part):
@@ -185,11 +193,11 @@ class Seen(Tally):
 def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng, size):
     X = rng.standard_normal((150, 5))
     store = open_store(X)
-    first = first_pass(Local(), store, Settings(), silent, "", size=size)
+    first = first_pass(LocalEngine(), store, Settings(), silent, "", size=size)
     store.batches = None if size == 200 else store.batches  # it is not asked for what is held
     told = []
     seen = Seen()
-    second_pass(Local(), seen, store, first.sample, 150, lambda *a: told.append(a), "again")
+    second_pass(LocalEngine(), seen, store, first.sample, 150, lambda *a: told.append(a), "again")
     np.testing.assert_array_equal(np.concatenate(seen.rows), X)
     assert told[-1] == ("again", 150, 1.0)
 
@@ -201,13 +209,13 @@ def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng,
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metric, scale):
     X = (scale * (rng.standard_normal((200, 6)) + 1)).astype(np.float32)
-    placed = Placed(metric, isoscope.sketch(X))
+    placed = RowScaling(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
-    search = NearestSoFar(placed(X[asked]), 5, centre=placed.centre, own=asked)
-    tallied(Neighbors([search], placed), chunks(X, 37))
+    search = NeighborSearch(placed(X[asked]), 5, centre=placed.centre, own=asked)
+    tally_batches(NeighborTally([search], placed), chunks(X, 37))
     distances, indices = search.found()
     unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
-    expected = nearest((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
+    expected = nearest_neighbors((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
     np.testing.assert_array_equal(indices, expected[1])
     length = 1 if metric == "cosine" else scale
     np.testing.assert_allclose(distances * placed.unit / length, expected[0], rtol=tolerance("float32"))
@@ -216,10 +224,10 @@ def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metr
 @pytest.mark.parametrize(("metric", "found"), [("cosine", [1, 4]), ("euclidean", [1, 2])])
 def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found):
     X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
-    placed = Placed(metric, isoscope.sketch(X, nonfinite="drop"))
+    placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
-    search = NearestSoFar(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
-    tallied(Neighbors([search], placed), chunks(X, 2))
+    search = NeighborSearch(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
+    tally_batches(NeighborTally([search], placed), chunks(X, 2))
     assert sorted(search.found()[1][0].tolist()) == found
 
 
@@ -227,9 +235,9 @@ def test_a_rotation_turns_the_neighbours_along(rng):
     X = rng.standard_normal((80, 5)) + 1
     answers = []
     for Y in (X, X @ rotation(5, rng)):
-        placed = Placed("cosine", isoscope.sketch(Y))
-        search = NearestSoFar(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
-        tallied(Neighbors([search], placed), chunks(Y, 11))
+        placed = RowScaling("cosine", isoscope.sketch(Y))
+        search = NeighborSearch(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
+        tally_batches(NeighborTally([search], placed), chunks(Y, 11))
         answers.append(search.found())
     np.testing.assert_array_equal(answers[0][1], answers[1][1])
     np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=tolerance("float64"))

@@ -14,7 +14,7 @@ import isoscope
 from isoscope import InputError
 from isoscope._report import audit_charts
 from isoscope.auditing.audit import Audit
-from isoscope.auditing.finding import percentage
+from isoscope.auditing.finding import format_percentage
 from isoscope.auditing.similarity import Similarity
 from isoscope.cli.main import main
 
@@ -82,15 +82,15 @@ def test_the_command_the_audit_and_its_json_say_the_same(X, sample, tmp_path, ca
     for cosine, pairs, nearest in found.similarity.table():
         assert main(["similarity", str(path), f"{cosine}", "--sample", f"{sample}"]) == 0
         said = capsys.readouterr().out
-        assert f"is above {percentage(pairs)} of the pairs" in said
-        assert f"; {percentage(nearest)} of rows" in said
-        assert f"{cosine:.2f} {percentage(pairs)} {percentage(nearest)}" in text
+        assert f"is above {format_percentage(pairs)} of the pairs" in said
+        assert f"; {format_percentage(nearest)} of rows" in said
+        assert f"{cosine:.2f} {format_percentage(pairs)} {format_percentage(nearest)}" in text
     for cosine in (-0.8, 0.13, 0.5, 0.8, 0.805, 0.9173, 0.97):
         assert main(["similarity", str(path), "--sample", f"{sample}", "--", f"{cosine}"]) == 0
         said = capsys.readouterr().out
         values = found.percentile(cosine), found.similarity.nearest_percentile(cosine)
-        assert f"is above {percentage(values[0])} of the pairs" in said
-        assert f"; {percentage(values[1])} of rows" in said
+        assert f"is above {format_percentage(values[0])} of the pairs" in said
+        assert f"; {format_percentage(values[1])} of rows" in said
         assert (again.percentile(cosine), again.similarity.nearest_percentile(cosine)) == values
 
 
@@ -111,7 +111,7 @@ def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
     with threadpool_limits(1):
         found = isoscope.audit(X, sample=150)
     shown = found["mean_cosine"].shown
-    drawn = audit_charts.cosines(found.pictures, [found.pictures])
+    drawn = audit_charts.draw_cosines(found.pictures, [found.pictures])
     assert f"have a cosine of {shown} on average" in drawn.caption
     assert f">mean {shown}<" in str(drawn.chart)
     line = next(

@@ -36,11 +36,11 @@ def mixture(n, d, k, apart, seed, *, unit=False):
 
 
 def test_the_limits_are_the_documented_ones():
-    assert structure.LEAST_SILHOUETTE == 0.1
+    assert structure.MIN_SILHOUETTE == 0.1
     assert structure.CLUSTER_NULLS == 49
-    assert structure.LEAST_KURTOSIS == 1.5
-    assert (structure.LID_AMONG, structure.LID_NULLS) == (5_000, 6)
-    assert list(structure.CLUSTERS) == list(range(2, 16))
+    assert structure.MIN_UNIMODAL_KURTOSIS == 1.5
+    assert (structure.LID_SEARCH_ROWS, structure.LID_NULLS) == (5_000, 6)
+    assert list(structure.CLUSTER_COUNTS) == list(range(2, 16))
 
 
 # clusters
@@ -82,7 +82,7 @@ def test_the_kurtosis_tells_two_modes(weights, apart):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 4))
     X[:, 0] = rng.choice([-30.0, 30.0], 400, p=weights) + (0 if apart else rng.uniform(-60, 60, 400))
-    assert structure.falls_apart(X, Axes.of(np.cov(X.T))) == apart
+    assert structure.is_bimodal(X, Axes.of(np.cov(X.T))) == apart
 
 
 def test_null_directions_have_the_spectrum_of_the_data():

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope.cli.finetune import Bar, described
+from isoscope.cli.finetune import MessageProgressBar, describe_moment
 from isoscope.cli.main import main
-from isoscope.finetuning.train import Moment
+from isoscope.finetuning.train import SeedProgress
 from tests.finetuning import toy
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "3e-3", "--probe", "24"]
@@ -131,11 +131,11 @@ def test_ctrl_c_leaves_a_run_that_goes_on(here, capsys):
 
 
 def test_the_bar_says_seed_step_loss_score_and_time_left(monkeypatch):
-    assert described(Moment(1, 20, 1340, 0.41237, 0.5)) == "seed 1  step 20/1,340  loss 0.412  score 0.500"
-    assert described(Moment(0, 1, 10, None, None)) == "seed 0  step 1/10"
+    assert describe_moment(SeedProgress(1, 20, 1340, 0.41237, 0.5)) == "seed 1  step 20/1,340  loss 0.412  score 0.500"
+    assert describe_moment(SeedProgress(0, 1, 10, None, None)) == "seed 0  step 1/10"
     clock = iter([0.0, 100.0, 160.0, 220.0])
     monkeypatch.setattr("isoscope.cli.finetune.time.monotonic", lambda: next(clock))
-    bar = Bar()
-    bar.show(described(Moment(1, 1, 10, None, None)), 0.5)  # half was done by an earlier run
+    bar = MessageProgressBar()
+    bar.show(describe_moment(SeedProgress(1, 1, 10, None, None)), 0.5)  # half was done by an earlier run
     assert bar._left(0.6) == "4 min left"
     assert bar._left(1.0) == ""

@@ -371,12 +371,12 @@ def test_a_reader_that_stops_reading_is_no_error(cone):
 
 
 def test_an_interrupt_that_a_library_swallowed_is_raised_again():
-    from isoscope.cli.audit import Watched
+    from isoscope.cli.audit import InterruptibleProgressBar
     from isoscope.cli.session import interrupted
 
     interrupted.set()
     try:
-        with Watched() as bar, pytest.raises(KeyboardInterrupt):
+        with InterruptibleProgressBar() as bar, pytest.raises(KeyboardInterrupt):
             bar("summing up", 5, 0.5)
     finally:
         interrupted.clear()

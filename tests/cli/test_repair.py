@@ -128,7 +128,7 @@ def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labe
     seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
     assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
     (before, after), held_out = compare_held_out(isoscope.Whiten(), store, "after", written=300)
-    assert (held_out.fitted, held_out.measured, held_out.written) == (150, 150, 300)
+    assert (held_out.fitted, held_out.measured, held_out.n_final_fit_rows) == (150, 150, 300)
     assert (before.n, after.n, after.source) == (150, 150, "after")
     # what a repair of 150 rows gives on rows from the same source: measured on many other rows
     half = isoscope.Whiten().fit(store.take(np.sort(np.random.default_rng(0).permutation(300)[:150])))

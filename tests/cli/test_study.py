@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from isoscope.cli import study as studying
-from isoscope.cli.finetune import Bar
+from isoscope.cli.finetune import MessageProgressBar
 from isoscope.cli.main import main
 from isoscope.studies import run, settings
 from isoscope.studies.catalog import STUDIES, study
-from isoscope.studies.study import shown
+from isoscope.studies.study import format_value
 from tests.studies.counting import Counting
 
 
@@ -51,7 +51,9 @@ def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch)
         assert {f"{number.value:,.10g}" for number in table.values()} <= words
     typed = told.replace("\n", " ")
     for each in found.parameters.values():
-        assert all(shown(value) in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,)))
+        assert all(
+            format_value(value) in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,))
+        )
 
 
 def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
@@ -126,7 +128,7 @@ def test_time_left_stands_in_80_columns_however_long_the_arm_is_called(monkeypat
     monkeypatch.setattr("sys.stderr", told)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    with Bar() as bar:
+    with MessageProgressBar() as bar:
         for share in (0.0, 0.5):
             bar.show(f"arm 1/2  {'a long name of a model ' * 5}", share)
         bar.began -= 7200 + 60

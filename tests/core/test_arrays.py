@@ -7,7 +7,17 @@ import pytest
 
 import isoscope
 from isoscope import DataWarning, InputError
-from isoscope._core.arrays import blocks, groups, host, is_traced, number, points, safe_sqrt, tiles, unit_rows
+from isoscope._core.arrays import (
+    blocks,
+    check_points,
+    encode_labels,
+    is_traced,
+    safe_sqrt,
+    tiles,
+    to_float,
+    to_numpy,
+    unit_rows,
+)
 from tests.conftest import tolerance
 
 # what is welcome
@@ -15,7 +25,7 @@ from tests.conftest import tolerance
 
 def test_points_are_given_back_with_their_library_untouched(library, rng):
     X = library.array(rng.standard_normal((7, 3)))
-    xp, Y = points(X)
+    xp, Y = check_points(X)
     assert Y is X
     np.testing.assert_array_equal(library.values(xp.asarray(Y)), library.values(X))
 
@@ -23,14 +33,14 @@ def test_points_are_given_back_with_their_library_untouched(library, rng):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
 def test_integers_are_measured_as_float64(dtype):
     X = np.array([[1, 2], [3, 5], [100, 7]], dtype)
-    _, Y = points(X)
+    _, Y = check_points(X)
     assert Y.dtype == np.float64
     np.testing.assert_array_equal(Y, X)
 
 
 def test_lists_and_tuples_are_arrays():
     for X in ([[1, 2], [3.5, 4]], ((1, 2), (3.5, 4)), [np.array([1, 2]), np.array([3.5, 4])]):
-        np.testing.assert_array_equal(points(X)[1], [[1, 2], [3.5, 4]])
+        np.testing.assert_array_equal(check_points(X)[1], [[1, 2], [3.5, 4]])
 
 
 def test_a_matrix_is_measured_as_an_array(rng):
@@ -48,7 +58,7 @@ def test_a_data_frame_is_an_array(rng):
 
 def test_extended_precision_comes_down_to_float64(rng):
     X = rng.standard_normal((9, 3))
-    assert points(X.astype(np.longdouble))[1].dtype == np.float64
+    assert check_points(X.astype(np.longdouble))[1].dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -75,21 +85,21 @@ def test_how_the_numbers_lie_in_memory_does_not_matter(view, rng):
 def test_bytes_in_the_other_order_keep_their_precision(rng):
     X = rng.standard_normal((9, 3))
     swapped = X.astype(X.dtype.newbyteorder())
-    np.testing.assert_array_equal(host(points(swapped)[1]), X)
+    np.testing.assert_array_equal(to_numpy(check_points(swapped)[1]), X)
     assert isoscope.isoscore(swapped) == isoscope.isoscore(X)
 
 
 def test_a_float16_sum_that_overflows_is_no_infinity():
     X = np.full((100, 10), 6e4, np.float16)
     X[0, 0] = 0
-    assert points(X)[1] is X
+    assert check_points(X)[1] is X
     assert np.isfinite(isoscope.mean_cosine(X))
 
 
 def test_large_values_whose_sum_overflows_are_no_infinity(library):
     largest = float(np.finfo(np.float64 if "64" in library.name else np.float32).max)
     X = library.array([[largest, largest / 2], [largest, 0.0], [largest, largest]])
-    assert points(X)[1] is X
+    assert check_points(X)[1] is X
 
 
 # what is refused, and the words
@@ -126,12 +136,12 @@ REFUSED = {
 def test_what_cannot_be_measured_is_refused_in_words(case):
     make, words = REFUSED[case]
     with pytest.raises(InputError, match=words):
-        points(make())
+        check_points(make())
 
 
 def test_the_words_use_the_argument_s_own_name():
     with pytest.raises(InputError, match=r"^shrinkage has 1 dimension"):
-        points([1.0, 2.0], name="shrinkage")
+        check_points([1.0, 2.0], name="shrinkage")
 
 
 def test_torch_is_refused_in_the_same_words():
@@ -142,7 +152,7 @@ def test_torch_is_refused_in_the_same_words():
         (torch.ones(3, 2) + 1j, "dtype torch.complex64"),
     ]:
         with pytest.raises(InputError, match=words):
-            points(X)
+            check_points(X)
 
 
 def test_a_sparse_tensor_is_refused():
@@ -154,7 +164,7 @@ def test_a_sparse_tensor_is_refused():
 def test_a_list_of_tensors_with_gradients_is_refused_in_words():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError):
-        points([torch.ones(2, requires_grad=True), torch.ones(2)])
+        check_points([torch.ones(2, requires_grad=True), torch.ones(2)])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -163,13 +173,13 @@ def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(bad, librar
     X[[7, 31], [1, 3]] = bad
     X[31, 0] = bad
     with pytest.raises(InputError, match=r'X has 2 of 50 rows with NaN or infinity, the first is row 7.*"drop"'):
-        points(library.array(X))
+        check_points(library.array(X))
 
 
 def test_nan_and_infinities_that_cancel_are_found():
     for pair in ([np.inf, -np.inf], [np.nan, np.inf]):
         with pytest.raises(InputError, match="1 of 3 rows"):
-            points([[1.0, 2.0], pair, [3.0, 4.0]])
+            check_points([[1.0, 2.0], pair, [3.0, 4.0]])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -178,14 +188,14 @@ def test_half_precision_is_looked_through(dtype):
     X = torch.ones(30, 4, dtype=getattr(torch, dtype))
     X[11, 2] = float("nan")
     with pytest.raises(InputError, match=r"1 of 30 rows .* row 11"):
-        points(X)
+        check_points(X)
 
 
 def test_the_first_bad_row_is_named_across_tiles():
     X = np.zeros((3, 3 * 2**20), np.float32)  # a row and a half to a tile
     X[2, 5] = np.nan
     with pytest.raises(InputError, match=r"1 of 3 rows .* row 2"):
-        points(X)
+        check_points(X)
 
 
 # which way it lies
@@ -195,13 +205,13 @@ def test_the_first_bad_row_is_named_across_tiles():
     "shape", [(64, 768), (32, 384), (200, 768), (1000, 768), (256, 1024), (100, 300), (768, 768), (5000, 300)]
 )
 def test_ordinary_batches_draw_no_warning(shape):
-    points(np.broadcast_to(np.float32(1), shape))
+    check_points(np.broadcast_to(np.float32(1), shape))
 
 
 @pytest.mark.parametrize("shape", [(768, 10_007), (300, 5001), (50, 1000), (128, 1001), (50, 100_000)])
 def test_a_cloud_on_its_side_is_said(shape):
     with pytest.warns(DataWarning, match=rf"X has {shape[0]} rows and {shape[1]} columns.*pass X\.T"):
-        points(np.broadcast_to(np.float32(1), shape))
+        check_points(np.broadcast_to(np.float32(1), shape))
 
 
 LABELS = np.arange(50) % 2
@@ -313,7 +323,7 @@ def test_only_traces_are_traced():
     ids=lambda labels: f"{type(labels).__name__} {np.asarray(labels).dtype}",
 )
 def test_labels_of_any_kind_are_counted_in_sorted_order(labels, names):
-    found = groups(labels, 4)
+    found = encode_labels(labels, 4)
     assert found.codes.tolist() == [1, 0, 1, 2]
     assert found.counts.tolist() == [1, 2, 1]
     assert found.names.tolist() == names
@@ -321,18 +331,18 @@ def test_labels_of_any_kind_are_counted_in_sorted_order(labels, names):
 
 
 def test_labels_of_any_library_are_counted(library):
-    assert groups(library.array([7, 1, 7, 9]), 4).codes.tolist() == [1, 0, 1, 2]
+    assert encode_labels(library.array([7, 1, 7, 9]), 4).codes.tolist() == [1, 0, 1, 2]
 
 
 def test_booleans_are_two_labels():
-    assert groups([True, False, True], 3).codes.tolist() == [1, 0, 1]
+    assert encode_labels([True, False, True], 3).codes.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("values", [np.int64([2, 1]), np.float32([2, 1]), np.array(["b", "a"])], ids=["i", "f", "U"])
 def test_numpy_s_own_scalars_are_labels_among_objects(values):
     labels = np.empty(2, object)
     labels[:] = list(values)
-    assert groups(labels, 2).codes.tolist() == [1, 0]
+    assert encode_labels(labels, 2).codes.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +364,7 @@ def test_numpy_s_own_scalars_are_labels_among_objects(values):
 )
 def test_labels_that_do_not_fit_are_refused_in_words(labels, words):
     with pytest.raises(InputError, match=words):
-        groups(labels, 100, min_groups=2)
+        encode_labels(labels, 100, min_groups=2)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +374,7 @@ def test_labels_that_do_not_fit_are_refused_in_words(labels, words):
 )
 def test_what_no_label_can_be_made_of_is_refused(labels):
     with pytest.raises(InputError, match="labels"):
-        groups(labels, 2)
+        encode_labels(labels, 2)
 
 
 # small things that everything stands on
@@ -408,15 +418,15 @@ def test_the_root_of_zero_has_derivative_zero():
 
 def test_host_values_are_views_where_they_can_be(library, rng):
     X = rng.standard_normal((4, 3))
-    values = host(library.array(X))
+    values = to_numpy(library.array(X))
     assert values.dtype in (np.float32, np.float64)
     np.testing.assert_array_equal(values, library.values(library.array(X)))
-    assert host(X) is X
+    assert to_numpy(X) is X
 
 
 def test_a_number_of_any_library_is_a_float(library):
-    assert number(library.array(2.5)) == 2.5
+    assert to_float(library.array(2.5)) == 2.5
     torch = pytest.importorskip("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert number(torch.tensor(2.5, requires_grad=True)) == 2.5
+        assert to_float(torch.tensor(2.5, requires_grad=True)) == 2.5

@@ -7,7 +7,15 @@ import pytest
 from array_api_compat import array_namespace
 
 import isoscope
-from isoscope._core.formulas import Moments, Traces, bounded, interval, isoscore, leave_one_out, unbiased_traces
+from isoscope._core.formulas import (
+    Moments,
+    Traces,
+    clip_traces,
+    isoscore,
+    leave_one_out,
+    student_interval,
+    unbiased_traces,
+)
 from tests.conftest import tolerance
 
 
@@ -27,7 +35,7 @@ def test_moved_sums_are_the_sums_of_the_moved_rows(library, rng):
     Y = rng.standard_normal((9, 4)) + 0.5
     by = np.array([1.0, -2.0, 0.25, 3.0])
     own = Moments(*(library.array(value) for value in moments(Y)))
-    moved = own.moved(array_namespace(own.total), len(Y), library.array(by))
+    moved = own.shift_rows(array_namespace(own.total), len(Y), library.array(by))
     tol = tolerance(np.float64 if "64" in library.name else np.float32)
     for got, expected in zip(moved, moments(Y + by), strict=True):
         np.testing.assert_allclose(library.values(got), expected, rtol=tol, atol=tol * abs(expected).max())
@@ -35,7 +43,7 @@ def test_moved_sums_are_the_sums_of_the_moved_rows(library, rng):
 
 def test_there_and_back_changes_nothing(rng):
     Y, by = rng.standard_normal((9, 4)), rng.standard_normal(4)
-    back = moments(Y).moved(np, 9, by).moved(np, 9, -by)
+    back = moments(Y).shift_rows(np, 9, by).shift_rows(np, 9, -by)
     for got, expected in zip(back, moments(Y), strict=True):
         np.testing.assert_allclose(got, expected, rtol=tolerance(np.float64), atol=tolerance(np.float64))
 
@@ -80,7 +88,7 @@ def test_a_handful_of_rows_gives_a_finite_estimate(d, rng):
     ("squared_trace", "trace_squared"), [(1.0, 0.0), (1.0, -3.0), (0.0, 0.0), (-1.0, 2.0), (-1.0, -2.0), (0.0, 1.0)]
 )
 def test_traces_that_cannot_be_are_held_where_a_ratio_is_finite(squared_trace, trace_squared):
-    held = bounded(np, Traces(np.float64(squared_trace), np.float64(trace_squared)), np.float64(1), n=20, d=5)
+    held = clip_traces(np, Traces(np.float64(squared_trace), np.float64(trace_squared)), np.float64(1), n=20, d=5)
     assert held.trace_squared > 0
     assert 0 <= isoscore(held, 5) <= (2 * 5 - 1) / (5 - 1)
 
@@ -88,7 +96,7 @@ def test_traces_that_cannot_be_are_held_where_a_ratio_is_finite(squared_trace, t
 @pytest.mark.parametrize("ratio", [1.0, 3.0, 5.0, 6.5])
 def test_traces_that_can_be_are_left_alone_even_above_one(ratio):
     given = Traces(np.float64(ratio), np.float64(1))
-    assert bounded(np, given, np.float64(ratio), n=20, d=5) == given
+    assert clip_traces(np, given, np.float64(ratio), n=20, d=5) == given
 
 
 def test_a_trace_that_is_lost_in_rounding_is_a_line(library):
@@ -97,7 +105,7 @@ def test_a_trace_that_is_lost_in_rounding_is_a_line(library):
     eps = float(np.finfo(np.float64 if "64" in library.name else np.float32).eps)
     for share, score in [(20 * eps, 0), (10_000 * eps, 1)]:
         traces = Traces(plug_in * share, plug_in * share / 5)
-        found = isoscore(bounded(xp, traces, plug_in, n=20, d=5), 5)
+        found = isoscore(clip_traces(xp, traces, plug_in, n=20, d=5), 5)
         assert library.values(found) == pytest.approx(score, abs=tolerance(np.float32))
 
 
@@ -113,7 +121,7 @@ def test_one_row_apart_from_equal_ones_is_a_line(n, rng):
 def test_the_interval_is_student_s():
     from scipy.stats import t
 
-    low, high = interval(2.0, 0.5, 0.9, 7)
+    low, high = student_interval(2.0, 0.5, 0.9, 7)
     np.testing.assert_allclose([low, high], t.interval(0.9, 7, loc=2.0, scale=0.5), rtol=tolerance(np.float64))
-    assert interval(2.0, np.inf, 0.9, 7) == (-np.inf, np.inf)
-    assert interval(2.0, np.nan, 0.9, 7) == (-np.inf, np.inf)
+    assert student_interval(2.0, np.inf, 0.9, 7) == (-np.inf, np.inf)
+    assert student_interval(2.0, np.nan, 0.9, 7) == (-np.inf, np.inf)

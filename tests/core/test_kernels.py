@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscope._core.kernels import add_cluster_distances, count_features, square_distances, squared_distance
+from isoscope._core.kernels import (
+    add_cluster_distances,
+    count_features,
+    products_to_squared_distances,
+    squared_distance,
+)
 from tests.conftest import DTYPES, tolerance
 
 
@@ -62,7 +67,7 @@ def test_a_close_pair_is_measured_by_difference(rng, dtype):
     exact = ((left[:, None].astype(float) - right[None].astype(float)) ** 2).sum(axis=2)
     tile = left @ right.T
     near = 8 * float(np.sqrt(np.finfo(dtype).eps))
-    square_distances(tile, left, right, (left**2).sum(axis=1), (right**2).sum(axis=1), near)
+    products_to_squared_distances(tile, left, right, (left**2).sum(axis=1), (right**2).sum(axis=1), near)
     np.testing.assert_allclose(tile, exact, rtol=tolerance(dtype))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import isoscope
 from isoscope import DataWarning, InputError, memory_limit
-from isoscope._core.memory import batch_bytes, need_room, sample_rows, size_of, tile_bytes
-from isoscope._core.threads import at_most, threads
+from isoscope._core.memory import batch_bytes, check_memory, limit_sample_size, parse_size, tile_bytes
+from isoscope._core.threads import set_max_threads, thread_count
 from isoscope.auditing.settings import Settings
 from isoscope.stores.store import default_rows
 
@@ -24,14 +24,14 @@ def cloud(tmp_path):
 
 
 def test_without_a_limit_everything_is_as_usual():
-    need_room(10**6)
+    check_memory(10**6)
     assert batch_bytes(123) == tile_bytes(123) == 123
-    assert sample_rows(10**9, 10**6) == 10**9
-    at_most(None)
-    before = default_rows(128), threads()
+    assert limit_sample_size(10**9, 10**6) == 10**9
+    set_max_threads(None)
+    before = default_rows(128), thread_count()
     with memory_limit("1GB"):
-        need_room(2048)
-    assert (default_rows(128), threads()) == before
+        check_memory(2048)
+    assert (default_rows(128), thread_count()) == before
 
 
 def test_more_memory_never_gives_less():
@@ -39,7 +39,7 @@ def test_more_memory_never_gives_less():
     for size in range(300, 4000, 100):
         with memory_limit(size * MB), warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
-            budgets.append((default_rows(256), tile_bytes(2**40), sample_rows(10**12, 256)))
+            budgets.append((default_rows(256), tile_bytes(2**40), limit_sample_size(10**12, 256)))
     assert all(a <= b for few, more in itertools.pairwise(budgets) for a, b in zip(few, more, strict=True))
     assert budgets[0][0] < default_rows(256) == budgets[-1][0]
 
@@ -48,24 +48,24 @@ def test_more_memory_never_gives_less():
 @pytest.mark.parametrize("clouds", [1, 24])
 def test_the_least_that_is_said_does_and_less_does_not(dim, clouds):
     with pytest.raises(InputError, match=r"need .* at least") as refused, memory_limit("10MB"):
-        need_room(dim, clouds)
-    least = size_of(str(refused.value).split("need ")[1].split(" at least")[0])
+        check_memory(dim, clouds)
+    least = parse_size(str(refused.value).split("need ")[1].split(" at least")[0])
     with memory_limit(least):
-        need_room(dim, clouds)
+        check_memory(dim, clouds)
         with pytest.warns(DataWarning, match="hold a sample of"):
-            assert sample_rows(20_000, dim, clouds=clouds) >= 1000
+            assert limit_sample_size(20_000, dim, clouds=clouds) >= 1000
     with pytest.raises(InputError, match=f"too small for d = {dim}"), memory_limit(int(0.9 * least)):
-        need_room(dim, clouds)
+        check_memory(dim, clouds)
 
 
 def test_wide_vectors_have_fewer_threads_where_memory_is_short():
-    at_most(None)
-    usual = threads()
+    set_max_threads(None)
+    usual = thread_count()
     with memory_limit("1.6GB"):
-        need_room(3072)
-        assert threads() == 1
-        assert len(list(isoscope._core.threads.in_threads(abs, range(5), 5))) == 5
-    assert threads() == usual
+        check_memory(3072)
+        assert thread_count() == 1
+        assert len(list(isoscope._core.threads.map_in_threads(abs, range(5), 5))) == 5
+    assert thread_count() == usual
 
 
 def test_limits_may_stand_inside_each_other():
@@ -94,13 +94,13 @@ def test_limits_may_stand_inside_each_other():
     ],
 )
 def test_sizes(said, size):
-    assert size_of(said) == size
+    assert parse_size(said) == size
 
 
 @pytest.mark.parametrize("said", ["", "GB", "-2GB", "2 XB", "two", "1e9", True, None, "2iB", "nan", "2GB 3"])
 def test_what_is_no_size_is_refused(said):
     with pytest.raises(InputError, match=r"need a size such as 2GB, 500MB or 1\.5GiB, or a number of bytes"):
-        size_of(said)
+        parse_size(said)
 
 
 @pytest.mark.heavy
@@ -113,7 +113,7 @@ def test_an_audit_measures_the_same_sums_and_says_that_its_sample_is_smaller(clo
     assert small.settings.sample < usual.settings.sample == 4400
     assert small["hubness"].rows == small.settings.sample
     with memory_limit("3GB"):
-        assert Settings().fitted_to(isoscope.open_store(cloud)) == Settings()
+        assert Settings().limit_sample(isoscope.open_store(cloud)) == Settings()
 
 
 def test_repairs_learn_from_a_smaller_sample(cloud):

@@ -19,9 +19,9 @@ import isoscope
 from isoscope._core.pairs import (
     MAX_MEMORY,
     CosineCounts,
-    NearestSoFar,
+    NeighborSearch,
     cluster_distances,
-    nearest,
+    nearest_neighbors,
     spanning_tree,
     tile_rows,
     weighted_distances,
@@ -53,7 +53,7 @@ def lattice(side: int) -> np.ndarray:
 def test_neighbors_are_others_nearest_first_and_nobody_nearer_is_left_out(seed, n, d, rows):
     X = np.random.default_rng(seed).standard_normal((n, d))
     k = 1 + seed % (n - 1)
-    found, indices = nearest(X, k, max_memory=memory_for(rows))
+    found, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
     assert (indices != np.arange(n)[:, None]).all()
     assert all(len(set(row)) == k for row in indices.tolist())
     assert (np.diff(found, axis=1) >= 0).all()
@@ -78,8 +78,8 @@ def test_blocks_change_nothing(rng, n, dtype):
     X = rng.standard_normal((n, 5)).astype(dtype)
     codes = np.arange(n) % 4
     small = {"max_memory": memory_for(45)}
-    np.testing.assert_array_equal(nearest(X, 7, **small)[1], nearest(X, 7)[1])
-    np.testing.assert_allclose(nearest(X, 7, **small)[0], nearest(X, 7)[0], rtol=tolerance(dtype))
+    np.testing.assert_array_equal(nearest_neighbors(X, 7, **small)[1], nearest_neighbors(X, 7)[1])
+    np.testing.assert_allclose(nearest_neighbors(X, 7, **small)[0], nearest_neighbors(X, 7)[0], rtol=tolerance(dtype))
     np.testing.assert_allclose(tree_lengths(X, **small), tree_lengths(X), rtol=tolerance(dtype))
     np.testing.assert_allclose(
         cluster_distances(X, codes, 4, **small), cluster_distances(X, codes, 4), rtol=tolerance(dtype)
@@ -89,9 +89,9 @@ def test_blocks_change_nothing(rng, n, dtype):
 def test_the_number_of_threads_changes_nothing(rng):
     X, codes = rng.standard_normal((1300, 6)), np.arange(1300) % 3
     with threadpool_limits(3):
-        many = nearest(X, 9)[1], tree_lengths(X), cluster_distances(X, codes, 3)
+        many = nearest_neighbors(X, 9)[1], tree_lengths(X), cluster_distances(X, codes, 3)
     with threadpool_limits(1):
-        one = nearest(X, 9)[1], tree_lengths(X), cluster_distances(X, codes, 3)
+        one = nearest_neighbors(X, 9)[1], tree_lengths(X), cluster_distances(X, codes, 3)
     np.testing.assert_array_equal(many[0], one[0])
     np.testing.assert_allclose(many[1], one[1], rtol=tolerance("float64"))
     np.testing.assert_allclose(many[2], one[2], rtol=tolerance("float64"))
@@ -102,7 +102,7 @@ def test_the_same_call_gives_the_same_bits(rng, dtype):
     X, codes = rng.standard_normal((1300, 6)).astype(dtype), np.arange(1300) % 3
 
     def answers():
-        return *nearest(X, 9), *spanning_tree(X), cluster_distances(X, codes, 3)
+        return *nearest_neighbors(X, 9), *spanning_tree(X), cluster_distances(X, codes, 3)
 
     with threadpool_limits(2):
         for first, again in zip(answers(), answers(), strict=True):
@@ -149,7 +149,7 @@ def test_float32_and_float64_measure_the_same(rng):
 def test_sampled_rows_are_rows_of_the_full_answer(rng, asked, dtype):
     X = rng.standard_normal((700, 5)).astype(dtype)
     rows = np.sort(rng.choice(700, asked, replace=False))
-    full, some = nearest(X, 8), nearest(X, 8, rows=rows, max_memory=memory_for(40))
+    full, some = nearest_neighbors(X, 8), nearest_neighbors(X, 8, rows=rows, max_memory=memory_for(40))
     np.testing.assert_array_equal(some[1], full[1][rows])
     np.testing.assert_allclose(some[0], full[0][rows], rtol=tolerance(dtype))
 
@@ -162,7 +162,7 @@ def test_neighbors_are_those_of_scikit_learn(cloud, dtype):
     X = cloud.astype(dtype)
     # float32 cannot tell 1e4 + x from its neighbours' values: there the distances tie, and the order is free
     theirs, their_indices = NearestNeighbors(n_neighbors=6, algorithm="brute").fit(X.astype(float)).kneighbors()
-    ours, indices = nearest(X, 6)
+    ours, indices = nearest_neighbors(X, 6)
     np.testing.assert_allclose(ours, np.sort(distances(X), axis=1)[:, :6], rtol=tolerance(dtype))
     if X.mean() < 100:
         np.testing.assert_array_equal(indices, their_indices)
@@ -198,7 +198,7 @@ def test_distances_under_several_weights_are_the_sums_under_each(rng, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_neighbors_keep_their_digits(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
-    np.testing.assert_allclose(nearest(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
+    np.testing.assert_allclose(nearest_neighbors(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
 
 
 @pytest.mark.parametrize("n", [60, 120])  # a small cloud is measured without BLAS
@@ -208,7 +208,7 @@ def test_neighbors_keep_their_digits(rng, shape, d, dtype):
 )
 def test_points_very_near_the_origin_are_no_duplicates(rng, n, dtype, near):
     X = np.concatenate([near * rng.standard_normal((n // 2, 4)), rng.standard_normal((n // 2, 4))]).astype(dtype)
-    np.testing.assert_allclose(nearest(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
+    np.testing.assert_allclose(nearest_neighbors(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
     expected = np.sort(minimum_spanning_tree(csr_array(cdist(X.astype(float), X.astype(float)))).data)
     np.testing.assert_allclose(tree_lengths(X), expected, rtol=tolerance(dtype))
 
@@ -221,7 +221,7 @@ def test_squares_neither_vanish_nor_overflow(rng, dtype, scale):
     X = (scale * rng.standard_normal((120, 4))).astype(dtype)
     codes = np.arange(120) % 2
     unit = X.astype(np.float64) / scale
-    np.testing.assert_allclose(nearest(X, 3)[0] / scale, nearest(unit, 3)[0], rtol=tolerance(dtype))
+    np.testing.assert_allclose(nearest_neighbors(X, 3)[0] / scale, nearest_neighbors(unit, 3)[0], rtol=tolerance(dtype))
     np.testing.assert_allclose(tree_lengths(X) / scale, tree_lengths(unit), rtol=tolerance(dtype))
     np.testing.assert_allclose(
         cluster_distances(X, codes, 2) / scale, cluster_distances(unit, codes, 2), rtol=tolerance(dtype)
@@ -244,7 +244,7 @@ def test_the_largest_number_is_measured():
 @pytest.mark.parametrize("rows", [32, 640])
 def test_of_equal_distances_the_smaller_index_comes_first(k, rows):
     for X in (lattice(7), np.concatenate([lattice(7), [[7, 7]]])):  # the second one's mean is 7/50
-        _, indices = nearest(X, k, max_memory=memory_for(rows))
+        _, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
         np.testing.assert_array_equal(indices, np.argsort(distances(X), axis=1, kind="stable")[:, :k])
 
 
@@ -253,7 +253,7 @@ def test_of_equal_distances_the_smaller_index_comes_first(k, rows):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_many_points_too_equal_neighbors_come_in_the_order_of_their_index(k, rows, dtype):
     X = lattice(13).astype(dtype)
-    found, indices = nearest(X, k, max_memory=memory_for(rows))
+    found, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
     table = distances(X)
     np.testing.assert_allclose(found, np.take_along_axis(table, indices, axis=1), rtol=tolerance(dtype))
     np.testing.assert_allclose(found, np.sort(table, axis=1)[:, :k], rtol=tolerance(dtype))
@@ -299,7 +299,7 @@ def test_a_block_fills_the_memory_it_is_given():
 
 def sought(queries, X, k, size, *, own=None, usable=None, **options):
     """The k nearest rows of X to each query, from chunks of so many rows."""
-    search = NearestSoFar(queries, k, centre=X.mean(axis=0, dtype=np.float64), own=own, **options)
+    search = NeighborSearch(queries, k, centre=X.mean(axis=0, dtype=np.float64), own=own, **options)
     usable = np.ones(len(X), bool) if usable is None else usable
     for start in range(0, len(X), size):
         part = slice(start, start + size)
@@ -315,7 +315,7 @@ def test_chunks_of_any_size_give_the_neighbors_of_all_rows(seed, n, d, size):
     found, indices = sought(X[asked], X, k, size, own=asked)
     np.testing.assert_allclose(found, np.sort(distances(X)[asked], axis=1)[:, :k], rtol=tolerance("float64"))
     assert (indices != asked[:, None]).all()
-    np.testing.assert_array_equal(indices, nearest(X, k, rows=asked)[1])
+    np.testing.assert_array_equal(indices, nearest_neighbors(X, k, rows=asked)[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -374,7 +374,7 @@ def test_of_equal_rows_the_smaller_number_comes_first_in_chunks_too(k, size):
 def cosine_counts(units, bins):
     """The counts that come along with a search for neighbours."""
     counted = CosineCounts(bins)
-    nearest(units, 1, cosines=counted)
+    nearest_neighbors(units, 1, cosines=counted)
     return counted.counts
 
 

@@ -7,23 +7,23 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from isoscope._core.threads import in_threads, single_blas, threads
+from isoscope._core.threads import map_in_threads, single_threaded_blas, thread_count
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_results_come_in_the_order_of_the_items(workers):
     with threadpool_limits(workers):
-        assert list(in_threads(lambda i: i * i, range(50), 50)) == [i * i for i in range(50)]
+        assert list(map_in_threads(lambda i: i * i, range(50), 50)) == [i * i for i in range(50)]
 
 
 def test_few_results_wait_at_a_time():
     drawn = []
     with threadpool_limits(2):
-        results = in_threads(drawn.append, iter(range(1000)), 1000)
+        results = map_in_threads(drawn.append, iter(range(1000)), 1000)
         next(results)
         assert len(drawn) <= 5
         results.close()
-        assert threads() == 2
+        assert thread_count() == 2
 
 
 def test_an_error_in_a_thread_arrives_and_blas_gets_its_threads_back():
@@ -33,37 +33,37 @@ def test_an_error_in_a_thread_arrives_and_blas_gets_its_threads_back():
 
     with threadpool_limits(3):
         with pytest.raises(ZeroDivisionError, match="seven"):
-            list(in_threads(work, range(20), 20))
-        assert threads() == 3
+            list(map_in_threads(work, range(20), 20))
+        assert thread_count() == 3
 
 
 def test_blas_gets_its_threads_back_from_two_callers_at_once():
     with threadpool_limits(3):
-        first, second = single_blas(), single_blas()
+        first, second = single_threaded_blas(), single_threaded_blas()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
         second.__exit__(None, None, None)
-        assert threads() == 3
+        assert thread_count() == 3
 
 
 def test_the_last_of_two_threads_gives_blas_its_threads_back():
     """threadpoolctl lets only the thread that set a limit change it; the last to leave need not be the first."""
-    before = threads()
+    before = thread_count()
     inside, leave = threading.Event(), threading.Event()
 
     def second():
-        with single_blas():
+        with single_threaded_blas():
             inside.set()
             leave.wait(10)
 
-    with single_blas():
+    with single_threaded_blas():
         other = threading.Thread(target=second)
         other.start()
         inside.wait(10)
     leave.set()
     other.join()
     pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    assert threads() == before == max(pools)
-    with single_blas():
+    assert thread_count() == before == max(pools)
+    with single_threaded_blas():
         assert min(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas") == 1

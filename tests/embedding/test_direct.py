@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from isoscope.embedding import direct
-from isoscope.embedding.direct import PastTheCache
+from isoscope.embedding.direct import DirectFile
 
 
 @pytest.mark.parametrize("length", [0, 1, 4095, 4096, 4097, 100_000])
@@ -31,7 +31,7 @@ def test_what_is_written_is_what_was_given(tmp_path, monkeypatch, length, refusa
     monkeypatch.setattr(os, "open", picky_open)
     monkeypatch.setattr(os, "write", picky_write)
     data = os.urandom(length)
-    with PastTheCache(tmp_path / "file") as file:
+    with DirectFile(tmp_path / "file") as file:
         for start in range(0, length, 777):
             file.write(data[start : start + 777])
         assert file.tell() == length
@@ -45,5 +45,5 @@ def test_a_full_disk_is_no_reason_to_begin_anew(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space left"), PastTheCache(tmp_path / "file") as file:
+    with pytest.raises(OSError, match="No space left"), DirectFile(tmp_path / "file") as file:
         file.write(bytes(direct._BUFFER))

@@ -308,7 +308,7 @@ def contents(folder):
 
 def broken_off(monkeypatch, after, *arguments, **options):
     """A run that ends in the middle, as by Ctrl-C."""
-    write = isoscope.embedding.shards.Shards.write
+    write = isoscope.embedding.shards.ShardWriter.write
 
     def once(self, block, *rest):
         if block == after:
@@ -316,7 +316,7 @@ def broken_off(monkeypatch, after, *arguments, **options):
         return write(self, block, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(isoscope.embedding.shards.Shards, "write", once)
+        patched.setattr(isoscope.embedding.shards.ShardWriter, "write", once)
         with pytest.raises(KeyboardInterrupt):
             embed(*arguments, **options)
 
@@ -456,8 +456,8 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_row(encoder, tmp_path, sma
 
 
 def test_two_at_once_are_kept_apart(encoder, tmp_path):
-    from isoscope.embedding.shards import Shards
+    from isoscope.embedding.shards import ShardWriter
 
     busy = pytest.raises(InputError, match="is being written by another process")
-    with Shards(tmp_path / "store").opened(), busy:
+    with ShardWriter(tmp_path / "store").open_folder(), busy:
         embed(encoder, TEXTS, tmp_path / "store")

@@ -419,16 +419,16 @@ def test_bad_numbers_are_not_blamed_on_the_precision(bert):
 
 def test_an_error_in_the_middle_says_where_to_go_on(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 1)
-    from isoscope.embedding.shards import Shards
+    from isoscope.embedding.shards import ShardWriter
 
-    put = Shards.write
+    put = ShardWriter.write
 
     def full(self, block, columns, rows):
         if block == 3:
             raise OSError(28, "No space left on device")
         return put(self, block, columns, rows)
 
-    monkeypatch.setattr(Shards, "write", full)
+    monkeypatch.setattr(ShardWriter, "write", full)
     with pytest.raises(OSError, match="No space") as caught:
         isoscope.embed(vectors, ["a b c", "d", "e", "f", "g"], tmp_path / "s", window=1)
     assert "part 4 of" in caught.value.__notes__[0]
@@ -568,9 +568,9 @@ def test_a_sentence_model_gives_tokens_too(sentences):
 def test_an_encoder_whose_tokenizer_knows_no_english_is_not_causal(bert):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from isoscope.embedding.transformer import Transformer
+    from isoscope.embedding.transformer import TransformerEmbedder
 
     made = Tokenizer(models.WordLevel({"[UNK]": 1, "α": 2, "β": 3}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     words = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
-    assert not Transformer(transformers.BertModel.from_pretrained(bert), tokenizer=words).causal()
+    assert not TransformerEmbedder(transformers.BertModel.from_pretrained(bert), tokenizer=words).causal()

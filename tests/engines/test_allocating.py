@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from isoscope.engines.allocating import _glibc, memory_kept
+from isoscope.engines.allocating import _glibc, retain_freed_memory
 
 SCRIPT = """
 import resource, numpy as np
 from contextlib import nullcontext
-from isoscope.engines.allocating import memory_kept
+from isoscope.engines.allocating import retain_freed_memory
 
 def faults(around):
     with around:
@@ -23,7 +23,7 @@ def faults(around):
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 print(faults(nullcontext()), end=" ")
-with memory_kept():
+with retain_freed_memory():
     print(faults(nullcontext()), end=" ")
 print(faults(nullcontext()))
 """
@@ -45,5 +45,5 @@ def test_arrays_that_come_again_are_not_asked_of_the_system_again():
 
 def test_where_nothing_is_trimmed_nothing_is_done(monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    with memory_kept(), memory_kept():
+    with retain_freed_memory(), retain_freed_memory():
         pass

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.engines.engine import Local, engine_for
-from isoscope.engines.sums import Sums
+from isoscope.engines.engine import LocalEngine, open_engine
+from isoscope.engines.sums import SketchTally
 from isoscope.stores.open import open_store
 from isoscope.stores.spans import spans as cut
 from isoscope.transforms import parts
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 def small_spans(monkeypatch):
     """Many tasks, as a large store has."""
     monkeypatch.setattr(dask, "_SPANS", ROWS // 1500)
-    monkeypatch.setattr(dask, "_LEAST_SPAN", 1)
+    monkeypatch.setattr(dask, "_MIN_SPAN_BYTES", 1)
     monkeypatch.setattr(parts, "spans", partial(cut, most_bytes=1500 * D * 4))
 
 
@@ -82,7 +82,7 @@ def test_an_audit_is_that_of_one_machine(folder, client):
 
 def test_the_number_of_workers_changes_no_bit(folder, client):
     one = isoscope.sketch(folder, engine=client)
-    with engine_for("dask") as threads:
+    with open_engine("dask") as threads:
         assert isoscope.sketch(folder, engine=threads) == one
     same_again = isoscope.sketch(folder, engine=client)
     assert same_again == one
@@ -140,7 +140,7 @@ def test_fits_learn_the_same(folder, client, repair, rng):
     np.testing.assert_allclose(there.transform(X), here.transform(X), rtol=1e-5, atol=1e-6)
 
 
-class Batches(Sums):
+class Batches(SketchTally):
     """Sums that know how large the batches were."""
 
     largest = 0
@@ -148,32 +148,32 @@ class Batches(Sums):
     def add(self, part):
         self.largest = max(self.largest, part if isinstance(part, int) else part.n)
 
-    def gathered(self):
+    def partial_result(self):
         return self.largest
 
     join = add
 
 
 def test_workers_keep_within_the_limit_of_memory_too(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask, "_LEAST_SPAN", 2**27)
+    monkeypatch.setattr(dask, "_MIN_SPAN_BYTES", 2**27)
     np.save(tmp_path / "a.npy", np.zeros((60_000, 200), np.float32))
-    free = dask.Cluster(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
+    free = dask.DaskEngine(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
     with isoscope.memory_limit("230MB"):
-        bound = dask.Cluster(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
+        bound = dask.DaskEngine(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
     assert bound < free / 4
 
 
-class Slow(Sums):
+class Slow(SketchTally):
     """Sums that take their time, and say which process takes it."""
 
-    def summed(self, item):
+    def summarize(self, item):
         time.sleep(0.05)
-        return super().summed(item)
+        return super().summarize(item)
 
 
 @pytest.mark.heavy
 def test_a_worker_that_is_killed_costs_time_and_not_the_result(folder, client):
-    expected = Local().tally(Sums(), open_store(folder)).total
+    expected = LocalEngine().tally(SketchTally(), open_store(folder)).total
     pids = list(client.run(os.getpid).values())
     assert len(set(pids)) == 2
     assert os.getpid() not in pids
@@ -184,13 +184,13 @@ def test_a_worker_that_is_killed_costs_time_and_not_the_result(folder, client):
         if len(done) == 3:
             os.kill(pids[0], signal.SIGKILL)
 
-    found = dask.Cluster(client).tally(Slow(), open_store(folder), progress).total
+    found = dask.DaskEngine(client).tally(Slow(), open_store(folder), progress).total
     assert len(done) > 3
     client.wait_for_workers(2, timeout=60)
     assert pids[0] not in client.run(os.getpid).values()  # it did die
     assert found.n == ROWS
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-12, atol=1e-9)
-    assert found == dask.Cluster(client).tally(Sums(), open_store(folder)).total  # to the last bit
+    assert found == dask.DaskEngine(client).tally(SketchTally(), open_store(folder)).total  # to the last bit
 
 
 @pytest.mark.parametrize("engine", ["local", "cluster"])
@@ -294,12 +294,12 @@ def slowly(item):
 @pytest.mark.heavy
 @pytest.mark.parametrize("what", ["tally", "each"])
 def test_a_cluster_that_all_workers_have_left_is_not_waited_for(what, folder, monkeypatch):
-    monkeypatch.setattr(dask, "_PATIENCE", 1.0)
-    monkeypatch.setattr(dask, "_WITHOUT_WORKERS", 2.0)
+    monkeypatch.setattr(dask, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(dask, "_WORKER_TIMEOUT", 2.0)
     with lone_worker() as (client, worker):
         killer = threading.Timer(1.0, worker.kill)
         killer.start()
-        running = dask.Cluster(client)
+        running = dask.DaskEngine(client)
         with pytest.raises(isoscope.InputError, match="no worker for 2 seconds"):
             running.tally(Slow(), open_store(folder)) if what == "tally" else [*running.each(slowly, range(100))]
         killer.join()
@@ -345,7 +345,7 @@ def test_a_folder_with_something_else_is_left_alone(folder, client, tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_told_in_a_line(monkeypatch, rng):
-    monkeypatch.setattr(dask, "_PATIENCE", 0.5)
+    monkeypatch.setattr(dask, "_TIMEOUT", 0.5)
     with pytest.raises(isoscope.InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9") as told:
         isoscope.audit(rng.standard_normal((100, 4)), engine="tcp://127.0.0.1:9")
     assert "\n" not in str(told.value)

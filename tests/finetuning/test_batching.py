@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope.finetuning.batching import LikeLengths
+from isoscope.finetuning.batching import LengthGroupedSampler
 
 LENGTHS = np.random.default_rng(0).geometric(0.1, 1003) + 2
 
@@ -20,13 +20,17 @@ def padded(order, size):
 
 @pytest.mark.parametrize("size", [1, 16, 32, 1003, 2000])
 def test_each_row_is_read_once_and_the_smaller_batch_is_the_last(size):
-    order = np.array(list(LikeLengths(LENGTHS, size, seed=3)))
+    order = np.array(list(LengthGroupedSampler(LENGTHS, size, seed=3)))
     assert sorted(order) == list(range(1003))
-    assert len(LikeLengths(LENGTHS, size, seed=3)) == 1003
+    assert len(LengthGroupedSampler(LENGTHS, size, seed=3)) == 1003
 
 
 def test_the_order_is_of_the_seed_and_the_epoch():
-    sampler, same, other = LikeLengths(LENGTHS, 16, 0), LikeLengths(LENGTHS, 16, 0), LikeLengths(LENGTHS, 16, 1)
+    sampler, same, other = (
+        LengthGroupedSampler(LENGTHS, 16, 0),
+        LengthGroupedSampler(LENGTHS, 16, 0),
+        LengthGroupedSampler(LENGTHS, 16, 1),
+    )
     first = list(sampler)
     assert first == list(sampler) == list(same) != list(other)
     sampler.set_epoch(1)
@@ -41,5 +45,5 @@ def test_padding_is_a_tenth_where_a_random_order_doubles_the_work():
     random = np.random.default_rng(1).permutation(1003)
     read, tokens = padded(random, 32)
     assert read > 2 * tokens
-    read, tokens = padded(np.array(list(LikeLengths(LENGTHS, 32, seed=0))), 32)
+    read, tokens = padded(np.array(list(LengthGroupedSampler(LENGTHS, 32, seed=0))), 32)
     assert read < 1.2 * tokens

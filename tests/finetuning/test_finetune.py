@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 from isoscope import InputError, Split, Task, finetune
 from isoscope.finetuning import train
-from isoscope.finetuning.settings import OWN, RECIPES, Settings
+from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings
 from isoscope.losses import CosReg
 from tests.finetuning import toy
 
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_pa
         "accumulate": 2 if arm == "istar" else 1,
     }
     whole = run(place, tmp_path / "whole", **options)
-    steps = whole.settings.steps_each_epoch
+    steps = whole.settings.steps_per_epoch
     with pytest.raises(Stop):
         run(place, tmp_path / "cut", progress=stopping(last, 2 * steps + 1), **options)
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("seed-*/result.json")}
@@ -97,7 +97,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_pa
 
 
 def test_a_run_goes_on_from_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "_LONG_EPOCH", 4)
+    monkeypatch.setattr(train, "_CHECKPOINT_STEPS", 4)
     options = {"regularizer": "unbiased", "every": 5}
     whole = run(place, tmp_path / "whole", **options)
     with pytest.raises(Stop):
@@ -157,7 +157,7 @@ def test_every_regularizer_trains_encoders_and_decoders(arm, place, tmp_path):
         assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
         assert any("no padding token: texts are padded with <eos>" in note for note in found.notes) == pad
         assert found.layers == ("layer_0", "layer_1", "layer_2")
-        clouds = found.seeds[0].terms
+        clouds = found.seeds[0].term_counts
         assert clouds == ({} if arm == "none" else {"clouds": 24 if "entropy" in arm else 12, "too_small": 0})
 
 
@@ -273,7 +273,7 @@ def test_recipes_are_the_published_ones():
     assert (RECIPES["mrpc"].learning_rate, RECIPES["mrpc"].weight_decay) == (8e-5, 8e-6)
     assert (RECIPES["mrpc"].batch_size, RECIPES["mrpc"].epochs) == (64, 10)
     assert (RECIPES["sst2"].learning_rate, RECIPES["sst2"].batch_size) == (1e-5, 32)
-    assert OWN not in RECIPES.values()
+    assert DEFAULT_RECIPE not in RECIPES.values()
 
 
 def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, monkeypatch):
@@ -305,7 +305,7 @@ def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_add
 
 def test_steps_are_those_of_the_trainer(place, tmp_path):
     found = run(place, tmp_path / "run", batch_size=20, accumulate=2, epochs=1.5)
-    assert found.settings.steps_each_epoch == 3  # 96 rows: 5 batches, 3 steps
+    assert found.settings.steps_per_epoch == 3  # 96 rows: 5 batches, 3 steps
     assert found.seeds[0].steps == found.settings.steps == 5
 
 

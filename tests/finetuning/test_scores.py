@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata
 
 from isoscope import InputError
-from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES, score_classes, score_grades, score_logits
+from isoscope.finetuning.scores import CLASS_MEASURES, GRADE_MEASURES, score_classes, score_grades, score_logits
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_a_model_that_learnt_nothing_has_scores_and_no_nan():
 
 def test_the_highest_output_is_the_class_and_one_output_is_the_grade():
     logits = np.array([[0.1, 0.9, 0.0], [2.0, -1.0, 0.0], [0.0, 0.1, 0.2]])
-    assert tuple(score_logits(logits, np.array([1, 0, 2]), 3)) == OF_CLASSES
+    assert tuple(score_logits(logits, np.array([1, 0, 2]), 3)) == CLASS_MEASURES
     assert score_logits(logits, np.array([1, 0, 2]), 3)["accuracy"] == 1
-    assert tuple(score_logits(logits[:, :1], np.array([1.0, 2.0, 0.5]), 0)) == OF_GRADES
+    assert tuple(score_logits(logits[:, :1], np.array([1.0, 2.0, 0.5]), 0)) == GRADE_MEASURES
     assert score_logits(logits[:, :1], np.array([1.0, 2.0, 0.5]), 0)["spearman"] == pytest.approx(1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.finetuning.task_data import GLUE_NAMES, Split, Task, even_part, read_glue, read_own
+from isoscope.finetuning.task_data import GLUE_NAMES, Split, Task, read_custom_task, read_glue, stratified_sample
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -59,7 +59,7 @@ def test_each_task_is_read_from_its_own_form(name, tmp_path):
     for split in (found.train, found.dev):
         texts, pairs, labels = LEARNT[name]
         assert (split.texts, split.pairs, split.labels.tolist()) == (texts, pairs, labels)
-    assert found.graded == (name == "stsb")
+    assert found.is_graded == (name == "stsb")
     assert found.measure == {"cola": "matthews", "mrpc": "f1", "stsb": "spearman"}.get(name, "accuracy")
 
 
@@ -99,7 +99,7 @@ def test_the_real_files_have_the_published_numbers_of_rows(name, train, dev, las
 @pytest.mark.parametrize("size", [1, 7, 20, 99, 100])
 def test_an_even_part_has_each_class_in_its_share(size):
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [60, 30, 10]))
-    part = even_part(labels, size, seed=3)
+    part = stratified_sample(labels, size, seed=3)
     assert len(np.unique(part)) == size
     assert (np.diff(part) > 0).all()
     assert np.abs(np.bincount(labels[part], minlength=3) - size * np.array([0.6, 0.3, 0.1])).max() <= 1
@@ -107,9 +107,9 @@ def test_an_even_part_has_each_class_in_its_share(size):
 
 def test_an_even_part_is_the_seed_s_and_of_grades_it_is_drawn_blindly():
     labels = np.arange(200) % 2
-    assert (even_part(labels, 20, 0) == even_part(labels, 20, 0)).all()
-    assert (even_part(labels, 20, 0) != even_part(labels, 20, 1)).any()
-    assert len(even_part(np.linspace(0, 5, 50), 20, 0)) == 20
+    assert (stratified_sample(labels, 20, 0) == stratified_sample(labels, 20, 0)).all()
+    assert (stratified_sample(labels, 20, 0) != stratified_sample(labels, 20, 1)).any()
+    assert len(stratified_sample(np.linspace(0, 5, 50), 20, 0)) == 20
 
 
 # the user's own files
@@ -123,19 +123,19 @@ def own(tmp_path):
 
 
 def test_what_is_held_out_and_what_is_left_is_everything(own):
-    found = read_own(own, dev_share=0.25)
+    found = read_custom_task(own, dev_share=0.25)
     assert sorted(found.train.texts + found.dev.texts) == sorted(f"text {i}" for i in range(80))
     assert np.bincount(found.dev.labels).tolist() == [5, 15]
     assert found.labels == ("no", "yes")
     assert found.name == "own"
     assert found.measure == "accuracy"
-    assert read_own(own, dev_share=0.25, seed=1).dev.texts != found.dev.texts
-    assert read_own(own, dev_share=0.25).fingerprint() == found.fingerprint()
+    assert read_custom_task(own, dev_share=0.25, seed=1).dev.texts != found.dev.texts
+    assert read_custom_task(own, dev_share=0.25).fingerprint() == found.fingerprint()
 
 
 def test_a_dev_file_takes_the_place_of_a_share_and_columns_can_be_named(own, tmp_path):
     write(tmp_path, "dev.tsv", ["text\tother\tlabel", "a\tb\tno", "c\td\tyes"])
-    found = read_own(own, tmp_path / "dev.tsv", text="other", text_pair="text", label="label", measure="f1")
+    found = read_custom_task(own, tmp_path / "dev.tsv", text="other", text_pair="text", label="label", measure="f1")
     assert len(found.train) == 80
     assert (found.dev.texts, found.dev.pairs, found.dev.labels.tolist()) == (["b", "d"], ["a", "c"], [0, 1])
     assert found.measure == "f1"
@@ -143,12 +143,12 @@ def test_a_dev_file_takes_the_place_of_a_share_and_columns_can_be_named(own, tmp
 
 def test_whole_numbers_are_classes_by_size_and_decimals_are_grades(tmp_path):
     write(tmp_path, "t.tsv", ["text\tlabel", *(f"x{i}\t{(i % 3) * 5 + 2}" for i in range(40))])
-    assert read_own(tmp_path / "t.tsv").labels == ("2", "7", "12")
-    graded = read_own(tmp_path / "t.tsv", measure="pearson")
+    assert read_custom_task(tmp_path / "t.tsv").labels == ("2", "7", "12")
+    graded = read_custom_task(tmp_path / "t.tsv", measure="pearson")
     assert graded.labels == ()
     assert graded.train.labels.dtype == np.float64
     write(tmp_path, "t.tsv", ["text\tlabel", *(f"x{i}\t{i / 10}" for i in range(40))])
-    assert read_own(tmp_path / "t.tsv").measure == "spearman"
+    assert read_custom_task(tmp_path / "t.tsv").measure == "spearman"
 
 
 def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
@@ -158,7 +158,7 @@ def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
     for kind in (pa.int8(), pa.float64(), pa.string()):
         labels = pa.array([0, 1] * 20).cast(kind)
         pq.write_table(pa.table({"text": [f"x{i}" for i in range(40)], "label": labels}), tmp_path / "t.parquet")
-        assert read_own(tmp_path / "t.parquet").labels == ("0", "1")
+        assert read_custom_task(tmp_path / "t.parquet").labels == ("0", "1")
 
 
 # what is wrong
@@ -189,7 +189,7 @@ WRONG = {
 def test_what_is_wrong_with_a_file_is_one_line(words, tmp_path):
     write(tmp_path, "t.tsv", WRONG[words])
     with pytest.raises(InputError) as error:
-        read_own(tmp_path / "t.tsv")
+        read_custom_task(tmp_path / "t.tsv")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -199,19 +199,19 @@ def test_a_dev_set_has_no_class_that_cannot_be_learnt(own, tmp_path):
     with pytest.raises(
         InputError, match=r"dev.tsv, line 3 has the label 'maybe', which is none of the classes to learn"
     ):
-        read_own(own, tmp_path / "dev.tsv")
+        read_custom_task(own, tmp_path / "dev.tsv")
     with pytest.raises(InputError, match="dev_share is 1: need a share between 0 and 1"):
-        read_own(own, dev_share=1)
+        read_custom_task(own, dev_share=1)
     with pytest.raises(InputError, match="measure is bleu: need one of accuracy"):
-        read_own(own, measure="bleu")
+        read_custom_task(own, measure="bleu")
     with pytest.raises(InputError, match="has no column mood for labels: the columns are text, other, label"):
-        read_own(own, label="mood")
+        read_custom_task(own, label="mood")
 
 
 def test_grades_are_numbers(tmp_path):
     write(tmp_path, "t.tsv", ["text\tlabel", "a\t1", "b\tmuch", *(f"x{i}\t{i}" for i in range(40))])
     with pytest.raises(InputError, match="line 3 has the grade 'much': need a finite number"):
-        read_own(tmp_path / "t.tsv", measure="spearman")
+        read_custom_task(tmp_path / "t.tsv", measure="spearman")
 
 
 def test_the_fingerprint_is_another_if_any_row_is():
@@ -230,7 +230,7 @@ def test_reading_needs_no_torch(own):
     import subprocess
     import sys
 
-    read = f"from isoscope.finetuning.task_data import read_own; read_own({str(own)!r})"
+    read = f"from isoscope.finetuning.task_data import read_custom_task; read_custom_task({str(own)!r})"
     program = f"{read}; import sys; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "False", run.stderr

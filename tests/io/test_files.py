@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 
 
 def test_what_was_written_takes_the_place(tmp_path):
     path = tmp_path / "a.txt"
     for text in ("first", "second"):
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text(text)
             assert temporary.parent == tmp_path  # a rename within one directory is atomic
         assert path.read_text() == text
@@ -18,7 +18,7 @@ def test_what_was_written_takes_the_place(tmp_path):
 
 
 def write_half(path, interruption):
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_text("ne")
         raise interruption
 
@@ -42,15 +42,15 @@ def test_an_interruption_of_the_first_write_leaves_nothing(tmp_path):
 def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
 
 
 def test_of_two_writers_at_once_the_last_one_stays(tmp_path):
     path = tmp_path / "a.txt"
-    with replacing(path) as first:
-        with replacing(path) as second:
+    with atomic_replace(path) as first:
+        with atomic_replace(path) as second:
             first.write_text("first")
             second.write_text("second")
         assert path.read_text() == "second"
@@ -63,7 +63,7 @@ def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync") or fsync(handle))
     monkeypatch.setattr(os, "replace", lambda a, b: calls.append("replace") or replace(a, b))
-    with replacing(tmp_path / "a.txt") as temporary:
+    with atomic_replace(tmp_path / "a.txt") as temporary:
         temporary.write_text("new")
     assert calls[:2] == ["fsync", "replace"]
 
@@ -73,7 +73,7 @@ def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 def test_the_finished_file_has_ordinary_permissions(tmp_path, mask):
     before = os.umask(mask)
     try:
-        with replacing(tmp_path / "a.txt") as temporary:
+        with atomic_replace(tmp_path / "a.txt") as temporary:
             temporary.write_text("new")
         assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o666 & ~mask
         assert os.umask(mask) == mask
@@ -83,20 +83,20 @@ def test_the_finished_file_has_ordinary_permissions(tmp_path, mask):
 
 def test_a_bare_name_is_beside_the_caller(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with replacing("a.txt") as temporary:
+    with atomic_replace("a.txt") as temporary:
         temporary.write_text("new")
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
 def test_a_missing_directory_is_not_made(tmp_path):
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "none" / "a.txt"):
+    with pytest.raises(FileNotFoundError), atomic_replace(tmp_path / "none" / "a.txt"):
         pass
     assert os.listdir(tmp_path) == []
 
 
 def test_a_directory_in_the_way_stays(tmp_path):
     (tmp_path / "a").mkdir()
-    with pytest.raises(OSError, match="a"), replacing(tmp_path / "a") as temporary:
+    with pytest.raises(OSError, match="a"), atomic_replace(tmp_path / "a") as temporary:
         temporary.write_text("new")
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").is_dir()
@@ -107,7 +107,7 @@ def test_a_link_stays_one_and_permissions_stay_what_they_were(tmp_path):
     real.write_text("old")
     real.chmod(0o600)
     link.symlink_to(real)
-    with replacing(link) as temporary:
+    with atomic_replace(link) as temporary:
         temporary.write_text("new")
     assert link.is_symlink()
     assert real.read_text() == "new"
@@ -123,7 +123,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     read = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
-    with replacing(pipe) as place:
+    with atomic_replace(pipe) as place:
         place.write_text("through")
     reader.join(10)
     assert read == ["through"]

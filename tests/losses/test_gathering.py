@@ -111,6 +111,6 @@ def test_texts_of_different_processes_are_different_groups(monkeypatch):
     for rank in range(3):
         monkeypatch.setattr(gathering.dist, "get_world_size", lambda: 3)
         monkeypatch.setattr(gathering.dist, "get_rank", lambda rank=rank: rank)
-        found += gathering.told_apart(torch.tensor([0, 0, 1, 7])).tolist()
+        found += gathering.make_groups_unique(torch.tensor([0, 0, 1, 7])).tolist()
     assert len(set(found)) == 9
     assert found[0] == found[1]

@@ -51,7 +51,7 @@ class Chromium:
         )
         os.close(read_there)
         os.close(write_there)
-        self.reading, self.writing = read_here, write_here
+        self.open_readers, self.writing = read_here, write_here
         self.buffer, self.number = b"", 0
         self.tabs: dict[str, Tab] = {}
 
@@ -65,7 +65,7 @@ class Chromium:
         except (OSError, AssertionError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
-        os.close(self.reading)
+        os.close(self.open_readers)
         os.close(self.writing)
         self.profile.cleanup()
 
@@ -99,9 +99,9 @@ class Chromium:
         """Listen until `done()`."""
         until = time.monotonic() + _PATIENCE
         while not done():
-            ready = select.select([self.reading], [], [], max(until - time.monotonic(), 0))[0]
+            ready = select.select([self.open_readers], [], [], max(until - time.monotonic(), 0))[0]
             assert ready, f"Chromium said nothing for {_PATIENCE} seconds"
-            part = os.read(self.reading, 1 << 20)
+            part = os.read(self.open_readers, 1 << 20)
             assert part, "Chromium went away"
             *whole, self.buffer = (self.buffer + part).split(b"\0")
             for message in whole:
@@ -149,7 +149,7 @@ class Tab:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Wait until what was asked for is drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
@@ -165,7 +165,7 @@ class Tab:
 
     def hover(self, x: float, y: float) -> None:
         self.mouse("mouseMoved", x, y)
-        self.settle()
+        self.finish()
 
     def drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
         held = {"button": "left", "buttons": 1, "clickCount": 1}
@@ -174,24 +174,24 @@ class Tab:
         for step in (0.3, 0.6, 1.0):
             self.mouse("mouseMoved", x + step * (to_x - x), y + step * (to_y - y), button="left", buttons=1)
         self.mouse("mouseReleased", to_x, to_y, **held)
-        self.settle()
+        self.finish()
 
     def click(self, selector: str, index: int = 0) -> None:
         x, y = self.middle(selector, index)
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", clickCount=1)
-        self.settle()
+        self.finish()
 
     def press(self, key: str) -> None:
         text = key if len(key) == 1 else ""
         code = _KEYS.get(key, ord(key.upper()[0]))
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-        self.settle()
+        self.finish()
 
     def type(self, text: str) -> None:
         self.send("Input.insertText", text=text)
-        self.settle()
+        self.finish()
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Save a screenshot."""

@@ -57,7 +57,7 @@ def told(
     form: str = "number",
 ) -> GroupedAudit:
     """Groups with one finding of these values, `spread` to either side; NaN is a group without it."""
-    judged = Range.below(0.3, 0.6, "a test", 0.0)
+    judged = Range.lower_is_better(0.3, 0.6, "a test", 0.0)
 
     def of(value: float) -> Audit:
         ends = (None, None) if spread is None else (value - spread, value + spread)

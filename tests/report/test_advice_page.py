@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope._report.advice_page import advice_page, fragment
-from isoscope._report.evenness import evenness
-from isoscope._report.forest_chart import forest
-from isoscope._report.narrate import LABEL_FREE, headline, signed, span
+from isoscope._report.advice_page import render_advice_page, render_notebook_table
+from isoscope._report.evenness import draw_isotropy_scatter
+from isoscope._report.forest_chart import draw_forest_plot
+from isoscope._report.narrate import LABEL_FREE_WARNING, format_interval, format_signed, headline
 from isoscope.advising.advise import Advice
 from isoscope.advising.settings import AdviceSettings
 from tests.report.advices import GAINS, KINDS, made
@@ -32,48 +32,48 @@ def drawn_alone(text: str) -> str:
 
 
 def test_every_page_is_in_order_and_allows_itself_alone(advice):
-    text = advice_page(advice)
+    text = render_advice_page(advice)
     in_order(text)
     assert not allows_itself_alone(text).all("script")
 
 
 def test_every_drawing_holds_numbers_alone(advice):
-    for drawing in re.findall(r"<svg.*?</svg>", advice_page(advice)):
+    for drawing in re.findall(r"<svg.*?</svg>", render_advice_page(advice)):
         assert not re.search(r"nan|inf\b", drawn_alone(drawing))
 
 
 def test_the_advice_is_said_whole_and_once(advice):
-    text = Parsed(advice_page(advice)).text
+    text = Parsed(render_advice_page(advice)).text
     for sentence in (
         headline(advice),
-        advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE).strip(),
+        advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE_WARNING).strip(),
     ):
         assert text.count(sentence) == 1
 
 
 def test_the_verdict_is_the_heading(advice):
-    heading = html.unescape(re.search(r"<h1>(.*?)</h1>", advice_page(advice))[1])
+    heading = html.unescape(re.search(r"<h1>(.*?)</h1>", render_advice_page(advice))[1])
     assert heading == headline(advice)
-    assert advice.leaves_alone == heading.startswith("Leave the vectors as they are:")
-    assert heading.startswith("Use") == (not advice.leaves_alone and advice.measure != "stability")
+    assert advice.leaves_vectors_unchanged == heading.startswith("Leave the vectors as they are:")
+    assert heading.startswith("Use") == (not advice.leaves_vectors_unchanged and advice.measure != "stability")
 
 
 def test_the_table_has_every_number(advice):
-    table = Parsed(re.search(r"<table.*?</table>", advice_page(advice))[0])
+    table = Parsed(re.search(r"<table.*?</table>", render_advice_page(advice))[0])
     for trial in advice.trials:
         assert trial.name in table.text
         assert f"{trial.numbers:,}" in table.text
     for trial in advice.trials[1:]:
         for score in trial.scores.values():
             assert f"{score.value:.3f}" in table.text
-            assert f"{signed(score.gain)} {span(score)}" in table.text
+            assert f"{format_signed(score.gain)} {format_interval(score)}" in table.text
     cells = len(table.all("td")) + len([a for a in table.all("th") if a["scope"] == "row"])
     columns = 2 + 2 * len(advice.measures) + len(advice.trials[0].shape)
     assert cells == len(advice.trials) * columns
 
 
 def test_every_fragment_is_whole_and_without_script(advice):
-    parsed = Parsed(fragment(advice))
+    parsed = Parsed(render_notebook_table(advice))
     assert not parsed.all("script")
     assert not parsed.ids
     for trial in advice.trials:
@@ -93,7 +93,7 @@ def test_text_of_the_data_never_becomes_markup():
         notes=[EVIL],
         left_out={EVIL: EVIL},
     )
-    for text, count in ((advice_page(hostile), 12), (fragment(hostile), 7)):
+    for text, count in ((render_advice_page(hostile), 12), (render_notebook_table(hostile), 7)):
         parsed = Parsed(text)
         assert not parsed.all("img")
         assert not parsed.all("script")
@@ -103,7 +103,7 @@ def test_text_of_the_data_never_becomes_markup():
 
 
 def test_half_of_a_surrogate_pair_can_be_written():
-    assert "broken ?" in advice_page(made(source="broken \ud800.npy")).encode("utf-8").decode("utf-8")
+    assert "broken ?" in render_advice_page(made(source="broken \ud800.npy")).encode("utf-8").decode("utf-8")
 
 
 # what is said
@@ -119,7 +119,7 @@ def test_half_of_a_surrogate_pair_can_be_written():
     ],
 )
 def test_source_size_and_task_are_said(kind, words):
-    text = Parsed(advice_page(KINDS[kind])).text
+    text = Parsed(render_advice_page(KINDS[kind])).text
     assert words in text
     assert "vectors.parquet" in text
 
@@ -127,17 +127,19 @@ def test_source_size_and_task_are_said(kind, words):
 def test_advice_without_a_task_has_a_visible_caution():
     for kind, advice in KINDS.items():
         notes = [
-            attributes for _, attributes in Parsed(advice_page(advice)).elements if attributes.get("role") == "note"
+            attributes
+            for _, attributes in Parsed(render_advice_page(advice)).elements
+            if attributes.get("role") == "note"
         ]
         assert len(notes) == (kind == "label free")
-        assert advice_page(advice).count(LABEL_FREE) == (kind == "label free")
-    assert LABEL_FREE in fragment(KINDS["label free"])
+        assert render_advice_page(advice).count(LABEL_FREE_WARNING) == (kind == "label free")
+    assert LABEL_FREE_WARNING in render_notebook_table(KINDS["label free"])
 
 
 def test_how_it_was_measured_is_said():
     settings = AdviceSettings(folds=7, seed=42, metric="euclidean", sample=2_000)
     advice = made(chosen=2, settings=settings, notes=["A note."], left_out={"Whiten(pca, 9)": "too few rows"})
-    text = Parsed(advice_page(advice)).text
+    text = Parsed(render_advice_page(advice)).text
     for words in (
         "vectors are compared by euclidean",
         "Repairs are fitted to the whole source, as the saved repair; no judgments are used.",
@@ -155,39 +157,39 @@ def test_how_it_was_measured_is_said():
 
 
 def test_new_rows_are_named_and_passed_on():
-    text = Parsed(advice_page(made(settings=AdviceSettings(new_rows=True)))).text
+    text = Parsed(render_advice_page(made(settings=AdviceSettings(new_rows=True)))).text
     assert "Repairs are fitted without the rows of the pairs they are scored on." in text
     assert "isoscope advise vectors.parquet --pairs PAIRS --new-rows --html" in text
 
 
 def test_the_commands_do_it_again_and_go_on():
-    text = Parsed(advice_page(made(chosen=2, source="my vectors.npy", settings=AdviceSettings(folds=3)))).text
+    text = Parsed(render_advice_page(made(chosen=2, source="my vectors.npy", settings=AdviceSettings(folds=3)))).text
     assert "advice = isoscope.advise('my vectors.npy', pairs=PAIRS, folds=3)" in text
     assert "isoscope advise 'my vectors.npy' --pairs PAIRS --folds 3 -o repair --html advice.html" in text
     assert "isoscope apply repair 'my vectors.npy' -o repaired.npy" in text
 
 
 def test_a_measure_that_was_asked_for_is_asked_for_again():
-    text = Parsed(advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
+    text = Parsed(render_advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
     assert "labels='my topic', measure='knn')" in text
     assert "--labels 'my topic' --measure knn --html" in text
     assert "stands for your own" not in text
 
 
 def test_nothing_is_applied_where_nothing_is_to_be_done():
-    assert "isoscope apply" not in advice_page(KINDS["leave"])
-    assert "-o repair" not in advice_page(KINDS["leave"])
+    assert "isoscope apply" not in render_advice_page(KINDS["leave"])
+    assert "-o repair" not in render_advice_page(KINDS["leave"])
 
 
 def test_an_array_has_no_commands_for_a_shell():
-    text = Parsed(advice_page(KINDS["an array"])).text
+    text = Parsed(render_advice_page(KINDS["an array"])).text
     assert "isoscope.advise(vectors, pairs=PAIRS)" in text
     assert "advice.repair.transform(vectors)" in text
     assert "isoscope advise" not in text
 
 
 def test_without_a_task_the_ways_to_give_one_are_shown():
-    text = Parsed(advice_page(KINDS["label free"])).text
+    text = Parsed(render_advice_page(KINDS["label free"])).text
     for words in ("--pairs PAIRS", "--queries QUERIES --qrels QRELS", "--labels LABELS"):
         assert f"isoscope advise vectors.parquet {words}" in text
 
@@ -197,9 +199,9 @@ def test_without_a_task_the_ways_to_give_one_are_shown():
 
 def test_each_measure_has_a_figure_and_the_deciding_one_is_first():
     advice = made(task="labels", chosen=2, measure="knn")
-    titles = re.findall(r"<figure><h3>(.*?)</h3>", advice_page(advice))
+    titles = re.findall(r"<figure><h3>(.*?)</h3>", render_advice_page(advice))
     assert titles == ["By 10 nearest, which decides", "By linear probe", "By V-measure"]
-    assert "which decides" not in advice_page(KINDS["use"]), "there is no other"
+    assert "which decides" not in render_advice_page(KINDS["use"]), "there is no other"
 
 
 def rows_of(drawing: str) -> list[str]:
@@ -208,7 +210,7 @@ def rows_of(drawing: str) -> list[str]:
 
 def test_marks_and_whiskers_lie_where_the_gains_are():
     advice = made(half=0.03)
-    rows = rows_of(forest(advice, "spearman").chart)
+    rows = rows_of(draw_forest_plot(advice, "spearman").chart)
     assert len(rows) == len(advice.trials)
     zero = float(re.search(r'x1="([\d.]+)%"[^>]*class="zero"', rows[0])[1])
     ends, marks = [], [zero]
@@ -228,7 +230,7 @@ def test_marks_and_whiskers_lie_where_the_gains_are():
 
 def test_a_loss_that_is_far_off_squeezes_nothing():
     advice = KINDS["far off"]
-    drawn, beside = forest(advice, "spearman"), evenness(advice)
+    drawn, beside = draw_forest_plot(advice, "spearman"), draw_isotropy_scatter(advice)
     rows = rows_of(drawn.chart)
     assert ["beyond" in row for row in rows] == [False] * 11 + [True]
     places = [float(re.search(r'<svg x="([\d.]+)%"', row)[1]) for row in rows]
@@ -243,7 +245,7 @@ def test_a_loss_that_is_far_off_squeezes_nothing():
 def test_a_verdict_is_a_shape_a_colour_and_a_sign():
     advice = made(GAINS, chosen=2)
     shapes, signs = {}, {}
-    for row, trial in zip(rows_of(forest(advice, "spearman").chart), advice.trials, strict=True):
+    for row, trial in zip(rows_of(draw_forest_plot(advice, "spearman").chart), advice.trials, strict=True):
         kind = re.search(r'overflow="visible" class="([\w-]+)"', row)[1]
         shapes[kind] = re.search(r'd="([^"]+)" class="mark"', row)[1]
         if trial is not advice.trials[0]:
@@ -256,7 +258,7 @@ def test_a_verdict_is_a_shape_a_colour_and_a_sign():
 def test_the_chosen_one_alone_is_marked():
     for kind, advice in KINDS.items():
         for measure in advice.measures:
-            rows = rows_of(forest(advice, measure).chart)
+            rows = rows_of(draw_forest_plot(advice, measure).chart)
             assert [i for i, row in enumerate(rows) if 'class="ring"' in row] == [advice.chosen], kind
             assert [i for i, row in enumerate(rows) if "<small>chosen</small>" in row] == [advice.chosen], kind
 
@@ -274,14 +276,14 @@ def test_the_chosen_one_alone_is_marked():
     ],
 )
 def test_verdicts_are_counted_in_words(gains, words):
-    drawn = forest(made([(f"r{i}", gain) for i, gain in enumerate(gains)]), "spearman")
+    drawn = draw_forest_plot(made([(f"r{i}", gain) for i, gain in enumerate(gains)]), "spearman")
     assert words in drawn.caption
     assert drawn.caption in Parsed(drawn.chart).elements[0][1]["aria-label"]
 
 
 def test_evenness_is_drawn_against_the_deciding_score():
     advice = made(chosen=2)
-    drawn = evenness(advice)
+    drawn = draw_isotropy_scatter(advice)
     titles = re.findall(r"<title>(.*?)</title>", drawn.chart)
     assert sorted(titles) == sorted(
         f"{trial.name}: IsoScore {trial.shape['isoscore']:.3f}, Spearman&#x27;s correlation "
@@ -289,30 +291,32 @@ def test_evenness_is_drawn_against_the_deciding_score():
         for trial in advice.trials
     )
     assert re.findall(r'class="spot">(.*?)<', drawn.chart) == ["as it is", "chosen", "most even"]
-    assert "as it is, chosen" in evenness(made()).chart
+    assert "as it is, chosen" in draw_isotropy_scatter(made()).chart
 
 
 @pytest.mark.parametrize(("sign", "words"), [(1, "score higher"), (-1, "score lower"), (0, "All score the same")])
 def test_whether_evenness_helps_is_said(sign, words):
-    drawn = evenness(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
+    drawn = draw_isotropy_scatter(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
     assert words in drawn.caption
 
 
 def test_evenness_that_says_little_is_said_to():
     gains = [("a", 0.1), ("b", -0.1), ("c", 0.1), ("d", -0.1), ("e", 0.1)]
-    assert "says little" in evenness(made(gains)).caption
+    assert "says little" in draw_isotropy_scatter(made(gains)).caption
 
 
 def test_no_evenness_is_drawn_of_one_space():
-    assert evenness(KINDS["alone"]) is None
-    assert 'id="evenness"' not in advice_page(KINDS["alone"])
+    assert draw_isotropy_scatter(KINDS["alone"]) is None
+    assert 'id="evenness"' not in render_advice_page(KINDS["alone"])
     unmeasured = made(isoscores=[float("nan")] * 5)
-    assert evenness(unmeasured) is None
+    assert draw_isotropy_scatter(unmeasured) is None
 
 
 def test_the_least_even_chosen_and_unmeasured_as_it_is_hold():
-    assert "as it is" not in re.findall(r'class="spot">(.*?)<', evenness(KINDS["odd"]).chart)
-    assert "no repair made the space more even" in evenness(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4])).caption
+    assert "as it is" not in re.findall(r'class="spot">(.*?)<', draw_isotropy_scatter(KINDS["odd"]).chart)
+    assert (
+        "no repair made the space more even" in draw_isotropy_scatter(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4])).caption
+    )
 
 
 # how it is kept
@@ -322,9 +326,9 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "advice.html"
     advice = KINDS["use"]
     advice.to_html(path)
-    assert path.read_text("utf-8") == advice_page(advice)
-    assert advice._repr_html_() == fragment(advice)
-    monkeypatch.setattr("isoscope._report.advice_page.advice_page", lambda advice: 1 / 0)
+    assert path.read_text("utf-8") == render_advice_page(advice)
+    assert advice._repr_html_() == render_notebook_table(advice)
+    monkeypatch.setattr("isoscope._report.advice_page.render_advice_page", lambda advice: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         advice.to_html(path)
     assert path.read_text("utf-8").startswith("<!doctype html>")
@@ -337,7 +341,7 @@ def test_a_real_advice_has_a_page():
     X = np.eye(12)[topic] + 0.3 * rng.standard_normal((240, 12))
     X[:, 9] += 40 * rng.standard_normal(240)
     advice = isoscope.advise(X, labels=topic, measure="v_measure", candidates=[isoscope.AllButTheTop(1)])
-    parsed = in_order(advice_page(advice))
+    parsed = in_order(render_advice_page(advice))
     assert "Use AllButTheTop(1): expect" in parsed.text
     assert "By adjusted V-measure, which decides" in parsed.text
     assert "silhouette" in parsed.text
@@ -378,7 +382,7 @@ def test_nothing_is_wider_than_the_window_and_no_words_meet(browser, advice, add
     tab = browser.open(address, width=390, height=800, dark=dark)
     for width in (390, 320, 768, 1280):
         tab.resize(width, 800)
-        tab.settle()
+        tab.finish()
         assert tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0, width
         assert tab.run(OVERLAPS) == 0, width
         inside = "(r => r.left >= 0 && r.right <= innerWidth)(e.getBoundingClientRect())"
@@ -391,7 +395,7 @@ def test_nothing_is_wider_than_the_window_and_no_words_meet(browser, advice, add
 @needs_browser
 def test_a_browser_reads_the_elements_that_were_written(browser, advice, address):
     tab = browser.open(address)
-    written = [name for name, _ in Parsed(advice_page(advice)).elements]
+    written = [name for name, _ in Parsed(render_advice_page(advice)).elements]
     assert tab.run("[...document.querySelectorAll('*')].map(e => e.localName)") == written
     tab.close()
 

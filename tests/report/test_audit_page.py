@@ -8,13 +8,13 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
-from isoscope._report.audit_page import fragment, page
-from isoscope._report.cloud import cloud
-from isoscope._report.coloring import NAMES, Groups, colourings
+from isoscope._report.audit_page import render_notebook_table, render_page
+from isoscope._report.cloud import render_point_cloud
+from isoscope._report.coloring import MAX_GROUPS, CategoricalColoring, find_colorings
 from isoscope._report.html import tag
-from isoscope._report.meter import meter
+from isoscope._report.meter import draw_meter
 from isoscope.auditing.audit import Audit, audit
-from isoscope.auditing.compare import HeldOut
+from isoscope.auditing.compare import HeldOutComparison
 from isoscope.auditing.finding import VERDICTS, Finding, Range
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
@@ -48,9 +48,9 @@ def hostile(rows: np.ndarray) -> Audit:
 @pytest.mark.parametrize("other", ["alone", "compared", "baseline"])
 def test_text_of_the_data_never_becomes_markup(hostile, found, other):
     text = {
-        "alone": lambda: page([hostile]),
-        "compared": lambda: page([hostile, found], agreement=0.5),
-        "baseline": lambda: page([found], baseline=hostile),
+        "alone": lambda: render_page([hostile]),
+        "compared": lambda: render_page([hostile, found], agreement=0.5),
+        "baseline": lambda: render_page([found], baseline=hostile),
     }[other]()
     parsed = Parsed(text)
     assert not parsed.all("img")
@@ -61,13 +61,13 @@ def test_text_of_the_data_never_becomes_markup(hostile, found, other):
 
 
 def test_text_of_the_data_arrives_whole_in_the_script(hostile):
-    held = Parsed(page([hostile])).held("cloud-1")
+    held = Parsed(render_page([hostile])).held("cloud-1")
     assert set(held["text"]) == {EVIL.replace("\u2028", " ")}  # blanks are drawn as one
     assert EVIL.replace("\u2028", " ") in held["colourings"][0]["names"]
 
 
 def test_a_fragment_escapes_too(hostile):
-    parsed = Parsed(fragment(hostile))
+    parsed = Parsed(render_notebook_table(hostile))
     plain = {"div", "p", "strong", "bdi", "table", "thead", "tbody", "tr", "th", "td", "span", "em"}
     assert {name for name, _ in parsed.elements} <= plain
     assert not parsed.ids
@@ -80,25 +80,25 @@ def test_attributes_are_escaped():
 
 def test_half_of_a_surrogate_pair_can_be_written(found):
     broken = dataclasses.replace(found, source="broken \ud800")
-    assert "broken ?" in page([broken]).encode("utf-8").decode("utf-8")
+    assert "broken ?" in render_page([broken]).encode("utf-8").decode("utf-8")
 
 
 def test_a_page_asks_nothing_of_any_network_and_allows_itself_alone(found):
-    for text in (page([found]), page([found, found], agreement=1.0)):
+    for text in (render_page([found]), render_page([found, found], agreement=1.0)):
         allows_itself_alone(text)
     assert not re.search(r"url\(|@import", STYLE)
 
 
 def test_the_same_audit_gives_the_same_bytes(rows, found):
     again = audit(rows, labels=np.repeat(["a", "b", "c"], 100), text=[f"text {i}" for i in range(300)])
-    assert page([found]) == page([again])
+    assert render_page([found]) == render_page([again])
 
 
 # what is said
 
 
 def test_every_finding_is_said_whole(found):
-    text = Parsed(page([found])).text
+    text = Parsed(render_page([found])).text
     for finding in found.findings:
         for part in (
             finding.title,
@@ -112,33 +112,35 @@ def test_every_finding_is_said_whole(found):
 
 
 def test_what_needs_attention_comes_first_and_open(found):
-    parsed = Parsed(page([found]))
+    parsed = Parsed(render_page([found]))
     cards = [a["id"].removeprefix("finding-") for name, a in parsed.elements if name == "article"]
     assert cards == [finding.name for finding in found.findings if finding.verdict != "ok"]
     assert cards, "this cloud has a fault"
 
 
 def test_a_sample_and_a_close_call_are_said(found):
-    close = Finding("x", "X", 0.09, 0.05, 0.2, Range.below(0.1, 0.5, "s"), "m", "a", rows=20_000, sampled=True)
-    text = Parsed(page([dataclasses.replace(found, findings=[close])])).text
+    close = Finding(
+        "x", "X", 0.09, 0.05, 0.2, Range.lower_is_better(0.1, 0.5, "s"), "m", "a", rows=20_000, sampled=True
+    )
+    text = Parsed(render_page([dataclasses.replace(found, findings=[close])])).text
     assert "Measured on a sample of 20,000 rows." in text
     assert "A close call: the 95% interval reaches another verdict." in text
 
 
 def test_a_clean_space_and_one_without_findings(found):
     well = [finding for finding in found.findings if finding.verdict == "ok"]
-    assert "Nothing stands out" in page([dataclasses.replace(found, findings=well)])
-    assert "<h1>" in page([dataclasses.replace(found, findings=[])])
+    assert "Nothing stands out" in render_page([dataclasses.replace(found, findings=well)])
+    assert "<h1>" in render_page([dataclasses.replace(found, findings=[])])
 
 
 def test_what_was_skipped_is_said_with_its_reason(found):
-    text = Parsed(page([dataclasses.replace(found, skipped={"two_nn": "too few rows"})])).text
+    text = Parsed(render_page([dataclasses.replace(found, skipped={"two_nn": "too few rows"})])).text
     assert "Not measured: two nn" in text
     assert "too few rows" in text
 
 
 def test_the_table_of_cosines_is_that_of_the_audit(found):
-    parsed = Parsed(page([found]))
+    parsed = Parsed(render_page([found]))
     for cosine, pairs, nearest in found.similarity.table()[-2:]:
         if 1 <= pairs < 99 and 1 <= nearest < 99:
             assert f"{cosine:.2f}{pairs:.1f}%{nearest:.1f}%" in parsed.text
@@ -148,7 +150,7 @@ def test_the_table_of_cosines_is_that_of_the_audit(found):
 def test_two_spaces_stand_side_by_side(found, rows):
     other = audit(rows - rows.mean(axis=0))
     other = dataclasses.replace(other, source="centred.npy")
-    parsed = Parsed(page([found, other], agreement=0.57))
+    parsed = Parsed(render_page([found, other], agreement=0.57))
     assert "agree on 5.7 of a row's 10 nearest neighbours" in parsed.text
     for finding in (*found.findings, *other.findings):
         assert finding.shown in parsed.text
@@ -165,16 +167,16 @@ def test_a_baseline_says_what_was_and_whether_it_is_better(found, tmp_path):
     ]
     dataclasses.replace(found, findings=worse).to_json(tmp_path / "old.json")
     old = Audit.from_json(tmp_path / "old.json")
-    parsed = Parsed(page([found], baseline=old))
+    parsed = Parsed(render_page([found], baseline=old))
     assert f"Was 0.750 (bad): {'same' if found['mean_cosine'].verdict == 'bad' else '▲ better'}" in parsed.text
     assert "Not in the baseline" in parsed.text
     assert "1 new" in parsed.text
-    assert "figure" not in dict(Parsed(page([old])).elements), "JSON holds no pictures"
+    assert "figure" not in dict(Parsed(render_page([old])).elements), "JSON holds no pictures"
 
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_several_spaces_stand_side_by_side(found, count):
-    text = page([dataclasses.replace(found, source=f"space {i}") for i in range(count)])
+    text = render_page([dataclasses.replace(found, source=f"space {i}") for i in range(count)])
     parsed = in_order(text)
     allows_itself_alone(text)
     head = re.search(r"<h1>(.*?)</h1>", text)[1]
@@ -196,18 +198,18 @@ def test_several_spaces_stand_side_by_side(found, count):
         (2, {"baseline": True}, "a baseline was given with 2 audits"),
         (3, {"agreement": 0.5}, "an agreement was given with 3 audits"),
         (1, {"agreement": 0.5}, "an agreement was given with 1 audit:"),
-        (1, {"held_out": HeldOut("Center()", 5, 5, 10)}, "held_out was given with 1 audit:"),
+        (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was given with 1 audit:"),
     ],
 )
 def test_what_does_not_go_together_is_refused(found, count, given, said):
     if "baseline" in given:
         given = {"baseline": found}
     with pytest.raises(InputError, match=said):
-        page([found] * count, **given)
+        render_page([found] * count, **given)
 
 
 def test_a_fragment_has_verdict_and_findings_and_no_script(found):
-    parsed = Parsed(fragment(found))
+    parsed = Parsed(render_notebook_table(found))
     assert not parsed.all("script")
     for finding in found.findings:
         assert finding.title in parsed.text
@@ -218,7 +220,7 @@ def test_a_fragment_has_verdict_and_findings_and_no_script(found):
 
 
 def test_the_points_in_the_page_are_those_of_the_audit(found):
-    held = Parsed(page([found])).held("cloud-1")
+    held = Parsed(render_page([found])).held("cloud-1")
     drawn = np.frombuffer(base64.b64decode(held["points"]), "<i2").reshape(-1, 3)
     points = found.pictures.points
     np.testing.assert_allclose(drawn / 32767 * np.abs(points).max(), points, atol=np.abs(points).max() / 32767)
@@ -226,49 +228,49 @@ def test_the_points_in_the_page_are_those_of_the_audit(found):
 
 
 def test_the_still_has_a_dot_for_each_point(found):
-    content, _ = cloud(found.pictures, "c", "name", found.n)
+    content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
     still = next(part for part in content.split("<svg") if 'class="still"' in part)
     assert still.count("h0") == len(found.pictures.points)
 
 
 def test_how_many_points_are_drawn_is_said(found):
-    assert "All 300 vectors are drawn" in page([found])
-    assert "300 of 100,000 vectors are drawn" in page([dataclasses.replace(found, n=100_000)])
+    assert "All 300 vectors are drawn" in render_page([found])
+    assert "300 of 100,000 vectors are drawn" in render_page([dataclasses.replace(found, n=100_000)])
 
 
 @pytest.mark.parametrize("count", [1, 7, 20, 21, 300])
 def test_names_have_colours_of_their_own_up_to_twenty(count):
     codes = np.arange(3 * count) % count
-    way = Groups("labels", "Label", [f"name {i}" for i in range(count)], codes, "others")
+    way = CategoricalColoring("labels", "Label", [f"name {i}" for i in range(count)], codes, "others")
     slots = way.slots
-    assert sorted(slots[slots >= 0].tolist()) == list(range(min(count, NAMES)))
+    assert sorted(slots[slots >= 0].tolist()) == list(range(min(count, MAX_GROUPS)))
     np.testing.assert_array_equal(way.point_slots, slots[codes])
 
 
 def test_the_most_frequent_names_come_first():
-    way = Groups("labels", "Label", ["rare", "common"], np.array([0, 1, 1, -1]), "others")
+    way = CategoricalColoring("labels", "Label", ["rare", "common"], np.array([0, 1, 1, -1]), "others")
     assert way.slots.tolist() == [1, 0]
     assert way.point_slots.tolist() == [1, 0, 0, -1]
 
 
 def test_colourings_are_those_that_exist(found, rows):
-    assert [way.key for way in colourings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
+    assert [way.key for way in find_colorings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
     typed = audit(rows, types=np.repeat(["x", "##y"], 150)).pictures
-    assert [way.key for way in colourings(typed)] == ["clusters", "kinds", "frequency", "lengths", "rows"]
+    assert [way.key for way in find_colorings(typed)] == ["clusters", "kinds", "frequency", "lengths", "rows"]
     plain = dataclasses.replace(typed, clusters=None, kinds=None, frequency=None)
-    assert [way.key for way in colourings(plain)] == ["lengths", "rows"]
+    assert [way.key for way in find_colorings(plain)] == ["lengths", "rows"]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("form", ["number", "share", "power"])
 def test_the_value_lies_in_the_region_of_its_verdict(verdict, form):
     for judged in (
-        Range.below(0.1, 0.5, "s", 0.0),
-        Range.above(0.5, 0.1, "s", 1.0),
+        Range.lower_is_better(0.1, 0.5, "s", 0.0),
+        Range.higher_is_better(0.5, 0.1, "s", 1.0),
         Range((0.2, 0.4), (0.1, 0.5), "s"),
     ):
         value = next(v for v in (0.01, 0.15, 0.3, 0.45, 0.9) if judged.verdict(v) == verdict)
-        drawn = meter(Finding("x", "X", value, value * 0.9, value * 1.1, judged, "", "", 1, form))
+        drawn = draw_meter(Finding("x", "X", value, value * 0.9, value * 1.1, judged, "", "", 1, form))
         place = float(re.search(r'x1="([\d.]+)%"[^>]*class="value"', drawn)[1])
         regions = re.findall(r'x="([\d.]+)%" width="([\d.]+)%"[^>]*class="region (\w+)"', drawn)
         inside = {name for left, width, name in regions if float(left) <= place <= float(left) + float(width)}
@@ -278,11 +280,12 @@ def test_the_value_lies_in_the_region_of_its_verdict(verdict, form):
 
 def test_what_is_for_information_has_no_scale():
     free = Range((-np.inf, np.inf), (-np.inf, np.inf), "s")
-    assert meter(Finding("x", "X", 1.0, None, None, free, "", "", 1)) is None
+    assert draw_meter(Finding("x", "X", 1.0, None, None, free, "", "", 1)) is None
 
 
 @pytest.mark.parametrize(
-    "draw", [audit_charts.spectrum, audit_charts.cosines, audit_charts.activations, audit_charts.barcode]
+    "draw",
+    [audit_charts.draw_spectrum, audit_charts.draw_cosines, audit_charts.draw_activations, audit_charts.draw_barcode],
 )
 @pytest.mark.parametrize("shape", [(5, 2), (6, 3), (40, 300)])
 def test_charts_of_small_and_wide_clouds_hold_numbers_alone(draw, shape):
@@ -300,7 +303,7 @@ def test_a_page_of_many_dimensions_and_long_texts_is_small(found):
     pictures = dataclasses.replace(
         found.pictures,
         spectrum_raw=shares,
-        spectrum_centred=shares,
+        spectrum_centered=shares,
         spectrum_null=shares,
         activation_mean=generator.standard_normal(d),
         activation_spread=generator.random(d),
@@ -314,20 +317,24 @@ def test_a_page_of_many_dimensions_and_long_texts_is_small(found):
         frequency=np.arange(m) + 1,
         bars=np.sort(generator.random(1499))[::-1],
     )
-    assert len(page([dataclasses.replace(found, pictures=pictures)]).encode()) < 900_000
+    assert len(render_page([dataclasses.replace(found, pictures=pictures)]).encode()) < 900_000
 
 
 # who reads it
 
 
 def test_the_document_is_in_order(found):
-    for text in (page([found]), page([found], baseline=found), page([found, found], agreement=0.9)):
+    for text in (
+        render_page([found]),
+        render_page([found], baseline=found),
+        render_page([found, found], agreement=0.9),
+    ):
         in_order(text)
 
 
 def test_verdicts_are_words_and_not_colours_alone(found):
     words = {"ok": "ok", "look": "worth a look", "bad": "bad"}
-    shown = re.findall(r'class="badge (\w+)"><span aria-hidden="true">(.)</span> ([\w ]+)<', page([found]))
+    shown = re.findall(r'class="badge (\w+)"><span aria-hidden="true">(.)</span> ([\w ]+)<', render_page([found]))
     assert len(shown) == len(found.findings) > 0
     assert all(words[verdict] == text for verdict, _, text in shown)
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from isoscope._report.audit_page import page
+from isoscope._report.audit_page import render_page
 from isoscope.auditing.audit import Audit, audit
-from isoscope.auditing.finding import percentage
+from isoscope.auditing.finding import format_percentage
 from tests.report.chromium import NAMES, Chromium, Tab, find
 
 EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
@@ -32,7 +32,7 @@ def found() -> Audit:
 @pytest.fixture(scope="module")
 def address(found, tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page([found]), encoding="utf-8")
+    path.write_text(render_page([found]), encoding="utf-8")
     return path.as_uri()
 
 
@@ -40,7 +40,7 @@ def address(found, tmp_path_factory) -> str:
 def tab(browser, address):
     """The page, which at the end has complained of nothing, asked for nothing and run nothing."""
     tab = browser.open(address)
-    tab.settle()
+    tab.finish()
     yield tab
     assert tab.complaints == []
     assert tab.requests == [address]
@@ -49,7 +49,7 @@ def tab(browser, address):
 
 
 def drawn(tab: Tab) -> str:
-    tab.settle()
+    tab.finish()
     return tab.run("document.querySelector('canvas').toDataURL()")
 
 
@@ -64,7 +64,7 @@ PIXELS = """(() => {
 
 def inked(tab: Tab) -> int:
     """How many pixels of the canvas are not empty."""
-    tab.settle()
+    tab.finish()
     return tab.run(f"{PIXELS}.length")
 
 
@@ -205,7 +205,7 @@ def test_a_typed_cosine_has_the_percentile_of_the_audit(browser, found, tmp_path
     stepped = dataclasses.replace(found.similarity, pairs=steps, nearest=np.zeros(0))
     two = [found, dataclasses.replace(found, source="stepped", similarity=stepped)]
     path = tmp_path / "cosines.html"
-    path.write_text(page(two), encoding="utf-8")
+    path.write_text(render_page(two), encoding="utf-8")
     tab = browser.open(path.as_uri())
 
     def say(text: str) -> str:
@@ -218,7 +218,9 @@ def test_a_typed_cosine_has_the_percentile_of_the_audit(browser, found, tmp_path
         values = [
             f(cosine) for f in (found.similarity.percentile, found.similarity.nearest_percentile, stepped.percentile)
         ]
-        assert re.findall(r"(?:[<>] )?[\d.]+%", say(str(cosine))) == [percentage(value) for value in values], cosine
+        assert re.findall(r"(?:[<>] )?[\d.]+%", say(str(cosine))) == [format_percentage(value) for value in values], (
+            cosine
+        )
     assert "between −1 and 1" in say("7")
     assert tab.complaints == []
     tab.close()
@@ -270,10 +272,10 @@ def test_on_paper_the_still_is_shown_and_nothing_is_folded(tab):
 
 def test_two_spaces_turn_each_on_their_own(browser, found, tmp_path):
     path = tmp_path / "two.html"
-    path.write_text(page([found, dataclasses.replace(found, source="b" * 200)], agreement=0.4), encoding="utf-8")
+    path.write_text(render_page([found, dataclasses.replace(found, source="b" * 200)], agreement=0.4), encoding="utf-8")
     tab = browser.open(path.as_uri())
     both = "JSON.stringify([...document.querySelectorAll('canvas:not(.ramp):not(button *)')].map(c => c.toDataURL()))"
-    tab.settle()
+    tab.finish()
     start = json.loads(tab.run(both))
     assert len(start) == 2
     x, y = tab.middle("canvas.live")

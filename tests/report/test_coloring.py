@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 
-from isoscope._report.coloring import Groups, alike, colourings, legends
+from isoscope._report.coloring import CategoricalColoring, find_colorings, find_shared_colorings, render_legends
 from tests.report.groupeds import layered
 from tests.report.parsed import Parsed
 
@@ -12,15 +12,15 @@ def clouds():
 
 
 def ways_by_key(clouds):
-    return [{way.key: way for way in ways} for ways in alike(clouds)]
+    return [{way.key: way for way in ways} for ways in find_shared_colorings(clouds)]
 
 
 def test_one_cloud_alone_is_coloured_as_by_itself():
-    own = {way.key: way for way in colourings(clouds()[0])}
+    own = {way.key: way for way in find_colorings(clouds()[0])}
     shared = ways_by_key(clouds()[:1])[0]
     assert set(shared) == set(own) - {"rows"}
     for key, way in shared.items():
-        if isinstance(way, Groups):
+        if isinstance(way, CategoricalColoring):
             np.testing.assert_array_equal(way.point_slots, own[key].point_slots)
         else:
             np.testing.assert_array_equal(way.shades, own[key].shades)
@@ -50,8 +50,8 @@ def test_a_frequency_has_one_shade_in_all_clouds():
 
 def test_every_colouring_that_some_cloud_has_is_explained():
     first, second = clouds()[:2]
-    found = alike([dataclasses.replace(first, kinds=None, labels=None), second])
-    explained = legends(found, "layer")
+    found = find_shared_colorings([dataclasses.replace(first, kinds=None, labels=None), second])
+    explained = render_legends(found, "layer")
     assert list(explained) == [way.key for way in found[1]]
     assert "symbol" in Parsed(explained["kinds"][1]).text
     assert "longest of each layer" in explained["lengths"][1]

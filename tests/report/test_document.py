@@ -1,6 +1,6 @@
 import re
 
-from isoscope._report.document import document, facts, section
+from isoscope._report.document import document, render_definition_list, section
 from isoscope._report.html import Markup, tag
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
@@ -44,5 +44,5 @@ def test_half_of_a_surrogate_pair_can_be_written():
 
 
 def test_facts_are_escaped_pairs():
-    drawn = facts(("a < b", "c"), ("d", tag("code", "e")))
+    drawn = render_definition_list(("a < b", "c"), ("d", tag("code", "e")))
     assert re.fullmatch(r'<dl class="facts"><dt>a &lt; b</dt><dd>c</dd><dt>d</dt><dd><code>e</code></dd></dl>', drawn)

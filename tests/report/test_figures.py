@@ -6,7 +6,7 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope._report import figures
-from isoscope._report.audit_charts import BARS
+from isoscope._report.audit_charts import MAX_BARS
 from isoscope.auditing.audit import Audit, audit
 from tests.report.groupeds import layered, named, told
 
@@ -14,7 +14,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
-ALL = [figures.spectrum, figures.cosines, figures.activations, figures.points, figures.barcode]
+ALL = [figures.draw_spectrum, figures.draw_cosines, figures.draw_activations, figures.draw_points, figures.draw_barcode]
 
 
 @pytest.fixture(scope="module")
@@ -56,54 +56,54 @@ def test_an_audit_draws_itself(found):
 
 
 def test_the_spectrum_is_that_of_the_audit(found):
-    raw = figures.spectrum(found.pictures).get_lines()[0]
+    raw = figures.draw_spectrum(found.pictures).get_lines()[0]
     np.testing.assert_array_equal(raw.get_ydata(), found.pictures.spectrum_raw)
     np.testing.assert_array_equal(raw.get_xdata(), np.arange(6) + 1)
 
 
 def test_what_is_rounding_is_not_drawn(found):
     thin = dataclasses.replace(found.pictures, spectrum_raw=np.array([1, 0.1, 1e-17, 0]))
-    assert len(figures.spectrum(thin).get_lines()[0].get_xdata()) == 2
+    assert len(figures.draw_spectrum(thin).get_lines()[0].get_xdata()) == 2
 
 
 def test_cosines_without_neighbours(found):
-    ax = figures.cosines(dataclasses.replace(found.pictures, nearest_cosines=None))
+    ax = figures.draw_cosines(dataclasses.replace(found.pictures, nearest_cosines=None))
     assert "nearest neighbours" not in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_coordinates_that_stick_out_are_numbered(found):
-    ax = figures.activations(found.pictures)
-    assert [text.get_text() for text in ax.texts] == [str(index) for index in found.pictures.rogue]
+    ax = figures.draw_activations(found.pictures)
+    assert [text.get_text() for text in ax.texts] == [str(index) for index in found.pictures.rogue_dimensions]
 
 
 def test_the_bars_drawn_are_the_longest(found):
-    many = dataclasses.replace(found.pictures, bars=np.linspace(2, 1, 400), bars_kept=3)
-    ax = figures.barcode(many)
+    many = dataclasses.replace(found.pictures, bars=np.linspace(2, 1, 400), n_significant_bars=3)
+    ax = figures.draw_barcode(many)
     lengths = [segment[1][0] for collection in ax.collections for segment in collection.get_segments()]
-    np.testing.assert_allclose(lengths, many.bars[:BARS])
-    assert [len(collection.get_segments()) for collection in ax.collections] == [3, BARS - 3]
-    assert not figures.barcode(dataclasses.replace(many, bars=np.zeros(0), bars_kept=0)).collections
+    np.testing.assert_allclose(lengths, many.bars[:MAX_BARS])
+    assert [len(collection.get_segments()) for collection in ax.collections] == [3, MAX_BARS - 3]
+    assert not figures.draw_barcode(dataclasses.replace(many, bars=np.zeros(0), n_significant_bars=0)).collections
 
 
 @pytest.mark.parametrize("color", ["labels", "clusters", "kinds", "frequency", "lengths"])
 @pytest.mark.parametrize("three", [False, True])
 def test_points_are_drawn_in_two_or_three_dimensions(found, color, three):
     ax = plt.figure().add_subplot(projection="3d" if three else None)
-    figures.points(found.pictures, ax, color)
+    figures.draw_points(found.pictures, ax, color)
     assert sum(len(collection.get_offsets()) for collection in ax.collections) >= 240
     assert bool(getattr(ax, "get_zlabel", str)()) is three
     ax.figure.canvas.draw()
 
 
 def test_names_are_written_as_they_are(found):
-    ax = figures.points(found.pictures, None, "labels")
+    ax = figures.draw_points(found.pictures, None, "labels")
     ax.figure.canvas.draw()
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {" _a", r" \$b\$", " c"}
 
 
 def test_more_names_than_looks_are_others(found):
     many = dataclasses.replace(found.pictures, labels=np.arange(240) % 40, label_names=[f"n{i}" for i in range(40)])
-    names = [text.get_text() for text in figures.points(many, None, "labels").get_legend().get_texts()]
+    names = [text.get_text() for text in figures.draw_points(many, None, "labels").get_legend().get_texts()]
     assert len(names) == 22
     assert "others" in names
 
@@ -111,9 +111,9 @@ def test_more_names_than_looks_are_others(found):
 def test_a_colour_that_is_not_there_says_what_is(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
     with pytest.raises(InputError, match='color is \'labels\': this audit has "frequency", "lengths"'):
-        figures.points(bare, None, "labels")
+        figures.draw_points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):
-        figures.points(found.pictures, None, "red")
+        figures.draw_points(found.pictures, None, "red")
 
 
 @pytest.mark.parametrize("grouped", [layered(), named(), layered(1)], ids=["layers", "names", "one"])

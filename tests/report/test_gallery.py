@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from isoscope._report.gallery import gallery
+from isoscope._report.gallery import render_gallery
 from tests.report.groupeds import layered, told
 from tests.report.parsed import Parsed
 
@@ -19,7 +19,7 @@ def with_pictures(grouped, **changes):
 
 def test_every_group_has_a_still_with_its_points_and_its_number():
     found = layered()
-    text = gallery([found])
+    text = render_gallery([found])
     parsed = Parsed(text)
     stills = [a for a in parsed.all("svg") if "data-points" in a]
     assert len(stills) == len(parsed.all("figure")) == len(found.groups)
@@ -34,7 +34,7 @@ def test_every_group_has_a_still_with_its_points_and_its_number():
 
 
 def test_texts_are_kept_once():
-    parsed = Parsed(gallery([layered()]))
+    parsed = Parsed(render_gallery([layered()]))
     texts = parsed.held("gallery-texts")
     assert len(set(texts)) == len(texts)
     held = parsed.held("tile-2")
@@ -44,7 +44,7 @@ def test_texts_are_kept_once():
 def test_a_frame_is_that_of_the_bulk_and_says_who_is_outside():
     points = layered().groups["0"].pictures.points.copy()
     points[:3] = 1e4
-    text = gallery([with_pictures(layered(), points=points)])
+    text = render_gallery([with_pictures(layered(), points=points)])
     assert 3 <= int(re.search(r"(\d+) outside", text)[1]) < 10
     x, y, scale = map(float, re.search(r'data-frame="([^"]+)"', text)[1].split())
     inside = points[3:] / np.abs(points).max()
@@ -53,7 +53,7 @@ def test_a_frame_is_that_of_the_bulk_and_says_who_is_outside():
 
 
 def test_points_that_are_all_one_are_drawn():
-    text = gallery([with_pictures(layered(), points=np.zeros((200, 3)))])
+    text = render_gallery([with_pictures(layered(), points=np.zeros((200, 3)))])
     assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", text))
 
 
@@ -74,11 +74,11 @@ def test_fewer_points_are_drawn_the_more_groups_there_are_and_it_is_said():
     found = dataclasses.replace(
         layered(), groups={str(i): group for i in range(31)}, values={str(i): i for i in range(31)}
     )
-    parsed = Parsed(gallery([found]))
+    parsed = Parsed(render_gallery([found]))
     assert "At most 967 vectors of each layer" in parsed.text
     assert "967 of 100,000" in parsed.text
     assert len(parsed.held("tile-31")["rows"]) == 967
 
 
 def test_audits_without_pictures_have_no_gallery():
-    assert gallery([told([0.1, 0.2])]) is None
+    assert render_gallery([told([0.1, 0.2])]) is None

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope._report.grouped_page import grouped_page
-from isoscope._report.grouped_panels import panels
-from isoscope._report.grouped_words import sentences
+from isoscope._report.grouped_page import render_grouped_page
+from isoscope._report.grouped_panels import choose_panels
+from isoscope._report.grouped_words import describe_groups
 from isoscope.auditing.finding import VERDICTS
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find
@@ -52,26 +52,26 @@ def audits(request):
 
 
 def test_every_page_is_in_order_and_allows_itself_alone(audits):
-    text = grouped_page(audits)
+    text = render_grouped_page(audits)
     in_order(text)
     allows_itself_alone(text)
 
 
 def test_every_drawing_holds_numbers_alone(audits):
-    for drawing in re.findall(r"<svg.*?</svg>", grouped_page(audits)):
+    for drawing in re.findall(r"<svg.*?</svg>", render_grouped_page(audits)):
         assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", drawing)))
 
 
 def test_what_changes_is_said_first(audits):
-    header = Parsed(re.search(r"<header>.*?</header>", grouped_page(audits))[0]).text
+    header = Parsed(re.search(r"<header>.*?</header>", render_grouped_page(audits))[0]).text
     for audit in audits:
-        assert all(sentence in header for sentence in sentences(audit, 2))
+        assert all(sentence in header for sentence in describe_groups(audit, 2))
         assert audit.source in header
 
 
 def test_every_measurement_has_a_figure_with_a_caption(audits):
-    drawn, zero = panels(audits)
-    part = re.search(r'<section id="courses".*?</section>', grouped_page(audits))[0]
+    drawn, zero = choose_panels(audits)
+    part = re.search(r'<section id="courses".*?</section>', render_grouped_page(audits))[0]
     figures = re.findall(r"<figure.*?</figure>", part)
     assert len(figures) == len(drawn)
     for panel, figure in zip(drawn, figures, strict=True):
@@ -82,30 +82,30 @@ def test_every_measurement_has_a_figure_with_a_caption(audits):
 
 
 def test_the_tables_have_every_group_and_every_verdict(audits):
-    tables = re.findall(r"<table.*?</table>", grouped_page(audits))
-    drawn, _ = panels(audits)
+    tables = re.findall(r"<table.*?</table>", render_grouped_page(audits))
+    drawn, _ = choose_panels(audits)
     for audit, table in zip(audits, tables, strict=True):
         parsed = Parsed(table)
         for name, group in audit.groups.items():
             assert name in parsed.text
             for panel in drawn:
-                for trace in panel.main:
+                for trace in panel.judged_traces:
                     found = group.get(trace.finding)
                     assert found is None or found.shown in parsed.text
-        judged = {trace.finding for panel in drawn for trace in panel.main}
+        judged = {trace.finding for panel in drawn for trace in panel.judged_traces}
         counts = sum(finding.name in judged for group in audit.groups.values() for finding in group.findings)
         assert len(re.findall(r'class="verdict-sign', table)) == counts
 
 
 def test_the_same_audits_give_the_same_bytes():
-    assert grouped_page([layered()]) == grouped_page([layered()])
+    assert render_grouped_page([layered()]) == render_grouped_page([layered()])
 
 
 def test_text_of_the_data_never_becomes_markup():
     found = named("words", (EVIL, "plain"))
     hostile = dataclasses.replace(found, source=EVIL, by=EVIL, skipped={EVIL: EVIL})
     for audits in ([hostile], [hostile, hostile]):
-        parsed = Parsed(grouped_page(audits))
+        parsed = Parsed(render_grouped_page(audits))
         assert not parsed.all("img")
         assert not parsed.comments
         assert not [key for _, attributes in parsed.elements for key in attributes if key.startswith("on")]
@@ -120,26 +120,26 @@ def ticks(text):
 
 
 def test_models_of_different_depth_share_an_axis_of_relative_depth():
-    text = grouped_page(KINDS["two models"]())
+    text = render_grouped_page(KINDS["two models"]())
     assert "depth (1: the last layer)" in text
     assert "deeper, layer 4" in text, "the number is read on pointing"
-    assert "depth (1" not in grouped_page(KINDS["models of one depth"]())
+    assert "depth (1" not in render_grouped_page(KINDS["models of one depth"]())
 
 
 def test_ranges_are_ticks_by_name_at_even_places():
-    found = ticks(grouped_page([ranged()]))
+    found = ticks(render_grouped_page([ranged()]))
     assert {"1–9", "10–99", "100–999"} <= set(found)
 
 
 def test_names_are_rows_of_all_audits():
-    text = grouped_page(KINDS["names twice"]())
+    text = render_grouped_page(KINDS["names twice"]())
     rows = re.findall(r'<span title="([^"]+)" class="name">|<span class="name" title="([^"]+)">', text)
     assert {a or b for a, b in rows} == {"sport", "news", "a &lt; b", "art"}
     assert "in each row A is on top" in text
 
 
 def test_a_detail_is_dashed_beside_what_is_judged():
-    text = grouped_page([layered()])
+    text = render_grouped_page([layered()])
     chart = next(part for part in text.split("<figure>") if part.startswith("<h3>Anisotropy"))
     assert 'class="line course hue-0"' in chart
     assert 'class="line course hue-0 dashed"' in chart
@@ -153,11 +153,11 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
             for f in group.findings
         ]
         groups[name] = dataclasses.replace(group, findings=own)
-    text = grouped_page([dataclasses.replace(layered(), groups=groups)])
+    text = render_grouped_page([dataclasses.replace(layered(), groups=groups)])
     assert "different types, inside clusters" in text
     assert "one type, inside clusters" not in text
     assert "once the mean of each cluster is subtracted" in text
-    assert "once the mean of each cluster" not in grouped_page([told([0.1, 0.2], finding="inter_type")])
+    assert "once the mean of each cluster" not in render_grouped_page([told([0.1, 0.2], finding="inter_type")])
 
 
 # what is said
@@ -165,20 +165,20 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
 
 def test_what_is_wrong_where_is_said():
     found = layered()
-    header = Parsed(re.search(r"<header>.*?</header>", grouped_page([found]))[0]).text
+    header = Parsed(re.search(r"<header>.*?</header>", render_grouped_page([found]))[0]).text
     wrong = {f.title for group in found.groups.values() for f in group.findings if f.verdict != VERDICTS[0]}
     assert wrong
     assert all(title in header for title in wrong)
 
 
 def test_what_is_zero_is_said_of_what_was_measured():
-    text = grouped_page([told([0.0, np.nan], finding="duplicates")])
+    text = render_grouped_page([told([0.0, np.nan], finding="duplicates")])
     assert "0 wherever it was measured, and not drawn: duplicates." in text
 
 
 def test_groups_that_are_missing_are_said_with_the_reason():
     found = dataclasses.replace(layered(), skipped={"7": "3 rows: need 10"}, left_out=1234)
-    text = Parsed(grouped_page([found])).text
+    text = Parsed(render_grouped_page([found])).text
     assert "Not measured: 7" in text
     assert "3 rows: need 10" in text
     assert "1,234 rows that are in none of these groups" in text
@@ -190,7 +190,7 @@ def test_iso_scores_as_published_are_said():
         dataclasses.replace(f, title="IsoScore (as published)") if f.name == "isoscore" else f for f in group.findings
     ]
     found = dataclasses.replace(layered(), groups=layered().groups | {"1": dataclasses.replace(group, findings=own)})
-    assert "Judged as published in layer 1," in grouped_page([found])
+    assert "Judged as published in layer 1," in render_grouped_page([found])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_iso_scores_as_published_are_said():
 )
 def test_what_cannot_be_shown_is_refused(audits, said):
     with pytest.raises(InputError, match=re.escape(said)):
-        grouped_page(audits)
+        render_grouped_page(audits)
 
 
 def test_thirteen_layers_of_three_models_stay_small():
@@ -230,7 +230,7 @@ def test_thirteen_layers_of_three_models_stay_small():
         groups = {str(i): group((j, i)) for i in range(13)}
         return dataclasses.replace(layered(), groups=groups, values={str(i): i for i in range(13)}, source=f"m{j}")
 
-    assert len(grouped_page([audit(j) for j in range(3)]).encode()) < 8_000_000
+    assert len(render_grouped_page([audit(j) for j in range(3)]).encode()) < 8_000_000
 
 
 # in a browser
@@ -247,9 +247,9 @@ def browser():
 @pytest.fixture
 def tab(browser, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(grouped_page(KINDS["two models"]()), encoding="utf-8")
+    path.write_text(render_grouped_page(KINDS["two models"]()), encoding="utf-8")
     tab = browser.open(path.as_uri())
-    tab.settle()
+    tab.finish()
     yield tab
     assert tab.complaints == []
     assert tab.requests == [path.as_uri()]
@@ -271,12 +271,12 @@ def test_stills_are_coloured_alike_and_as_python_did(tab):
 def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
     tab.run("document.querySelectorAll('.tile button')[4].focus()")
     tab.run("document.querySelectorAll('.tile button')[4].click()")
-    tab.settle()
+    tab.finish()
     assert tab.run("document.getElementById('stage-title').textContent") == "The cloud of deeper, layer 1"
     picture = "document.querySelector('dialog canvas').toDataURL()"
     start = tab.run(picture)
     tab.press("ArrowRight")
-    tab.settle()
+    tab.finish()
     assert tab.run(picture) != start
     tab.run("document.querySelector('dialog [data-colour=lengths]').click()")
     assert tab.run("document.querySelector('.shared [data-colour=lengths]').ariaPressed") == "true"
@@ -295,7 +295,7 @@ def test_no_width_makes_the_page_scroll_sideways(tab):
 
 def test_without_scripts_there_are_stills_and_no_buttons(browser, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(grouped_page([layered()]), encoding="utf-8")
+    path.write_text(render_grouped_page([layered()]), encoding="utf-8")
     tab = browser.open(path.as_uri(), scripts=False)
     shot = tab.send("Runtime.evaluate", expression="1")  # scripts of the page are off, those of the test are not
     assert shot["result"]["value"] == 1

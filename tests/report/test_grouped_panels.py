@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from isoscope._report.grouped_panels import panels
+from isoscope._report.grouped_panels import choose_panels
 from tests.report.groupeds import layered, named, told
 
 
 def findings(drawn):
-    return [trace.finding for panel in drawn for trace in panel.main]
+    return [trace.finding for panel in drawn for trace in panel.judged_traces]
 
 
 @pytest.mark.parametrize("audits", [(layered(),), (layered(), layered(seed=1)), (named(),), (layered(), layered(5))])
 def test_every_finding_is_drawn_once_or_said_to_be_zero(audits):
-    drawn, zero = panels(audits)
+    drawn, zero = choose_panels(audits)
     there = {f.name: f.title for audit in audits for group in audit.groups.values() for f in group.findings}
     assert len(findings(drawn)) == len(set(findings(drawn)))
     assert {there[name] for name in findings(drawn)} | set(zero) == set(there.values())
@@ -21,20 +21,22 @@ def test_every_finding_is_drawn_once_or_said_to_be_zero(audits):
 
 
 def test_several_audits_have_one_judged_measurement_in_a_chart():
-    drawn, _ = panels([layered(), layered(seed=1)])
-    assert [len(panel.main) for panel in drawn] == [1] * len(drawn)
+    drawn, _ = choose_panels([layered(), layered(seed=1)])
+    assert [len(panel.judged_traces) for panel in drawn] == [1] * len(drawn)
     assert len({panel.title for panel in drawn}) == len(drawn)
-    alone, _ = panels([layered()])
-    assert next(panel for panel in alone if panel.title == "S_intra and S_inter").main[1].finding == "inter_type"
+    alone, _ = choose_panels([layered()])
+    assert (
+        next(panel for panel in alone if panel.title == "S_intra and S_inter").judged_traces[1].finding == "inter_type"
+    )
 
 
 def test_a_chart_that_lacks_half_of_what_it_shows_is_named_after_the_rest():
-    drawn, zero = panels([told([0.1, 0.2], finding="labels")])
+    drawn, zero = choose_panels([told([0.1, 0.2], finding="labels")])
     assert [panel.title for panel in drawn] == ["Silhouette of the labels"]
     assert not zero
 
 
 def test_what_is_zero_everywhere_is_not_drawn():
-    drawn, zero = panels([told([0.0, 0.0], finding="duplicates")])
+    drawn, zero = choose_panels([told([0.0, 0.0], finding="duplicates")])
     assert not drawn
     assert zero == ["duplicates"]

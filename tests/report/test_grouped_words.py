@@ -5,7 +5,14 @@ import re
 import numpy as np
 import pytest
 
-from isoscope._report.grouped_words import along, apart, are_numbers, called, sentences, several_of
+from isoscope._report.grouped_words import (
+    are_disjoint,
+    describe_groups,
+    describe_series,
+    format_group_name,
+    has_numeric_groups,
+    plural_group_noun,
+)
 from tests.report.groupeds import layered, named, told
 
 NAN = math.nan
@@ -13,7 +20,7 @@ NAN = math.nan
 
 def said(values, spread=0.001, **how):
     grouped = told(values, spread, **how)
-    return along("It", grouped.series("mean_cosine"), grouped, how.get("form", "number"))
+    return describe_series("It", grouped.series("mean_cosine"), grouped, how.get("form", "number"))
 
 
 # what holds of every sentence
@@ -100,28 +107,28 @@ def test_shares_are_per_cent():
 
 def test_apart_is_what_intervals_are():
     series = told([0.1, 0.2, NAN], 0.05).series("mean_cosine")
-    assert apart(series, 0, 1) == (series.high[0] < series.low[1])
-    assert apart(series, 1, 0) == apart(series, 0, 1)
+    assert are_disjoint(series, 0, 1) == (series.high[0] < series.low[1])
+    assert are_disjoint(series, 1, 0) == are_disjoint(series, 0, 1)
 
 
 def test_groups_are_called_by_what_they_are():
-    assert called(layered(), "2") == "layer 2"
-    assert called(named(), "sport") == "label “sport”"
-    assert called(told([1], names=["Layer 3"]), "Layer 3") == "Layer 3"
-    assert called(named(), "x" * 200) == "label “" + "x" * 59 + "…”"
-    assert called(named(), "مرحبا") == "label “\u2068مرحبا\u2069”", "it turns nothing around it"
-    assert several_of(layered()) == "layers"
+    assert format_group_name(layered(), "2") == "layer 2"
+    assert format_group_name(named(), "sport") == "label “sport”"
+    assert format_group_name(told([1], names=["Layer 3"]), "Layer 3") == "Layer 3"
+    assert format_group_name(named(), "x" * 200) == "label “" + "x" * 59 + "…”"
+    assert format_group_name(named(), "مرحبا") == "label “\u2068مرحبا\u2069”", "it turns nothing around it"
+    assert plural_group_noun(layered()) == "layers"
     ranges = told([0.1, 0.2])
     ranges.groups = dict(zip(["1–9", "10–99"], ranges.groups.values(), strict=True))
     ranges.values = {"1–9": 4, "10–99": 30}
     ranges.by = "frequency"
-    assert not are_numbers(ranges)
-    assert several_of(ranges) == "ranges of frequency"
-    assert called(ranges, "1–9") == "frequency 1–9"
+    assert not has_numeric_groups(ranges)
+    assert plural_group_noun(ranges) == "ranges of frequency"
+    assert format_group_name(ranges, "1–9") == "frequency 1–9"
 
 
 def test_the_top_of_a_page_has_a_few_sentences():
-    found = sentences(layered(), 3)
+    found = describe_groups(layered(), 3)
     assert len(found) == 3
     assert found[0].startswith("Mean cosine rises from ")
-    assert not sentences(told([NAN, NAN]), 3)
+    assert not describe_groups(told([NAN, NAN]), 3)

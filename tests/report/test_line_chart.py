@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from isoscope._report.line_chart import Axis, Course, course_chart, nulls_outside
+from isoscope._report.line_chart import Axis, GroupCurve, draw_group_chart, find_offscale_nulls
 from isoscope._report.svg import Scale
 from tests.report.parsed import Parsed
 
@@ -16,7 +16,7 @@ ROWS = Axis(Scale(0, 3), "label", None, rows=["a", "b", "c", "d < e"])
 def course(estimates, spread=0.02, null=NAN, verdicts=("ok", "look", "bad", "ok"), **more):
     values = np.asarray(estimates, float)
     given = {"name": "it", "look": "hue-0", "letter": ""} | more
-    return Course(
+    return GroupCurve(
         places=np.arange(4.0),
         called=[f"layer {i}" for i in range(4)],
         estimates=values,
@@ -29,7 +29,7 @@ def course(estimates, spread=0.02, null=NAN, verdicts=("ok", "look", "bad", "ok"
 
 
 def drawn(*courses, axis=AXIS, form="number", powers=False):
-    return course_chart("Title", "What is told.", courses, axis, form, powers=powers)
+    return draw_group_chart("Title", "What is told.", courses, axis, form, powers=powers)
 
 
 @pytest.mark.parametrize("axis", [AXIS, ROWS], ids=["lines", "rows"])
@@ -71,9 +71,9 @@ def test_what_is_not_judged_is_dashed_without_marks():
 def test_a_null_that_would_flatten_the_rest_is_told_and_not_drawn():
     near, far = course([0.1, 0.2, 0.3, 0.4], null=0.6), course([0.1, 0.2, 0.3, 0.4], null=9.0)
     assert "line null" in drawn(near)
-    assert nulls_outside([near]) == []
+    assert find_offscale_nulls([near]) == []
     assert "line null" not in drawn(far)
-    assert nulls_outside([far]) == [9.0] * 4
+    assert find_offscale_nulls([far]) == [9.0] * 4
 
 
 def test_letters_stand_at_the_ends_of_lines_and_not_on_each_other():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isoscope._report.narrate import headline, paragraph, signed, span
+from isoscope._report.narrate import format_interval, format_signed, headline, paragraph
 from isoscope.advising.advise import Advice, Score, Trial
 from isoscope.advising.settings import AdviceSettings
 
@@ -136,12 +136,12 @@ def test_examples_have_their_plural(example, word):
     ("value", "text"), [(0.0006, "+0.001"), (-0.0004, "−0.0004"), (1e-6, "0.000"), (0.0, "0.000"), (1, "+1.000")]
 )
 def test_a_difference_has_its_sign(value, text):
-    assert signed(value) == text
+    assert format_signed(value) == text
 
 
 def test_a_span_is_its_two_ends():
-    assert span(Score(0.5, 0.1, -0.05, 0.25, "noise")) == "[−0.050, +0.250]"
-    assert span(Score(0.5, 0.006, 0.0004, 0.011, "gain")) == "[+0.0004, +0.011]"
+    assert format_interval(Score(0.5, 0.1, -0.05, 0.25, "noise")) == "[−0.050, +0.250]"
+    assert format_interval(Score(0.5, 0.006, 0.0004, 0.011, "gain")) == "[+0.0004, +0.011]"
 
 
 def test_excluded_repairs_are_reported():

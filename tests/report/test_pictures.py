@@ -28,8 +28,8 @@ def test_spectra_are_shares_that_sum_to_one(rng, shape):
     X = rng.standard_normal(shape) + 0.3
     found = isoscope.audit(X).pictures
     np.testing.assert_allclose(found.spectrum_raw[:2], isoscope.anisotropy(X, 2), rtol=1e-7)
-    np.testing.assert_allclose(found.spectrum_centred[:2], isoscope.anisotropy(X, 2, center=True), rtol=1e-7)
-    for shares in (found.spectrum_raw, found.spectrum_centred, found.spectrum_null):
+    np.testing.assert_allclose(found.spectrum_centered[:2], isoscope.anisotropy(X, 2, center=True), rtol=1e-7)
+    for shares in (found.spectrum_raw, found.spectrum_centered, found.spectrum_null):
         assert shares.shape == (shape[1],)
         assert shares.sum() == pytest.approx(1)
 
@@ -60,7 +60,7 @@ def test_points_lie_along_the_first_directions_with_what_stands_beside_them(X):
     Y = X - X.mean(axis=0)
     directions = np.linalg.svd(Y, full_matrices=False)[2][:3]
     np.testing.assert_allclose(np.abs(found.points), np.abs(Y[found.rows] @ directions.T), atol=1e-8)
-    np.testing.assert_allclose(found.explained, isoscope.anisotropy(X, 3, center=True))
+    np.testing.assert_allclose(found.explained_variance, isoscope.anisotropy(X, 3, center=True))
     np.testing.assert_allclose(found.lengths, np.linalg.norm(X[found.rows], axis=1))
     assert found.label_names == ["0", "1", "2"]
     np.testing.assert_array_equal(found.labels, found.rows % 3)
@@ -97,7 +97,7 @@ def test_the_coordinates_are_means_and_deviations(X):
     found = isoscope.audit(X).pictures
     np.testing.assert_allclose(found.activation_mean, X.mean(axis=0))
     np.testing.assert_allclose(found.activation_spread, X.std(axis=0, ddof=1))
-    assert found.rogue == [5]
+    assert found.rogue_dimensions == [5]
 
 
 def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
@@ -105,10 +105,10 @@ def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
     expected = np.sort(isoscope.h0_barcode(X / np.linalg.norm(X, axis=1, keepdims=True)))[::-1]
     np.testing.assert_allclose(found.bars, expected, rtol=1e-7)
     assert found.bar_rows == 300
-    assert found.bars_kept == len(isoscope.select_bars(expected))
+    assert found.n_significant_bars == len(isoscope.select_bars(expected))
 
 
 def test_two_dimensions_have_a_flat_third(rng):
     found = isoscope.audit(rng.standard_normal((40, 2))).pictures
     assert (found.points[:, 2] == 0).all()
-    assert found.explained[2] == 0
+    assert found.explained_variance[2] == 0

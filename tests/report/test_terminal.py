@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope._report import terminal
-from isoscope.auditing.compare import changes
-from isoscope.auditing.finding import percentage
+from isoscope.auditing.compare import compare_findings
+from isoscope.auditing.finding import format_percentage
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_plain_text_has_no_escapes_no_trailing_blanks_and_fits(found):
 
 
 def test_a_narrow_terminal_loses_nothing(found):
-    wide, narrow = (printed(terminal.shown(found), width) for width in (200, 60))
+    wide, narrow = (printed(terminal.render_audit(found), width) for width in (200, 60))
     assert sorted(wide.split()) == sorted(narrow.split())
 
 
@@ -78,19 +78,19 @@ def test_a_narrow_terminal_loses_nothing(found):
     ],
 )
 def test_a_percentile_is_never_rounded_to_all(value, text):
-    assert percentage(value) == text
+    assert format_percentage(value) == text
 
 
 @pytest.mark.parametrize("value", [99.996, 99.9901, 98.999])
 def test_what_is_not_all_is_not_written_as_all(value):
-    assert "100" not in percentage(value)
+    assert "100" not in format_percentage(value)
 
 
 def test_what_a_cosine_is_worth_is_a_table(found):
     text = flat(str(found))
     for cosine, pairs, nearest in found.similarity.table():
         if pairs > 0:
-            assert f"{cosine:.2f} {percentage(pairs)} {percentage(nearest)}" in text
+            assert f"{cosine:.2f} {format_percentage(pairs)} {format_percentage(nearest)}" in text
 
 
 def test_names_with_brackets_are_shown_as_they_are():
@@ -102,31 +102,31 @@ def test_names_with_brackets_are_shown_as_they_are():
 
 def test_names_with_brackets_are_shown_as_they_are_side_by_side(found):
     found = dataclasses.replace(found, source="[bold]vectors[/bold].npy")
-    assert "[bold]vectors[/bold].npy" in printed(terminal.side_by_side([found, found], [None]))
+    assert "[bold]vectors[/bold].npy" in printed(terminal.render_side_by_side([found, found], [None]))
 
 
 def test_a_baseline_tells_what_moved(found):
     with threadpool_limits(1):
         before = isoscope.audit(np.random.default_rng(3).standard_normal((300, 16)))
-    text = flat(printed(terminal.shown(found, before), 200))
+    text = flat(printed(terminal.render_audit(found, before), 200))
     assert "Since array (300 × 16)" in text
     assert "not like with like: sample was 20,000, is 120" in text
-    for change in changes(before, found):
+    for change in compare_findings(before, found):
         assert (flat(str(change)) in text) == (change.direction != "same")
-    assert "nothing has moved" in printed(terminal.shown(found, found))
+    assert "nothing has moved" in printed(terminal.render_audit(found, found))
 
 
 def test_two_audits_stand_side_by_side(found):
-    text = flat(printed(terminal.side_by_side([found, found], [0.375]), 200))
+    text = flat(printed(terminal.render_side_by_side([found, found], [0.375]), 200))
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
     assert "37.5% of a row's nearest neighbours in one space are nearest in the other" in text
-    assert "nearest in the other" not in printed(terminal.side_by_side([found, found], [None]))
+    assert "nearest in the other" not in printed(terminal.render_side_by_side([found, found], [None]))
 
 
 def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
     with threadpool_limits(1):
         isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)), progress=True)
     assert capsys.readouterr() == ("", "")
@@ -139,18 +139,18 @@ def test_the_bar_names_the_stage_on_a_terminal(monkeypatch):
 
     screen = Screen()
     monkeypatch.setattr(terminal.sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
     monkeypatch.setenv("TERM", "xterm")
-    with terminal.Bar() as bar:
+    with terminal.ProgressBar() as bar:
         bar("summing up", 500, 0.5)
         bar("neighbours", 10, 1.0)  # it is drawn when it ends, in between now and then
     assert "neighbours" in screen.getvalue()
 
 
 def test_the_bar_ends_when_the_work_fails(monkeypatch):
-    monkeypatch.setattr(terminal, "_PATIENCE", 0)
+    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
     stopped = []
-    bar = terminal.Bar()
+    bar = terminal.ProgressBar()
     bar.live = type("Live", (), {"stop": lambda self: stopped.append(True)})()
     with pytest.raises(ZeroDivisionError), bar:
         raise ZeroDivisionError

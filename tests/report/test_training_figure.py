@@ -3,12 +3,12 @@ import sys
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope._report.training_figure import profile, save_profile
+from isoscope._report.training_figure import draw_profile, save_profile
 from tests.training.histories import made
 
 
 def test_six_panels_with_a_line_for_each_layer():
-    axes = profile(made(layers=4)).axes
+    axes = draw_profile(made(layers=4)).axes
     assert [ax.get_title() for ax in axes][:4] == [
         "anisotropy_1",
         "anisotropy_2",
@@ -23,14 +23,14 @@ def test_six_panels_with_a_line_for_each_layer():
 
 
 def test_many_layers_have_a_bar_of_colours_in_place_of_a_legend():
-    figure = profile(made(layers=31))
+    figure = draw_profile(made(layers=31))
     assert len(figure.axes) == 7
     assert not figure.legends
     assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["layer 0", "layer 30"]
 
 
 def test_arms_have_thin_runs_and_a_thick_mean():
-    figure = profile({"none": [made(), made(seed=1)], "_entropy$": made()})
+    figure = draw_profile({"none": [made(), made(seed=1)], "_entropy$": made()})
     lines = figure.axes[0].get_lines()
     assert sorted(line.get_linewidth() for line in lines) == [0.7, 0.7, 2.2, 2.2]
     assert [text.get_text().strip() for text in figure.legends[0].get_texts()] == ["none", r"_entropy\$"]
@@ -51,4 +51,4 @@ def test_other_names_are_refused(tmp_path):
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r'pip install "isoscope\[plot\]"'):
-        profile(made())
+        draw_profile(made())

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from isoscope._report.profile import called, layer_key
-from isoscope._report.training_page import training_page
-from isoscope._report.training_words import NAMES, headline
+from isoscope._report.profile import format_layer_name, render_layer_legend
+from isoscope._report.training_page import render_training_page
+from isoscope._report.training_words import MEASUREMENT_LABELS, headline
 from isoscope.training.runs import Runs
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find
@@ -38,32 +38,32 @@ def runs(request):
 
 
 def test_every_page_is_in_order_and_allows_itself_alone(runs):
-    text = training_page(runs, {"model": "tiny"})
+    text = render_training_page(runs, {"model": "tiny"})
     in_order(text)
     assert not allows_itself_alone(text).all("script")
 
 
 def test_every_drawing_holds_numbers_alone(runs):
-    for drawing in re.findall(r"<svg.*?</svg>", training_page(runs)):
+    for drawing in re.findall(r"<svg.*?</svg>", render_training_page(runs)):
         assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", drawing)))
 
 
 def test_what_happened_is_the_heading(runs):
-    text = Parsed(training_page(runs)).text
+    text = Parsed(render_training_page(runs)).text
     assert text.count(headline(Runs(runs))) == 1
 
 
 def test_the_table_has_a_row_for_each_layer_or_arm_and_every_measurement(runs):
-    table = Parsed(re.search(r"<table.*?</table>", training_page(runs))[0])
+    table = Parsed(re.search(r"<table.*?</table>", render_training_page(runs))[0])
     drawn = Runs(runs)
-    rows = list(map(called, drawn.layers)) if drawn.alone else [arm or "all runs" for arm in drawn.arms]
-    assert len(table.all("td")) == len(rows) * len(NAMES)
-    assert all(each in table.text for each in [*rows, *NAMES.values()])
+    rows = list(map(format_layer_name, drawn.layers)) if drawn.alone else [arm or "all runs" for arm in drawn.arms]
+    assert len(table.all("td")) == len(rows) * len(MEASUREMENT_LABELS)
+    assert all(each in table.text for each in [*rows, *MEASUREMENT_LABELS.values()])
 
 
 def test_text_of_the_data_never_becomes_markup():
     for given in ({EVIL: made(), "other": made()}, made()):
-        parsed = Parsed(training_page(given, {"model": EVIL, EVIL: EVIL}))
+        parsed = Parsed(render_training_page(given, {"model": EVIL, EVIL: EVIL}))
         assert not parsed.all("img")
         assert not parsed.all("script")
         assert not parsed.comments
@@ -79,22 +79,22 @@ def charts(text: str) -> dict[str, str]:
 
 
 def test_each_measurement_has_a_chart_with_a_line_for_each_layer():
-    drawn = charts(training_page(made(layers=5)))
-    assert set(drawn) == set(NAMES.values())
+    drawn = charts(render_training_page(made(layers=5)))
+    assert set(drawn) == set(MEASUREMENT_LABELS.values())
     assert drawn["anisotropy_1"].count('class="line depth') == 5
     assert drawn["anisotropy_1, centred"].count('class="line depth') == 4, "those of layer 0 are all equal"
     assert drawn["mean cosine"].count(" last") == 1
 
 
 def test_seeds_are_thin_and_their_mean_is_thick():
-    drawn = charts(training_page(KINDS["arms"]))["anisotropy_1"]
+    drawn = charts(render_training_page(KINDS["arms"]))["anisotropy_1"]
     assert drawn.count(" seed") == 4
     assert drawn.count(" whole") == 2
     assert "none: 0.200 at the start, 0.500 at the end. entropy: 0.200 at the start, 0.300 at the end." in drawn
 
 
 def test_arms_stand_side_by_side_on_one_scale():
-    text = training_page(KINDS["arms"])
+    text = render_training_page(KINDS["arms"])
     part = text[text.index('id="layers"') :]
     sides = re.findall(r'<text x="-8".*?>(.*?)</text>', part[: part.index("IsoScore")])
     half = len(sides) // 2
@@ -108,25 +108,27 @@ def test_a_gap_where_nothing_could_be_measured_is_a_gap():
         history.append(
             [row | {"step": step, "two_nn": value} for row in list(history)[:2] if row["layer"] == "layer_1"]
         )
-    drawn = charts(training_page(history))["TwoNN dimension"]
+    drawn = charts(render_training_page(history))["TwoNN dimension"]
     assert drawn.count('class="line depth depth-15') == 2
     assert drawn.count("<circle") == 1
 
 
 def test_a_measurement_that_never_was_has_no_chart():
-    assert "silhouette of the classes" not in charts(training_page(made(layers=1, steps=(0,), silhouette=math.nan)))
+    assert "silhouette of the classes" not in charts(
+        render_training_page(made(layers=1, steps=(0,), silhouette=math.nan))
+    )
 
 
 @pytest.mark.parametrize(("layers", "entries"), [(2, 2), (8, 8), (9, 2), (31, 2)])
 def test_the_key_names_few_layers_and_spans_many(layers, entries):
-    drawn = Parsed(layer_key([f"layer_{i}" for i in range(layers)]))
+    drawn = Parsed(render_layer_legend([f"layer_{i}" for i in range(layers)]))
     assert len(drawn.all("li")) == entries
     assert f"layer {layers - 1}, the last" in drawn.text
     assert len(drawn.all("rect")) == (layers if layers > 8 else 0)
 
 
 def test_colours_run_from_the_first_layer_to_the_last():
-    drawn = charts(training_page(made(layers=31)))["anisotropy_1"]
+    drawn = charts(render_training_page(made(layers=31)))["anisotropy_1"]
     shades = [int(each) for each in re.findall(r"depth depth-(\d+)", drawn)]
     assert shades == sorted(shades)
     assert (shades[0], shades[-1]) == (0, 15)
@@ -137,23 +139,25 @@ def test_colours_run_from_the_first_layer_to_the_last():
 
 def test_a_collapse_is_said_first_and_only_where_there_was_one():
     for kind, runs in KINDS.items():
-        notes = [a for _, a in Parsed(training_page(runs)).elements if a.get("role") == "note"]
+        notes = [a for _, a in Parsed(render_training_page(runs)).elements if a.get("role") == "note"]
         assert len(notes) == (kind in ("collapsed", "uneven arms"))
-    said = Parsed(training_page(KINDS["collapsed"])).text
+    said = Parsed(render_training_page(KINDS["collapsed"])).text
     assert "A layer has collapsed." in said
     assert "layer 2, by step 30: its effective dimensions fell from 62.3 to 1.08 of 384." in said
     assert "lower learning rate" in said
 
 
 def test_facts_are_said():
-    said = Parsed(training_page(made(), {"model": "tiny", "task": "CoLA", "weight": 0.5, "score": "0.51 ± 0.02"})).text
+    said = Parsed(
+        render_training_page(made(), {"model": "tiny", "task": "CoLA", "weight": 0.5, "score": "0.51 ± 0.02"})
+    ).text
     assert "tiny on CoLA" in said
     for words in ("Weight0.5", "Score0.51 ± 0.02", "64 rows of 384 dimensions", "3 layers", "measured 4 times"):
         assert words in said
 
 
 def test_several_runs_are_averaged_over_the_end_of_training():
-    table = Parsed(re.search(r"<table.*?</table>", training_page(KINDS["arms"]))[0]).text
+    table = Parsed(re.search(r"<table.*?</table>", render_training_page(KINDS["arms"]))[0]).text
     assert re.search(r"entropy0\.300 ± 0\.000", table)
 
 
@@ -165,10 +169,10 @@ def test_every_page_fits_a_phone_and_complains_of_nothing(tmp_path):
     with Chromium(find()) as browser:
         for name in ("many layers", "arms", "collapsed"):
             path = tmp_path / "page.html"
-            path.write_text(training_page(KINDS[name], {"model": "m" * 90}), encoding="utf-8")
+            path.write_text(render_training_page(KINDS[name], {"model": "m" * 90}), encoding="utf-8")
             for width in (360, 1280):
                 tab = browser.open(path.as_uri(), width=width, dark=width == 360)
-                tab.settle()
+                tab.finish()
                 over = tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
                 assert (name, width, over) == (name, width, 0)
                 assert tab.complaints == []

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from isoscope._report.training_words import Change, headline, paragraph
+from isoscope._report.training_words import LineChange, headline, paragraph
 from isoscope.training.runs import Runs
 from tests.training.histories import made
 
@@ -19,7 +19,7 @@ from tests.training.histories import made
     ],
 )
 def test_a_change_in_words(before, after, words):
-    assert str(Change(before, after)) == words
+    assert str(LineChange(before, after)) == words
 
 
 def test_the_first_sentence_says_where_the_last_layer_went():

@@ -5,7 +5,7 @@ import pytest
 
 import isoscope
 from isoscope import InputError, Sketch, sketch
-from isoscope.sketching.group_blocks import GroupBlocks, hash_names, most_blocks
+from isoscope.sketching.group_blocks import GroupBlocks, hash_names, max_blocks
 
 
 def texts(count, rng, d=6):
@@ -111,8 +111,8 @@ def test_names_are_told_apart_by_value_and_kind():
 
 
 def test_memory_bounds_the_number_of_blocks():
-    assert [most_blocks(d) for d in (2, 768, 1024, 2048, 8192)] == [20, 20, 20, 8, 8]
-    assert most_blocks(768, 13) == 8
+    assert [max_blocks(d) for d in (2, 768, 1024, 2048, 8192)] == [20, 20, 20, 8, 8]
+    assert max_blocks(768, 13) == 8
 
 
 def test_few_groups_and_missing_groups_are_refused(rng):

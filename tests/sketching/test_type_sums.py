@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoscope import InputError
-from isoscope._core.arrays import groups
+from isoscope._core.arrays import encode_labels
 from isoscope.sketching.type_sums import TypeSums
 from tests.conftest import tolerance
 
@@ -19,7 +19,7 @@ NUMBERS = [f.name for f in fields(TypeSums) if f.name != "names"]
 
 
 def sums_of(X, labels):
-    return TypeSums.of(X, groups(labels, len(X), name="types"))
+    return TypeSums.of(X, encode_labels(labels, len(X), name="types"))
 
 
 def assert_close(a: TypeSums, b: TypeSums) -> None:

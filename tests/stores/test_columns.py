@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors, dimensions, plain_values, plural
+from isoscope.stores.columns import ColumnSpec, choose_columns, choose_dimensions, choose_vectors, plain_values, plural
 
 NAN = float("nan")
 
@@ -21,7 +21,7 @@ NAN = float("nan")
     ],
 )
 def test_the_vectors_are_found(candidates, said, expected):
-    assert choose_vectors(candidates, Wanted(said), "f") == expected
+    assert choose_vectors(candidates, ColumnSpec(said), "f") == expected
 
 
 @pytest.mark.parametrize(
@@ -40,29 +40,29 @@ def test_the_vectors_are_found(candidates, said, expected):
 )
 def test_vectors_that_cannot_be_found_are_said(candidates, others, said, message):
     with pytest.raises(InputError, match=message):
-        choose_vectors(candidates, Wanted(said), "f", others=others)
+        choose_vectors(candidates, ColumnSpec(said), "f", others=others)
 
 
 def test_roles_have_usual_names_and_given_ones_go_before():
     available = ["Topic", "label", "sentence", "token", "other"]
-    assert choose_columns(available, Wanted(), "f") == {"labels": "label", "types": "token", "text": "sentence"}
-    wanted = Wanted(None, {"labels": "other", "text": np.zeros(3)})
+    assert choose_columns(available, ColumnSpec(), "f") == {"labels": "label", "types": "token", "text": "sentence"}
+    wanted = ColumnSpec(None, {"labels": "other", "text": np.zeros(3)})
     assert choose_columns(available, wanted, "f") == {"labels": "other", "types": "token"}
     with pytest.raises(
         InputError, match="f has no column nope for types: the columns are Topic, label, sentence, token"
     ):
-        choose_columns(available, Wanted(None, {"types": "nope"}), "f")
+        choose_columns(available, ColumnSpec(None, {"types": "nope"}), "f")
     with pytest.raises(InputError, match="f has no column nope for types: it has vectors alone"):
-        choose_columns([], Wanted(None, {"types": "nope"}), "f")
+        choose_columns([], ColumnSpec(None, {"types": "nope"}), "f")
 
 
 @pytest.mark.parametrize(
     "name", ["id", "_id", "ids", "Doc_ID", "docid", "uuid", "key", "query_id", "query-id", "corpus-id"]
 )
 def test_ids_have_usual_names_too_and_are_no_dimensions(name):
-    assert choose_columns(["other", name], Wanted(), "f") == {"ids": name}
-    assert choose_columns([name, "other"], Wanted(None, {"ids": "other"}), "f") == {"ids": "other"}
-    assert dimensions([name, "0", "1"], Wanted()) == ["0", "1"]
+    assert choose_columns(["other", name], ColumnSpec(), "f") == {"ids": name}
+    assert choose_columns([name, "other"], ColumnSpec(None, {"ids": "other"}), "f") == {"ids": "other"}
+    assert choose_dimensions([name, "0", "1"], ColumnSpec()) == ["0", "1"]
 
 
 def test_ids_are_whole_numbers_or_strings():
@@ -77,9 +77,9 @@ def test_ids_are_whole_numbers_or_strings():
 
 
 def test_a_column_that_names_a_row_is_no_dimension():
-    assert dimensions(["id", "0", "1", "Label", "grade"], Wanted(None, {"types": "grade"})) == ["0", "1"]
-    assert dimensions(["x", "y", "label"], Wanted()) == ["x", "y"]
-    assert dimensions(["a", "y"], Wanted()) == ["a"]
+    assert choose_dimensions(["id", "0", "1", "Label", "grade"], ColumnSpec(None, {"types": "grade"})) == ["0", "1"]
+    assert choose_dimensions(["x", "y", "label"], ColumnSpec()) == ["x", "y"]
+    assert choose_dimensions(["a", "y"], ColumnSpec()) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from isoscope import InputError, open_store
 from isoscope.stores import indexed
-from isoscope.stores.indexed import Mapped
+from isoscope.stores.indexed import MappedArray
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def truth():
 
 def written(array, path, offset, order):
     path.write_bytes(b"x" * offset + array.tobytes(order))
-    return Mapped(path, array.dtype, array.shape, offset, order == "F")
+    return MappedArray(path, array.dtype, array.shape, offset, order == "F")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from isoscope import InputError
-from isoscope.stores.resuming import Unfinished
-from isoscope.stores.targets import Mark
+from isoscope.stores.resuming import ResumableFile
+from isoscope.stores.targets import Checkpoint
 
 ABOUT = {"source": [["a.npy", 5, 7]], "repair": "x"}
 
@@ -18,15 +18,15 @@ def path(tmp_path):
 
 
 def left_by(path, mark, about=ABOUT, data=b"0123456789"):
-    with Unfinished(path, about) as left:
+    with ResumableFile(path, about) as left:
         left.rows.write_bytes(data)
         left.keep(mark)
 
 
-@pytest.mark.parametrize("mark", [Mark(3, 10), Mark(3, 4, (b"one", b"two"))])
+@pytest.mark.parametrize("mark", [Checkpoint(3, 10), Checkpoint(3, 4, (b"one", b"two"))])
 def test_what_was_kept_is_found_again(path, mark):
     left_by(path, mark)
-    with Unfinished(path, ABOUT) as left:
+    with ResumableFile(path, ABOUT) as left:
         assert left.found() == (mark, "")
         left.put()
     assert path.read_bytes() == b"0123456789"
@@ -34,11 +34,11 @@ def test_what_was_kept_is_found_again(path, mark):
 
 
 def test_footers_are_added_to_those_that_are_there(path):
-    left_by(path, Mark(1, 2, (b"one",)))
-    with Unfinished(path, ABOUT) as left:
+    left_by(path, Checkpoint(1, 2, (b"one",)))
+    with ResumableFile(path, ABOUT) as left:
         left.found()
-        left.keep(Mark(2, 4, (b"one", b"two")))
-    with Unfinished(path, ABOUT) as left:
+        left.keep(Checkpoint(2, 4, (b"one", b"two")))
+    with ResumableFile(path, ABOUT) as left:
         assert left.found()[0].footers == (b"one", b"two")
 
 
@@ -52,55 +52,55 @@ def test_footers_are_added_to_those_that_are_there(path):
     ],
 )
 def test_what_was_made_of_something_else_is_removed(about, why, path):
-    left_by(path, Mark(3, 10))
-    with Unfinished(path, about) as left:
-        assert left.found() == (Mark(), why)
+    left_by(path, Checkpoint(3, 10))
+    with ResumableFile(path, about) as left:
+        assert left.found() == (Checkpoint(), why)
         assert os.listdir(left.folder) == ["lock"]
-        assert left.found() == (Mark(), "")
+        assert left.found() == (Checkpoint(), "")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 1}', '{"rows": "x", "size": 1, "about": {}, "footers": 0}'])
 def test_a_damaged_note_is_no_use(text, path):
-    left_by(path, Mark(3, 10))
-    with Unfinished(path, ABOUT) as left:
+    left_by(path, Checkpoint(3, 10))
+    with ResumableFile(path, ABOUT) as left:
         (left.folder / "progress.json").write_text(text)
-        assert left.found() == (Mark(), "it is damaged")
+        assert left.found() == (Checkpoint(), "it is damaged")
 
 
 def test_rows_or_footers_that_are_gone_are_no_use(path):
-    left_by(path, Mark(3, 10))
-    with Unfinished(path, ABOUT) as left:
+    left_by(path, Checkpoint(3, 10))
+    with ResumableFile(path, ABOUT) as left:
         os.truncate(left.rows, 9)
-        assert left.found() == (Mark(), "it is cut")
-    left_by(path, Mark(3, 4, (b"one",)))
-    with Unfinished(path, ABOUT) as left:
+        assert left.found() == (Checkpoint(), "it is cut")
+    left_by(path, Checkpoint(3, 4, (b"one",)))
+    with ResumableFile(path, ABOUT) as left:
         (left.folder / "footer-0").unlink()
-        assert left.found() == (Mark(), "it is damaged")
-    with Unfinished(path, ABOUT) as left:
+        assert left.found() == (Checkpoint(), "it is damaged")
+    with ResumableFile(path, ABOUT) as left:
         left.rows.write_bytes(b"and then the end")
-    with Unfinished(path, ABOUT) as left:
-        assert left.found() == (Mark(), "it had kept nothing")
+    with ResumableFile(path, ABOUT) as left:
+        assert left.found() == (Checkpoint(), "it had kept nothing")
 
 
 def test_a_second_one_is_refused_until_the_first_is_done(path):
     pytest.importorskip("fcntl")
     with (
-        Unfinished(path, ABOUT) as first,
+        ResumableFile(path, ABOUT) as first,
         pytest.raises(InputError, match=r"out\.npy is being written by another process"),
-        Unfinished(path, ABOUT),
+        ResumableFile(path, ABOUT),
     ):
         pass
-    with Unfinished(path, ABOUT) as second:
+    with ResumableFile(path, ABOUT) as second:
         assert second.folder == first.folder
         second.drop()
-    with Unfinished(path, ABOUT) as third:  # the folder of the lock was removed
+    with ResumableFile(path, ABOUT) as third:  # the folder of the lock was removed
         assert third.folder.is_dir()
         third.drop()
     assert os.listdir(path.parent) == []
 
 
 def test_the_note_is_json_that_says_what_it_is_of(path):
-    left_by(path, Mark(3, 10))
+    left_by(path, Checkpoint(3, 10))
     kept = json.loads((path.parent / ".out.npy.unfinished" / "progress.json").read_text())
     assert kept == {"rows": 3, "size": 10, "footers": 0, "about": ABOUT}
 
@@ -108,5 +108,5 @@ def test_the_note_is_json_that_says_what_it_is_of(path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_no_file(path):
     os.mkfifo(path)
-    with pytest.raises(InputError, match="is not a file"), Unfinished(path, ABOUT):
+    with pytest.raises(InputError, match="is not a file"), ResumableFile(path, ABOUT):
         pass

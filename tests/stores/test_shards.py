@@ -8,13 +8,13 @@ import pytest
 
 from isoscope import InputError
 from isoscope.stores.open import open_store
-from isoscope.stores.shards import natural_order
+from isoscope.stores.shards import natural_sort_key
 from tests.stores.conftest import FORMATS, Cloud, write_jsonl
 
 
 def test_numbers_in_names_are_numbers():
     names = ["shard-10", "shard-2", "shard-1", "a", "10", "2", "2b"]
-    ordered = [p.name for p in sorted(map(Path, names), key=natural_order)]
+    ordered = [p.name for p in sorted(map(Path, names), key=natural_sort_key)]
     assert ordered == ["2", "2b", "10", "a", "shard-1", "shard-2", "shard-10"]
 
 

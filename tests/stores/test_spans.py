@@ -29,7 +29,7 @@ def sent(span):
 def read(store, parts):
     """What the spans give, one behind the other, where they arrive."""
     roles = [*store.columns]
-    batches = [batch for part in parts for batch in sent(part).numbered(roles)]
+    batches = [batch for part in parts for batch in sent(part).numbered_batches(roles)]
     ends = [0, *np.cumsum([len(batch.vectors) for batch in batches])]
     assert [batch.start for batch in batches] == ends[:-1]
     return np.concatenate([b.vectors for b in batches]), {
@@ -90,7 +90,7 @@ def test_what_is_in_memory(truth, kind):
     same(store, parts)
     if kind == "array":
         return
-    tables = [batch.beside for part in parts for batch in sent(part).batches(beside=True)]
+    tables = [batch.other_columns for part in parts for batch in sent(part).batches(beside=True)]
     assert [price for each in tables for price in each.column("price").to_pylist()] == [1.5 * i for i in range(N)]
 
 

@@ -177,7 +177,7 @@ def test_any_column_serves_as_groups_and_only_if_asked_for(form, written, truth)
     plain = open_store(path)
     assert "by" not in plain.columns
     by_role, by_name = open_store(path, by="labels"), open_store(path, by=plain.columns["labels"])
-    for store in (by_role, by_name, plain.grouped_by("labels"), plain.grouped_by(plain.columns["labels"])):
+    for store in (by_role, by_name, plain.group_by("labels"), plain.group_by(plain.columns["labels"])):
         assert store.columns["by"] == plain.columns["labels"]
         np.testing.assert_array_equal(store.column("by"), truth.labels)
         for batch in store.batches(["by", "labels"], rows=64):
@@ -201,16 +201,16 @@ def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
         pq.write_table(table[rows], tmp_path / f"part-{part}.parquet")
     shards = open_store(tmp_path)
     for store in (open_store(table), shards, shards.mapped(np.negative, D)):
-        grouped = store.grouped_by("layer")
+        grouped = store.group_by("layer")
         assert "by" not in store.columns
         np.testing.assert_array_equal(grouped.column("by"), layers)
         np.testing.assert_array_equal(grouped.column("by", [4, 1]), layers[[4, 1]])
         batches = grouped.batches(["by"])
         np.testing.assert_array_equal(np.concatenate([batch.columns["by"] for batch in batches]), layers)
-    elsewhere = pickle.loads(pickle.dumps(shards.grouped_by("layer")))
+    elsewhere = pickle.loads(pickle.dumps(shards.group_by("layer")))
     np.testing.assert_array_equal(elsewhere.column("by"), layers)
     with pytest.raises(InputError, match="has no embedding to group by"):
-        open_store(table).grouped_by("embedding")
+        open_store(table).group_by("embedding")
 
 
 def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(tmp_path, truth):

@@ -186,7 +186,7 @@ def test_a_column_that_parquet_cannot_hold_is_said(tmp_path):
 
 def test_a_table_is_read_as_before_unless_its_columns_are_asked_for(tmp_path):
     store = open_store(saved_parquet(wide_table(), tmp_path))
-    assert [batch.beside for batch in store.batches()] == [None] * 3
+    assert [batch.other_columns for batch in store.batches()] == [None] * 3
     names = [name for name in wide_table().schema.names if name != "state"]
-    assert next(store.batches(beside=True)).beside.schema.names == names
-    assert next(open_store(np.eye(3)).batches(beside=True)).beside is None
+    assert next(store.batches(beside=True)).other_columns.schema.names == names
+    assert next(open_store(np.eye(3)).batches(beside=True)).other_columns is None

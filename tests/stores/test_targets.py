@@ -6,7 +6,7 @@ import pytest
 
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
-from isoscope.stores.targets import Mark
+from isoscope.stores.targets import Checkpoint
 from isoscope.stores.write import open_target, write_store
 
 ROWS, D = 40, 5
@@ -25,7 +25,7 @@ def batches():
 
 
 def begun(path, mark=None):
-    return open_target(path, path.suffix, next(batches()), None, mark or Mark())
+    return open_target(path, path.suffix, next(batches()), None, mark or Checkpoint())
 
 
 def finished(target, rest):
@@ -40,7 +40,7 @@ def finished(target, rest):
 def test_marks_change_nothing(ending, marks, tmp_path):
     plain, path = tmp_path / f"plain{ending}", tmp_path / f"a{ending}"
     finished(begun(plain), batches())
-    target, mark = begun(path), Mark()
+    target, mark = begun(path), Checkpoint()
     for i, batch in enumerate(batches()):
         target.write(batch)
         for _ in range(marks.count(i)):

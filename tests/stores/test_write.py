@@ -8,7 +8,7 @@ import pytest
 
 from isoscope import InputError
 from isoscope.stores import write
-from isoscope.stores.columns import RANK
+from isoscope.stores.columns import INVERSE_RANK
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
 from isoscope.stores.write import write_store
@@ -33,7 +33,7 @@ def test_every_store_is_written_and_comes_back(form, ending, written, tmp_path, 
     np.testing.assert_array_equal(np.concatenate(list(again.chunks())), truth.vectors)
     assert os.listdir(tmp_path) == [path.name]
     if ending == "parquet":
-        assert again.columns == {role: role if name == RANK else name for role, name in store.columns.items()}
+        assert again.columns == {role: role if name == INVERSE_RANK else name for role, name in store.columns.items()}
         assert again.guessed == store.guessed
         for role in store.columns:
             np.testing.assert_array_equal(again.column(role), store.column(role))

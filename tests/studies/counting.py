@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.studies.outcome import Cloud, Figure, Holds, Outcome, Panel, Row, Series, Table, Value, Verdict
+from isoscope.studies.outcome import Figure, Holds, Outcome, Panel, Row, Scatter, Series, Table, Value, Verdict
 from isoscope.studies.published import Claim, Number, Paper, Published
 from isoscope.studies.study import Arm, Parameter, Study
 
@@ -96,7 +96,7 @@ class Counting(Study):
                     "By seed.",
                     [Panel("sums", lines, "seed", "sum"), Panel("dots", dots, "seed", "", log_y=True)],
                 ),
-                Figure("cloud of (my) model", "Cloud", "Points.", [Cloud("points", points, colours)], where="Fig. 1"),
+                Figure("cloud of (my) model", "Cloud", "Points.", [Scatter("points", points, colours)], where="Fig. 1"),
             ],
             [
                 Verdict(PAPER.claim("grows"), "3.5", "3 <or> so", Holds.yes),

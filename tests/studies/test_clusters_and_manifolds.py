@@ -15,9 +15,15 @@ from isoscope._core.errors import InputError
 from isoscope._io import files
 from isoscope.studies.catalog import study
 from isoscope.studies.clusters_and_manifolds import study as clusters_and_manifolds
-from isoscope.studies.clusters_and_manifolds.measure import Asked, Tokens, between, local_dimensions, measure_layer
-from isoscope.studies.datasets import Data
-from isoscope.studies.outcome import Cloud, Holds
+from isoscope.studies.clusters_and_manifolds.measure import (
+    LayerTokens,
+    MeasureOptions,
+    between_group_share,
+    local_dimensions,
+    measure_layer,
+)
+from isoscope.studies.datasets import DataSource
+from isoscope.studies.outcome import Holds, Scatter
 from isoscope.studies.reading.running_text import read_text
 from isoscope.studies.study import Setting
 
@@ -77,7 +83,7 @@ def test_states_are_taken_away_when_all_layers_are_measured(whole):
 
 
 def test_a_layer_gives_what_the_library_gives_of_the_first_block(place, whole):
-    texts = read_text("ptb", "valid", Data(place / "data"))
+    texts = read_text("ptb", "valid", DataSource(place / "data"))
     store = isoscope.embed(place / "enc", texts, layers=[1], window=32, max_tokens=1_100)
     X, types = np.concatenate(list(store)), store.types
     found = whole.results["ptb/enc/seed-0/layer-0"]
@@ -105,7 +111,7 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
     assert of["dec, ptb"] == ("GPT2", 7.0)
     row = next(each for each in lid.rows if each.name == "glove-tiny")
     assert row.ours["textbook, cosine"].mean == pytest.approx(2 * row.ours["LID, cosine"].mean)
-    assert sum(isinstance(panel, Cloud) for figure in outcome.figures for panel in figure.panels) == 8
+    assert sum(isinstance(panel, Scatter) for figure in outcome.figures for panel in figure.panels) == 8
     assert (whole.folder / "figures" / "cloud-ptb-enc.svg").stat().st_size < 300_000
 
 
@@ -144,7 +150,7 @@ def test_several_seeds_of_a_layer_give_it_an_interval(values, expected):
 
 def outcome_of(results):
     values = {name: each.quick for name, each in study(NAME).parameters.items()}
-    return study(NAME).outcome(Setting((), Data(), values, True), results)
+    return study(NAME).outcome(Setting((), DataSource(), values, True), results)
 
 
 def made_layers(**more):
@@ -220,8 +226,10 @@ def test_clusters_are_found_and_centring_them_takes_out_what_they_share():
     rng = np.random.default_rng(0)
     codes = np.arange(600) % 3
     X = rng.standard_normal((600, 16)) + 12 * np.eye(16)[codes] + 6
-    tokens = Tokens(X.astype(np.float32), rng.integers(0, 40, 600), rng.integers(1, 99, 600) * 1.0, rng.random(600))
-    found = measure_layer(tokens, Asked(10, 100, 200, 1, 20, 0), lambda share, words: None)
+    tokens = LayerTokens(
+        X.astype(np.float32), rng.integers(0, 40, 600), rng.integers(1, 99, 600) * 1.0, rng.random(600)
+    )
+    found = measure_layer(tokens, MeasureOptions(10, 100, 200, 1, 20, 0), lambda share, words: None)
     assert found["clusters"] == 3
     assert sorted(found["sizes"]) == [200, 200, 200]
     assert found["inter, raw"] > 0.7
@@ -233,15 +241,15 @@ def test_clusters_are_found_and_centring_them_takes_out_what_they_share():
 
 def test_local_dimension_by_rows_ends_with_all_of_them():
     X = np.random.default_rng(0).standard_normal((1200, 5)).astype(np.float32)
-    found = local_dimensions(X, Asked(10, 1200, 100, 1, 0, 0))
+    found = local_dimensions(X, MeasureOptions(10, 1200, 100, 1, 0, 0))
     assert list(found["lid, cosine, by rows"]) == ["1000", "1200"]
     assert found["lid, cosine"] == pytest.approx(float(isoscope.lid(X, 10, metric="cosine", convention="cai")))
 
 
 def test_between_is_nothing_of_groups_that_say_nothing():
     points = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    assert between(points, np.array([0, 0, 1, 1])) == 0
-    assert between(points, np.array(["a", "b", "a", "b"])) == pytest.approx(1)
+    assert between_group_share(points, np.array([0, 0, 1, 1])) == 0
+    assert between_group_share(points, np.array(["a", "b", "a", "b"])) == pytest.approx(1)
 
 
 def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
@@ -256,7 +264,7 @@ def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
     card = {"config_name": "wikitext-2-v1", "data_files": [{"split": "validation", "path": "wikitext-2-v1/*.parquet"}]}
     (hub.parent / "README.md").write_text(f"---\nconfigs: {json.dumps([card])}\n---\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert read_text("wikitext2", "valid", Data()) == read_text("wikitext2", "valid", Data(place / "data"))
+    assert read_text("wikitext2", "valid", DataSource()) == read_text("wikitext2", "valid", DataSource(place / "data"))
 
 
 @pytest.mark.parametrize(

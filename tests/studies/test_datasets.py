@@ -6,8 +6,8 @@ import pytest
 
 import isoscope
 from isoscope.studies import datasets
-from isoscope.studies.datasets import Data
-from isoscope.studies.reading import DATA_SETS, look_for
+from isoscope.studies.datasets import DataSource
+from isoscope.studies.reading import DATA_SETS, fingerprint_data_sets
 from isoscope.studies.reading.classified import read_classified
 from isoscope.studies.reading.running_text import read_text
 from isoscope.studies.reading.tasks import read_task
@@ -26,7 +26,7 @@ def written(tmp_path, name, content, ending=""):
     (tmp_path / folder).mkdir()
     for each in files:
         (tmp_path / folder / f"{each}{ending}").write_bytes(content)
-    return Data(tmp_path)
+    return DataSource(tmp_path)
 
 
 def sentences(name, data):
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_text_is_named(name, tmp_path, content, ending, words)
 @pytest.mark.parametrize("each", DATA_SETS.values(), ids=DATA_SETS)
 def test_what_lacks_is_told_with_where_it_was_looked_for_and_where_it_can_be_had(each, tmp_path):
     with pytest.raises(isoscope.InputError) as told:
-        look_for((each.name,), Data(tmp_path))
+        fingerprint_data_sets((each.name,), DataSource(tmp_path))
     for words in (*each.files, str(tmp_path), each.folders[0], each.link, each.hub):
         assert words in str(told.value)
 
@@ -90,7 +90,7 @@ def test_what_lacks_is_told_with_where_it_was_looked_for_and_where_it_can_be_had
 def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
     monkeypatch.setattr(datasets, "find_spec", lambda name: None)
     with pytest.raises(isoscope.MissingExtra, match=r"cola is read from the Hugging Face hub .* pip install datasets"):
-        look_for(("cola",), Data())
+        fingerprint_data_sets(("cola",), DataSource())
 
 
 def test_a_script_on_the_hub_is_not_run_but_its_tables_are_read(monkeypatch):
@@ -109,7 +109,7 @@ def test_a_script_on_the_hub_is_not_run_but_its_tables_are_read(monkeypatch):
         return datasets.Dataset.from_dict({"sentence": ["a <unk> of n", "the end"]})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert read_text("ptb", "valid", Data()) == ["a <unk> of n\nthe end"]
+    assert read_text("ptb", "valid", DataSource()) == ["a <unk> of n\nthe end"]
 
 
 NAMES = {
@@ -156,7 +156,7 @@ def test_a_task_from_the_hub_is_the_one_in_the_files(task, tmp_path, monkeypatch
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / task / name).write_text("\n".join(lines) + "\n")
 
-    ours, theirs = read_task(task, Data()), read_task(task, Data(tmp_path))
+    ours, theirs = read_task(task, DataSource()), read_task(task, DataSource(tmp_path))
     assert (ours.labels, ours.measure) == (theirs.labels, theirs.measure)
     for one, other in ((ours.train, theirs.train), (ours.dev, theirs.dev)):
         assert (one.texts, one.pairs, one.labels.tolist()) == (other.texts, other.pairs, other.labels.tolist())

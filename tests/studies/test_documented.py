@@ -9,7 +9,7 @@ import isoscope
 from isoscope.studies import run, settings
 from isoscope.studies.catalog import STUDIES
 from isoscope.studies.outcome import Holds
-from isoscope.studies.published import published
+from isoscope.studies.published import read_published
 from isoscope.studies.run import read_case
 from isoscope.studies.verdicts import judge, judge_counts
 from tests.studies.counting import Counting
@@ -32,7 +32,7 @@ def kept(name):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_and_observation_has_a_verdict(name):
-    told, paper = kept(name), published(name)
+    told, paper = kept(name), read_published(name)
     assert [each["key"] for each in told["claims"]] == [each.key for each in paper.claims]
     assert [each["key"] for each in told["observations"]] == [each.key for each in paper.observations]
     assert [each["words"] for each in told["claims"]] == [each.words for each in paper.claims]

@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from isoscope.studies.figures import figure, svg_file
-from isoscope.studies.outcome import Cloud, Figure, Panel, Series, Value
+from isoscope.studies.figures import render_figure, render_svg
+from isoscope.studies.outcome import Figure, Panel, Scatter, Series, Value
 from isoscope.studies.published import Number
-from isoscope.studies.words import theirs
+from isoscope.studies.words import format_published
 
 NAN, INF = math.nan, math.inf
 PARTS = {
@@ -19,34 +19,34 @@ PARTS = {
     "zero on a scale of powers": Panel("", [Series("a", [0, 1, 2], [-1, 0, 1])], "x", "y", log_x=True, log_y=True),
     "no series": Panel("", [], "x", "y"),
     "control characters": Panel("a\x0b\x00", [Series("<\x1f>&", [1, 2], [2, 3], dots=True)], "x", "y"),
-    "a cloud with a hole": Cloud("", [[0, 0, 0], [NAN, 1, 1], [1, 1, 1]], {"g": [1.0, NAN, 2.0], "h": list("abc")}),
-    "a cloud of one point": Cloud("", [[2.0, 2.0, 2.0]], {"g": ["a"]}),
-    "a cloud of no point": Cloud("", [], {"g": [], "h": []}),
+    "a cloud with a hole": Scatter("", [[0, 0, 0], [NAN, 1, 1], [1, 1, 1]], {"g": [1.0, NAN, 2.0], "h": list("abc")}),
+    "a cloud of one point": Scatter("", [[2.0, 2.0, 2.0]], {"g": ["a"]}),
+    "a cloud of no point": Scatter("", [], {"g": [], "h": []}),
 }
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_every_figure_is_drawn_with_numbers_alone(part):
     drawn = Figure("key", "title", "caption", [part])
-    for told in (svg_file(drawn, "title"), str(figure(drawn))):
+    for told in (render_svg(drawn, "title"), str(render_figure(drawn))):
         assert not re.search(r'"[^"]*\b(nan|inf)', told)
-    ElementTree.fromstring(svg_file(drawn, "title").encode())
+    ElementTree.fromstring(render_svg(drawn, "title").encode())
 
 
 def test_equal_numbers_differ_by_nothing():
     one = Number("table", "row", "column", 0.1, None, "Table 1")
-    assert theirs(one, Value.of(0.30000000000000004 - 0.2), 3) == "0.100 (+0.000)"
-    assert theirs(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.00e−5)"
+    assert format_published(one, Value.of(0.30000000000000004 - 0.2), 3) == "0.100 (+0.000)"
+    assert format_published(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.00e−5)"
 
 
 def test_clouds_of_one_colouring_lie_beside_each_other_and_many_groups_are_counted():
     points = [[float(i), float(i % 7)] for i in range(60)]
-    clouds = [Cloud(f"model {i}", points, {"cluster": [f"{j % 30:02d}" for j in range(60)]}) for i in range(4)]
+    clouds = [Scatter(f"model {i}", points, {"cluster": [f"{j % 30:02d}" for j in range(60)]}) for i in range(4)]
     drawn = Figure("key", "title", "caption", clouds)
-    for told in (svg_file(drawn, "title"), str(figure(drawn))):
+    for told in (render_svg(drawn, "title"), str(render_figure(drawn))):
         assert told.count("by cluster (30 of them)") == 4
         assert "29 (2)" not in told
-    tree = ElementTree.fromstring(svg_file(drawn, "title").encode())
+    tree = ElementTree.fromstring(render_svg(drawn, "title").encode())
     places = {(each.get("x"), each.get("y")) for each in tree.iter() if (each.text or "").startswith("model ")}
     assert len({x for x, _ in places}) == 4
     assert len({y for _, y in places}) == 1
@@ -55,7 +55,7 @@ def test_clouds_of_one_colouring_lie_beside_each_other_and_many_groups_are_count
 def test_names_in_a_key_do_not_run_into_each_other():
     names = [f"a-model-with-a-name-that-is-long-{i}" for i in range(5)]
     panels = [Panel(word, [Series(name, [0, 1], [0, 1]) for name in names], "x", "y") for word in ("one", "two")]
-    tree = ElementTree.fromstring(svg_file(Figure("key", "title", "", panels), "title").encode())
+    tree = ElementTree.fromstring(render_svg(Figure("key", "title", "", panels), "title").encode())
     places = [
         (float(each.get("y")), float(each.get("x"))) for each in tree.iter() if each.text in names and each.get("x")
     ]

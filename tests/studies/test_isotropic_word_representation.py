@@ -14,12 +14,18 @@ import pytest
 import isoscope
 from isoscope._io import files
 from isoscope.studies.catalog import study
-from isoscope.studies.datasets import Data, Model
-from isoscope.studies.isotropic_word_representation.measure import Sets, StateArm, Tokens, correlations, isotropy
-from isoscope.studies.isotropic_word_representation.outcome import outcome
+from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.isotropic_word_representation.measure import (
+    PairSets,
+    StateArm,
+    TextTokens,
+    correlations,
+    isotropy,
+)
+from isoscope.studies.isotropic_word_representation.outcome import make_outcome
 from isoscope.studies.outcome import Holds
-from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_of
-from isoscope.studies.study import Setting, Workbench
+from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_data_set
+from isoscope.studies.study import ArmContext, Setting
 from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -81,7 +87,7 @@ def whole(places, tmp_path_factory):
 def test_a_mean_of_tokens_is_the_mean_of_each_text():
     rng = np.random.default_rng(0)
     documents, states = np.array([0, 0, 2, 2, 2]), rng.standard_normal((5, 3)).astype(np.float32)
-    tokens = Tokens(isoscope.open_store(states), documents, 3)
+    tokens = TextTokens(isoscope.open_store(states), documents, 3)
     expected = np.stack([states[:2].mean(axis=0), np.zeros(3), states[2:].mean(axis=0)])
     np.testing.assert_allclose(tokens.means(states), expected, atol=1e-6)
     np.testing.assert_allclose(tokens.repaired_means(None), expected, atol=1e-6)
@@ -91,19 +97,19 @@ def test_a_mean_of_tokens_is_the_mean_of_each_text():
 
 def test_tokens_of_some_texts_are_theirs_as_often_as_they_are_named():
     states = np.arange(6, dtype=np.float32)[:, None]
-    tokens = Tokens(isoscope.open_store(states), np.array([0, 0, 2, 3, 3, 3]), 5)
+    tokens = TextTokens(isoscope.open_store(states), np.array([0, 0, 2, 3, 3, 3]), 5)
     some = tokens.of([3, 1, 0, 3, 4])
     assert some.states().ravel().tolist() == [3, 4, 5, 0, 1, 3, 4, 5]
     assert (some.documents.tolist(), some.texts) == ([0, 0, 0, 2, 2, 3, 3, 3], 5)
 
 
 def test_every_sentence_of_the_sets_is_read_once(places):
-    data = Data(places[1])
+    data = DataSource(places[1])
     names = ("sts12", "sts15", "stsb", "stsb-dev", "sick")
-    found = list(Sets(data, names, ("same", "train"), 0).places)
+    found = list(PairSets(data, names, ("same", "train"), 0).places)
     read = [read_pairs(name, data) for name in names] + [read_train(name, data) for name in ("sts12", "stsb")]
     assert set(found) == {text for pairs in read for text in pairs.texts}
-    fewer = Sets(data, names, ("same",), 3).places
+    fewer = PairSets(data, names, ("same",), 3).places
     assert set(fewer) == {text for name in names for text in read_pairs(name, data).part(3).texts}
 
 
@@ -133,7 +139,7 @@ def test_isotropy_and_its_logarithm_are_one():
 
 def test_an_arm_is_embed_repair_mean_cosine(whole, places):
     """The whole way of an arm by the library's parts, with tokens found by their column."""
-    pairs = read_pairs("sts15", Data(places[1])).part(20)
+    pairs = read_pairs("sts15", DataSource(places[1])).part(20)
     texts = [*pairs.first, *pairs.second]
     with one_thread():
         store = isoscope.embed(places[0], texts, layers=-1, pool="tokens", special_tokens="drop", dtype="float16")
@@ -200,7 +206,7 @@ def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, place
 def test_some_arms_are_enough_for_an_outcome(whole, kept):
     keys = sorted(whole.results)
     some = {"none": [], "half": keys[::2], "one": keys[:1]}[kept]
-    found = outcome(whole.study.published, whole.setting, {key: whole.results[key] for key in some})
+    found = make_outcome(whole.study.published, whole.setting, {key: whole.results[key] for key in some})
     assert len(found.verdicts) == len(whole.study.published.claims)
     if kept == "none":
         assert not found.tables
@@ -225,7 +231,7 @@ def test_verdicts_follow_the_numbers(whole):
                     "pairs": 10**6,
                 }
                 results[f"sts/tiny-bert/{name}/{variant}" + ("" if variant == "none" else "/same")] = ours
-        held = {each.claim.key: each.holds for each in outcome(published, whole.setting, results).verdicts}
+        held = {each.claim.key: each.holds for each in make_outcome(published, whole.setting, results).verdicts}
         for claim in ("similarity", "global", "global-harms", "directions"):
             assert held[claim] is expected, claim
         assert held["isotropy"] is held["anisotropic"] is Holds.yes
@@ -235,8 +241,8 @@ def test_verdicts_follow_the_numbers(whole):
 
 
 def test_train_splits_share_nothing_that_is_scored(places):
-    data = Data(places[1])
-    assert [train_of(each) for each in ("sts12", "sts15", "stsb-dev")] == ["sts12", "sts12", "stsb"]
+    data = DataSource(places[1])
+    assert [train_data_set(each) for each in ("sts12", "sts15", "stsb-dev")] == ["sts12", "sts12", "stsb"]
     assert read_train("sts12", data).first != read_pairs("sts12", data).first
     splits = [read_train("stsb", data), read_pairs("stsb", data), read_pairs("stsb-dev", data)]
     assert len({tuple(each.first) for each in splits}) == 3
@@ -245,8 +251,8 @@ def test_train_splits_share_nothing_that_is_scored(places):
 @pytest.mark.skipif(not (SHARED / "sick").is_dir(), reason="needs the data sets in ../shared/data")
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_of_the_sentences_scored_a_tenth_at_most_are_in_the_train_split(name):
-    data = Data(SHARED)
-    train, scored = read_train(train_of(name), data), read_pairs(name, data)
+    data = DataSource(SHARED)
+    train, scored = read_train(train_data_set(name), data), read_pairs(name, data)
     seen, asked = ({*each.first, *each.second} for each in (train, scored))
     assert len(asked & seen) <= 0.11 * len(asked)
 
@@ -261,7 +267,7 @@ def test_pairs_from_the_hub(tmp_path, monkeypatch):
     columns = {"sentence1": ["a b", "c", "d"], "sentence2": ["b", "c d", "e"], "score": [1.0, 2.5, 4.0]}
     pq.write_table(pa.table(columns), folder / "test.parquet")
     monkeypatch.chdir(tmp_path)
-    found = read_pairs("sts15", Data())
+    found = read_pairs("sts15", DataSource())
     assert (found.first, found.second, found.scores.tolist()) == (*list(columns.values())[:2], columns["score"])
 
 
@@ -285,7 +291,7 @@ def test_a_file_without_scores_is_refused(tmp_path):
     (tmp_path / "sts15").mkdir()
     (tmp_path / "sts15" / "sts15.tsv").write_text("subset\tscore\tsentence1\tsentence2\na\thigh\tb\tc\n")
     with pytest.raises(isoscope.InputError, match="no number"):
-        read_pairs("sts15", Data(tmp_path))
+        read_pairs("sts15", DataSource(tmp_path))
 
 
 def test_published_claims_are_true_of_the_published_numbers():
@@ -302,7 +308,7 @@ def test_published_claims_are_true_of_the_published_numbers():
 def test_a_setting_without_sets_has_arms():
     found = study(NAME)
     values = {name: each.quick for name, each in found.parameters.items()} | {"sets": (), "parts": ("layers", "sst2")}
-    keys = [each.key for each in found.arms(Setting((Model("bert"),), Data(), values, True))]
+    keys = [each.key for each in found.arms(Setting((Model("bert"),), DataSource(), values, True))]
     assert keys == [key for key in keys if key.startswith("sst2/bert/")] != []
 
 
@@ -311,8 +317,8 @@ def test_a_setting_without_sets_has_arms():
 
 def outcome_of(results):
     values = {name: each.quick for name, each in study(NAME).parameters.items()}
-    asked = Setting((Model("m"),), Data(), values | {"tasks": ("rte",)}, quick=True)
-    return outcome(study(NAME).published, asked, results)
+    asked = Setting((Model("m"),), DataSource(), values | {"tasks": ("rte",)}, quick=True)
+    return make_outcome(study(NAME).published, asked, results)
 
 
 def judged(results):
@@ -411,8 +417,8 @@ def test_a_gain_of_fitting_on_what_is_scored_and_the_authors_isotropy_are_told()
 
 def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch):
     folder = tmp_path / "states" / "tiny" / "sentences-1a2b"
-    arm = StateArm(Model("tiny"), Data(tmp_path), "none", 2, 1, 0, leaves="sentences-*")
-    bench = Workbench(tmp_path / "work", tmp_path, lambda share, words: None)
+    arm = StateArm(Model("tiny"), DataSource(tmp_path), "none", 2, 1, 0, cleanup_pattern="sentences-*")
+    bench = ArmContext(tmp_path / "work", tmp_path, lambda share, words: None)
     remove = shutil.rmtree
 
     def killed(path, **more):

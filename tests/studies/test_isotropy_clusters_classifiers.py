@@ -12,16 +12,16 @@ import pytest
 import isoscope
 from isoscope._core.errors import InputError
 from isoscope.studies.catalog import study
-from isoscope.studies.datasets import Data, Model
+from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.isotropy_clusters_classifiers.claims import COUNTEREXAMPLE
 from isoscope.studies.isotropy_clusters_classifiers.correlating import pearson, spearman
-from isoscope.studies.isotropy_clusters_classifiers.measure import Recipe, label_of, optimise
-from isoscope.studies.isotropy_clusters_classifiers.outcome import outcome
+from isoscope.studies.isotropy_clusters_classifiers.measure import OptimizationSettings, optimize, silhouette_labels
+from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
 from isoscope.studies.outcome import Case, Holds, Value
-from isoscope.studies.reading.classified import Classified, read_classified, read_word_classes
+from isoscope.studies.reading.classified import ClassifiedTexts, read_classified, read_word_classes
 from isoscope.studies.run import run_study
 from isoscope.studies.study import Setting
-from isoscope.studies.words import number
+from isoscope.studies.words import format_number
 from tests.finetuning.toy import BAD, GOOD, encoder, one_thread
 
 torch = pytest.importorskip("torch")
@@ -94,11 +94,13 @@ def cloud(n=24, d=5, pairs=False, several=False, seed=0):
     rng = np.random.default_rng(seed)
     items = rng.integers(0, n, (n, 2)) if pairs else np.arange(n)[:, None]
     targets = rng.integers(0, 2, (n, 3)) if several else np.arange(n) % 3
-    return rng.standard_normal((n, d)).astype(np.float32), Classified([""] * n, items, targets, ("a", "b", "c"))
+    return rng.standard_normal((n, d)).astype(np.float32), ClassifiedTexts([""] * n, items, targets, ("a", "b", "c"))
 
 
 def recipe(**more):
-    return Recipe(**{"updates": 6, "every": 1, "moments": 3, "sample": 100, "bias": True, "seed": 0} | more)
+    return OptimizationSettings(
+        **{"updates": 6, "every": 1, "moments": 3, "sample": 100, "bias": True, "seed": 0} | more
+    )
 
 
 def silent(share, words):
@@ -115,7 +117,7 @@ def test_the_series_are_those_of_plain_torch_and_scikit_learn(pairs, several):
     from sklearn.metrics import silhouette_score
 
     start, data = cloud(pairs=pairs, several=several)
-    found = optimise(start, data, recipe(), silent)
+    found = optimize(start, data, recipe(), silent)
     torch.manual_seed(0)
     head = torch.nn.Linear(10 if pairs else 5, 3)
     E = torch.tensor(start, requires_grad=True)
@@ -143,22 +145,22 @@ def test_the_series_are_those_of_plain_torch_and_scikit_learn(pairs, several):
 def test_the_caller_s_vectors_stay_as_they_are_and_a_run_again_is_the_same():
     start, data = cloud()
     before = start.copy()
-    first = optimise(start, data, recipe(), silent)
+    first = optimize(start, data, recipe(), silent)
     torch.rand(3)  # whatever else drew random numbers
-    assert optimise(start, data, recipe(), silent) == first
-    assert optimise(start, data, recipe(seed=1), silent)["silhouette"] != first["silhouette"]
+    assert optimize(start, data, recipe(), silent) == first
+    assert optimize(start, data, recipe(seed=1), silent)["silhouette"] != first["silhouette"]
     np.testing.assert_array_equal(start, before)
 
 
 def test_a_head_without_bias_has_no_parameters_for_it():
     start, data = cloud()
-    assert optimise(start, data, recipe(bias=False), silent)["parameters"] == 24 * 5 + 3 * 5
+    assert optimize(start, data, recipe(bias=False), silent)["parameters"] == 24 * 5 + 3 * 5
 
 
 def test_scores_at_some_updates_and_always_at_the_last():
     start, data = cloud()
-    every = optimise(start, data, recipe(updates=7), silent)
-    some = optimise(start, data, recipe(updates=7, every=3), silent)
+    every = optimize(start, data, recipe(updates=7), silent)
+    some = optimize(start, data, recipe(updates=7, every=3), silent)
     assert some["updates"] == [3, 6, 7]
     assert some["silhouette"] == [every["silhouette"][i - 1] for i in some["updates"]]
     assert some["moments"] == [1, 4, 7]
@@ -166,15 +168,15 @@ def test_scores_at_some_updates_and_always_at_the_last():
 
 def test_of_many_items_some_are_scored_anew_at_each_update():
     start, data = cloud(n=60)
-    whole, some = (optimise(start, data, recipe(sample=sample), silent) for sample in (60, 30))
-    assert some["silhouette"] == optimise(start, data, recipe(sample=30), silent)["silhouette"]
+    whole, some = (optimize(start, data, recipe(sample=sample), silent) for sample in (60, 30))
+    assert some["silhouette"] == optimize(start, data, recipe(sample=30), silent)["silhouette"]
     assert not np.allclose(some["isoscore"], whole["isoscore"], rtol=1e-6)
     assert np.ptp(some["isoscore"]) > 10 * np.ptp(whole["isoscore"])
 
 
 def test_the_objectives_are_the_sums_of_the_paper():
     start, data = cloud()
-    found = optimise(start, data, recipe(updates=1, moments=1), silent)
+    found = optimize(start, data, recipe(updates=1, moments=1), silent)
     torch.manual_seed(0)
     head = torch.nn.Linear(5, 3)
     E = torch.tensor(start, requires_grad=True)
@@ -193,7 +195,7 @@ def test_the_objectives_are_the_sums_of_the_paper():
 
 
 def test_items_with_the_same_classes_are_one_cluster():
-    labels = label_of(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]))
+    labels = silhouette_labels(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]))
     assert labels[0] == labels[2]
     assert len(set(labels.tolist())) == 3
 
@@ -202,7 +204,7 @@ def test_items_with_the_same_classes_are_one_cluster():
 
 
 def test_each_text_of_pairs_once_and_every_item_of_polarity(data):
-    found = read_classified("snli", Data(data))
+    found = read_classified("snli", DataSource(data))
     assert sorted(found.texts) == ["a bad film", "a film", "a good film", "the film"]
     assert [[found.texts[i] for i in item] for item in found.items] == [
         ["a film", "a good film"],
@@ -210,7 +212,7 @@ def test_each_text_of_pairs_once_and_every_item_of_polarity(data):
         ["a good film", "a bad film"],
     ]
     assert [found.classes[i] for i in found.targets] == ["neutral", "entailment", "contradiction"]
-    polarity = read_classified("polarity", Data(data))
+    polarity = read_classified("polarity", DataSource(data))
     assert len(polarity.texts) == len(polarity.items) == 40
     assert polarity.targets.tolist() == [0] * 20 + [1] * 20
 
@@ -218,13 +220,13 @@ def test_each_text_of_pairs_once_and_every_item_of_polarity(data):
 def test_polarity_as_its_authors_gave_it_is_in_latin_1(tmp_path):
     for name in ("neg", "pos"):
         (tmp_path / f"rt-polarity.{name}").write_bytes("a café film\n\nanother\n".encode("latin-1"))
-    assert read_classified("polarity", Data(tmp_path)).texts == ["a café film", "another"] * 2
+    assert read_classified("polarity", DataSource(tmp_path)).texts == ["a café film", "another"] * 2
 
 
 def test_a_part_keeps_the_texts_that_it_needs():
     _, data = cloud(pairs=True)
     texts = [f"text {i}" for i in range(24)]
-    whole = Classified(texts, data.items, data.targets, data.classes)
+    whole = ClassifiedTexts(texts, data.items, data.targets, data.classes)
     part = whole.part(5)
     assert len(part.items) == len(part.targets) == 5
     assert set(part.items.ravel()) == set(range(len(part.texts)))
@@ -237,13 +239,13 @@ def test_a_part_keeps_the_texts_that_it_needs():
 
 
 def test_words_come_with_all_their_classes_the_most_tagged_first(data):
-    nouns = read_word_classes("supersense", Data(data))
+    nouns = read_word_classes("supersense", DataSource(data))
     assert nouns.texts[:3] == ["wa", "wb", "wc"]
     assert "rare" not in nouns.texts
     assert "two_words" not in nouns.texts
     assert nouns.classes == ("noun.act", "noun.food")
     assert nouns.targets[:3].tolist() == [[1, 0], [0, 1], [1, 1]]
-    every = read_word_classes("pos", Data(data))
+    every = read_word_classes("pos", DataSource(data))
     assert every.classes == ("noun", "verb", "adjective", "adverb")
     assert every.targets[every.texts.index("wa")].tolist() == [1, 1, 0, 0]
     assert every.targets[every.texts.index("rare")].tolist() == [0, 0, 1, 0]
@@ -261,7 +263,7 @@ def test_from_the_hub(tmp_path, monkeypatch):
     for i, split in enumerate(("train", "validation", "test")):
         rows = datasets.Dataset.from_dict({"text": [f"bad {i}", f"good {i}"], "label": [0, 1]}, polarity)
         rows.to_parquet(place / f"{split}.parquet")
-    found = read_classified("polarity", Data())
+    found = read_classified("polarity", DataSource())
     assert found.texts == ["bad 0", "bad 1", "bad 2", "good 0", "good 1", "good 2"]
     pairs = datasets.Features(
         {name: datasets.Value("string") for name in ("premise", "hypothesis")}
@@ -271,7 +273,7 @@ def test_from_the_hub(tmp_path, monkeypatch):
     place.mkdir(parents=True)
     rows = {"premise": ["a", "a", "x"], "hypothesis": ["b", "c", "y"], "label": [2, 0, -1]}
     datasets.Dataset.from_dict(rows, pairs).to_parquet(place / "validation.parquet")
-    found = read_classified("snli", Data())
+    found = read_classified("snli", DataSource())
     assert sorted(found.texts) == ["a", "b", "c"]
     assert [found.classes[i] for i in found.targets] == ["contradiction", "entailment"]
 
@@ -281,7 +283,7 @@ def test_from_the_hub(tmp_path, monkeypatch):
     ("task", "texts", "items"), [("rte", 4523, 2490), ("mrpc", 7052, 3668), ("polarity", 10662, 10662)]
 )
 def test_real_data_have_the_published_sizes(task, texts, items):
-    found = read_classified(task, Data(SHARED))
+    found = read_classified(task, DataSource(SHARED))
     assert (len(found.texts), len(found.items)) == (texts, items)
     whole = study(NAME).published
     published = whole.number("sizes", task, "parameters") or whole.number(
@@ -327,7 +329,7 @@ def test_a_whole_run(finished, data):
     verdicts = {each.claim.key: each for each in finished.outcome.verdicts}
     assert list(verdicts) == [each.key for each in study(NAME).published.claims]
     first, last = (np.mean([run["isoscore"][place] for run in _of(finished, "rte/tiny")]) for place in (0, -1))
-    assert f"rte {number(first, 3)} → {number(last, 3)}" in verdicts["isoscore-falls"].ours
+    assert f"rte {format_number(first, 3)} → {format_number(last, 3)}" in verdicts["isoscore-falls"].ours
     table = next(each for each in finished.outcome.tables if each.key == "correlations")
     row = next(each for each in table.rows if each.name.startswith("polarity"))
     assert row.published["Pearson r"].value == -0.808
@@ -377,8 +379,8 @@ def _runs(**series):
 
 
 def _verdicts(runs):
-    setting = Setting((), Data(), {}, quick=False)
-    return {each.claim.key: each.holds for each in outcome(study(NAME).published, setting, runs, ()).verdicts}
+    setting = Setting((), DataSource(), {}, quick=False)
+    return {each.claim.key: each.holds for each in make_outcome(study(NAME).published, setting, runs, ()).verdicts}
 
 
 def test_verdicts_follow_from_the_numbers():
@@ -406,8 +408,8 @@ def test_the_triplet_sum_is_no_upper_bound_on_the_silhouette_objective():
     assert float(isoscope.triplet_objective(X, labels, squared=False)) == by_hand == -80
     assert float(isoscope.silhouette_objective(X, labels)) == (np.where(same, -1, 1) * distances**2).sum() == 0
     assert float(isoscope.triplet_objective(X, labels)) < 0
-    setting = Setting((), Data(), {}, quick=False)
-    found = {each.claim.key: each for each in outcome(study(NAME).published, setting, _runs(), ()).verdicts}
+    setting = Setting((), DataSource(), {}, quick=False)
+    found = {each.claim.key: each for each in make_outcome(study(NAME).published, setting, _runs(), ()).verdicts}
     assert found["triplet-bound"].holds is Holds.no  # though O_T is above O_S everywhere in these runs
     assert "O_T = −80 is below O_S = 0" in found["triplet-bound"].why
 
@@ -436,15 +438,15 @@ def test_scores_without_a_correlation_are_no_evidence():
 def test_a_reason_speaks_of_the_runs_that_it_names():
     runs = _runs()
     runs["rte", "m"] = [each | {"O_I": list(range(10))} for each in runs["rte", "m"]]
-    setting = Setting((), Data(), {}, quick=False)
-    verdicts = {each.claim.key: each for each in outcome(study(NAME).published, setting, runs, ()).verdicts}
+    setting = Setting((), DataSource(), {}, quick=False)
+    verdicts = {each.claim.key: each for each in make_outcome(study(NAME).published, setting, runs, ()).verdicts}
     assert verdicts["objectives-conflict"].holds is Holds.partly
     assert "O_I and O_S do not go in opposite directions in rte." in verdicts["objectives-conflict"].why
 
 
 def test_notes_name_the_paper_s_tasks_that_lack(model):
     values = {name: each.full for name, each in study(NAME).parameters.items()} | {"tasks": ("cola", "polarity")}
-    notes = study(NAME).outcome(Setting((Model(str(model)),), Data(), values, False), {}).notes
+    notes = study(NAME).outcome(Setting((Model(str(model)),), DataSource(), values, False), {}).notes
     lacking = "snli, pos, supersense, mnli, mrpc, qnli, qqp, rte, sst2, wnli"
     unread = "mnli, qqp, wnli cannot be: this study does not read them"
     assert f"Of the paper's tasks {lacking} were not asked for ({unread})." in notes
@@ -453,7 +455,8 @@ def test_notes_name_the_paper_s_tasks_that_lack(model):
 def test_the_bound_on_spearman_stands_beside_ours():
     """It is published for all tasks of 1000 updates together, and is no number of a row."""
     tables = {
-        each.key: each for each in outcome(study(NAME).published, Setting((), Data(), {}, False), _runs(), ()).tables
+        each.key: each
+        for each in make_outcome(study(NAME).published, Setting((), DataSource(), {}, False), _runs(), ()).tables
     }
     assert "always below −0.998" in tables["correlations"].note
     assert (tables["correlations"].where, tables["glue"].where) == ("section 3.2", "table 3")

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from isoscope.studies.catalog import STUDIES, study
-from isoscope.studies.datasets import Data, Model
+from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.outcome import Holds
-from isoscope.studies.published import published
+from isoscope.studies.published import read_published
 from isoscope.studies.study import Setting
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_number_is_one_and_says_where_it_is(name):
-    found = published(name)
+    found = read_published(name)
     assert found.paper.title
     assert found.tables
     for key, table in found.tables.items():
@@ -28,7 +28,7 @@ def test_every_number_is_one_and_says_where_it_is(name):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_claims_have_keys_of_their_own_and_are_sentences(name):
-    claims = published(name).claims
+    claims = read_published(name).claims
     assert len({each.key for each in claims}) == len(claims) >= 4
     assert all(each.words[0].isupper() and each.words.endswith(".") for each in claims)
     assert all(each.where for each in claims)
@@ -47,16 +47,16 @@ def test_a_study_says_what_it_can_be_told(name):
 
 
 def test_numbers_of_the_papers():
-    clusters = published("isotropy-clusters-classifiers")
+    clusters = read_published("isotropy-clusters-classifiers")
     assert clusters.number("glue", "rte", "all-MiniLM-L6-v2 r").value == -0.92648
-    assert published("clusters-and-manifolds").tables
+    assert read_published("clusters-and-manifolds").tables
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_of_no_arm_a_study_says_that_nothing_was_tested(name):
     found = study(name)
     values = {key: each.quick for key, each in found.parameters.items()}
-    setting = Setting(tuple(map(Model, found.quick_models)), Data(), values, quick=True)
+    setting = Setting(tuple(map(Model, found.quick_models)), DataSource(), values, quick=True)
     outcome = found.outcome(setting, {})
     assert {each.claim.key for each in outcome.verdicts} == {each.key for each in found.published.claims}
     assert {each.holds for each in outcome.verdicts} == {Holds.untested}
@@ -66,6 +66,6 @@ def test_of_no_arm_a_study_says_that_nothing_was_tested(name):
 def test_sick_on_the_hub_is_told_to_be_another_set():
     found = study("isotropic-word-representation-in-bert")
     values = {key: each.full for key, each in found.parameters.items()}
-    for data, told in ((Data(), True), (Data(Path()), False)):
+    for data, told in ((DataSource(), True), (DataSource(Path()), False)):
         notes = found.outcome(Setting((Model("a"),), data, values, quick=False), {}).notes
         assert any("9,927 pairs" in note for note in notes) is told

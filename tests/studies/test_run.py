@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import isoscope
-from isoscope._io.files import locked_folder
+from isoscope._io.files import lock_folder
 from isoscope.studies import run as running
 from isoscope.studies import settings
 from isoscope.studies.outcome import Row, Table, Value
@@ -145,11 +145,14 @@ def test_figures_are_those_of_the_last_outcome(tmp_path):
 def test_counts_have_no_digits_behind_the_point():
     rows = [Row("a", {"width": Value.of(768.0), "share": Value.of(1.0)}), Row("b", {"share": Value.of(0.5)})]
     table = Table("t", "T", ("width", "share"), rows)
-    assert [table.digits_of(rows[0], each) for each in table.columns] == [0, 3]
+    assert [table.choose_digits(rows[0], each) for each in table.columns] == [0, 3]
     ones = [Row("a", {"share": Value.of(1.0), "seeds": Value.of([3.0, 4.0])})]
-    assert [Table("t", "T", ("share", "seeds"), ones).digits_of(ones[0], each) for each in ("share", "seeds")] == [3, 3]
+    assert [Table("t", "T", ("share", "seeds"), ones).choose_digits(ones[0], each) for each in ("share", "seeds")] == [
+        3,
+        3,
+    ]
     setup = [Row("epochs", {"value": Value.of(1.0)}), Row("rate", {"value": Value.of(1e-4)})]
-    assert [Table("t", "T", ("value",), setup).digits_of(each, "value") for each in setup] == [0, 3]
+    assert [Table("t", "T", ("value",), setup).choose_digits(each, "value") for each in setup] == [0, 3]
 
 
 def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
@@ -299,7 +302,7 @@ def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
 
 def test_a_folder_belongs_to_one_process_from_before_its_settings_are_read(tmp_path):
     run(tmp_path / "run", seeds=[0])
-    with locked_folder(tmp_path / "run"), pytest.raises(isoscope.InputError, match="written by another process"):
+    with lock_folder(tmp_path / "run"), pytest.raises(isoscope.InputError, match="written by another process"):
         run(tmp_path / "run", seeds=[0], scale=2)
 
 

@@ -12,11 +12,11 @@ pytest.importorskip("transformers")
 
 from isoscope import InputError, finetune, run_study
 from isoscope.studies.catalog import study
-from isoscope.studies.datasets import Data, Model
+from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.outcome import Holds, Value
-from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, Case, verdicts
-from isoscope.studies.shrink_the_longest.study import unlike
-from isoscope.studies.study import Setting, Workbench
+from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, TaskModelRuns, make_verdicts
+from isoscope.studies.shrink_the_longest.study import describe_differences
+from isoscope.studies.study import ArmContext, Setting
 from tests.finetuning import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily
@@ -101,7 +101,7 @@ def test_published_numbers_stand_beside_the_model_of_their_kind(whole):
     assert metrics.rows[0].published["selected bars"].value == 0.588
     assert metrics.rows[0].of == "bert-base-uncased"
     assert anisotropy.rows[0].published["no regulariser"].value == 0.647
-    assert Case("mrpc", "granite", {NONE: {0: {"family": "roberta"}}}).row == "RoBERTa-MRPC"
+    assert TaskModelRuns("mrpc", "granite", {NONE: {0: {"family": "roberta"}}}).row == "RoBERTa-MRPC"
 
 
 def test_arms_begin_with_the_same_space_and_go_apart(whole):
@@ -161,12 +161,12 @@ def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tm
 def test_a_limit_of_nothing_is_all_rows_and_a_rate_of_nothing_the_paper_s(place, whole, tmp_path):
     values = {**whole.setting.values, "limit": 0, "dev_limit": 0, "learning_rate": 0.0}
     arm = study(NAME).arms(replace(whole.setting, values=values))[0]
-    settings = arm.run(Workbench(tmp_path, tmp_path, lambda share, words: None))["settings"]
+    settings = arm.run(ArmContext(tmp_path, tmp_path, lambda share, words: None))["settings"]
     assert (settings["train_rows"], settings["dev_rows"], settings["learning_rate"]) == (96, 48, 5e-5)
 
 
 def test_what_is_not_done_is_not_judged(place, whole):
-    setting = Setting((Model(str(place / "tiny")),), Data(place / "data"), whole.setting.values, False)
+    setting = Setting((Model(str(place / "tiny")),), DataSource(place / "data"), whole.setting.values, False)
     nothing = study(NAME).outcome(setting, {})
     assert {each.holds for each in nothing.verdicts} == {Holds.untested}
     some = {key: value for key, value in whole.results.items() if ALL not in key}
@@ -196,7 +196,7 @@ def test_bad_parameters_are_told_in_a_line(place, tmp_path, parameters, words):
 # the rules
 
 
-def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> Case:
+def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> TaskModelRuns:
     """A case whose arms have these numbers, one for each seed."""
     names = ("anisotropy_1", "anisotropy_2", "anisotropy_3")
     full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centred")]
@@ -215,11 +215,13 @@ def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> Case:
             "series": series,
         }
 
-    return Case("cola", "made", {arm: {i: one(each) for i, each in enumerate(late.get(arm, []))} for arm in ARMS})
+    return TaskModelRuns(
+        "cola", "made", {arm: {i: one(each) for i, each in enumerate(late.get(arm, []))} for arm in ARMS}
+    )
 
 
-def held(*cases: Case) -> dict[str, Holds]:
-    return {each.claim.key: each.holds for each in verdicts(study(NAME).published, cases)}
+def held(*cases: TaskModelRuns) -> dict[str, Holds]:
+    return {each.claim.key: each.holds for each in make_verdicts(study(NAME).published, cases)}
 
 
 def seeds(*told: tuple[float, float]) -> list[dict[str, float]]:
@@ -236,7 +238,7 @@ def test_a_case_like_the_paper_s_holds():
     )
     assert set(held(case).values()) == {Holds.yes}
     assert case.between(SELECTED, NONE, ["anisotropy_1"]).mean == pytest.approx(-0.59 / 3)
-    assert case.grown(["anisotropy_1"]).mean == pytest.approx(0.31)
+    assert case.growth(["anisotropy_1"]).mean == pytest.approx(0.31)
 
 
 def test_a_case_unlike_the_paper_s_does_not_hold():
@@ -252,13 +254,13 @@ def test_a_case_unlike_the_paper_s_does_not_hold():
 
 def test_scores_of_a_model_that_learnt_nothing_say_nothing():
     idle = made({arm: [{"score": 0.0}, {"score": 0.0}] for arm in ARMS})
-    found = {each.claim.key: each for each in verdicts(study(NAME).published, [idle])}
+    found = {each.claim.key: each for each in make_verdicts(study(NAME).published, [idle])}
     assert found["metric-kept"].holds is found["all-on-par"].holds is Holds.untested
     assert "learned nothing" in found["metric-kept"].why
 
 
 def test_published_words_come_from_the_published_numbers():
-    told = {each.claim.key: each.published for each in verdicts(study(NAME).published, [])}
+    told = {each.claim.key: each.published for each in make_verdicts(study(NAME).published, [])}
     assert told["lowers"].startswith("anisotropy_1 −0.194 to −0.047, as claimed in 4 of 4")
     assert told["metric-rises"] == "−0.003 to +0.013, as claimed in 3 of 4"
     assert told["selection-isotropy"].endswith("as claimed in 3 of 4")
@@ -269,10 +271,10 @@ def test_notes_hold_the_settings_against_the_published_ones():
 
     published = study(NAME).published
     usual = {"learning_rate": 5e-5, "weight_decay": 5e-6, "batch_size": 64, "epochs": 10.0}
-    assert unlike(usual, "BERT-CoLA", published).endswith("are the published")
-    assert unlike(usual | {"epochs": 3.0}, "BERT-CoLA", published) == "epochs 3 (published 10)"
-    assert unlike(usual, "BERT-rte", published) == "the paper has no BERT-rte, and no settings for it"
+    assert describe_differences(usual, "BERT-CoLA", published).endswith("are the published")
+    assert describe_differences(usual | {"epochs": 3.0}, "BERT-CoLA", published) == "epochs 3 (published 10)"
+    assert describe_differences(usual, "BERT-rte", published) == "the paper has no BERT-rte, and no settings for it"
     for task, row in (("cola", "RoBERTa-CoLA"), ("mrpc", "BERT-MRPC")):  # what is taken unless told
         recipe = RECIPES[task]
         taken = {name: getattr(recipe, name) for name in usual}
-        assert unlike(taken, row, published).endswith("are the published")
+        assert describe_differences(taken, row, published).endswith("are the published")

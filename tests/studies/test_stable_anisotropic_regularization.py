@@ -11,46 +11,46 @@ import pytest
 import isoscope
 from isoscope import InputError
 from isoscope.studies.catalog import study
-from isoscope.studies.datasets import Data, Model
+from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.outcome import Holds
 from isoscope.studies.run import run_study
-from isoscope.studies.stable_anisotropic_regularization.estimators import estimates
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
-from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, before_key, penalties, training_key
-from isoscope.studies.study import Setting, Workbench
+from isoscope.studies.stable_anisotropic_regularization.estimators import measure_estimators
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS, true_isoscore
+from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, penalties, pretrained_key, training_key
+from isoscope.studies.study import ArmContext, Setting
 
 NAME = "stable-anisotropic-regularization"
 SMALL = {"part": "a", "sizes": "8,40", "dimensions": 12, "draws": 4, "reference": 2000, "clouds": "power law,isotropic"}
 
 
 def bench(folder):
-    return Workbench(folder, folder, lambda share, words: None)
+    return ArmContext(folder, folder, lambda share, words: None)
 
 
 def setting(**values):
     found = study(NAME)
     told = {name: each.quick for name, each in found.parameters.items()} | values
-    return Setting((Model("tiny"),), Data(None), told, quick=True)
+    return Setting((Model("tiny"),), DataSource(None), told, quick=True)
 
 
 # the estimators
 
 
-@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_a_large_sample_has_the_covariance_that_a_cloud_is_said_to_have(name):
-    draw, covariance = CLOUDS[name](6)
+    draw, covariance = DISTRIBUTIONS[name](6)
     X = draw(np.random.default_rng(0), 200_000)
     assert np.cov(X.T) == pytest.approx(covariance, abs=0.06 * np.abs(covariance).max())
-    assert float(isoscope.isoscore(X)) == pytest.approx(truth_of(covariance), abs=0.02)
+    assert float(isoscope.isoscore(X)) == pytest.approx(true_isoscore(covariance), abs=0.02)
 
 
 def test_estimates_are_those_of_the_public_metrics(tmp_path):
-    found = estimates("power law", 20, 12, 3, [0.0, 0.2, 0.75, 1.0], 3000, bench(tmp_path))
-    draw, covariance = CLOUDS["power law"](12)
+    found = measure_estimators("power law", 20, 12, 3, [0.0, 0.2, 0.75, 1.0], 3000, bench(tmp_path))
+    draw, covariance = DISTRIBUTIONS["power law"](12)
     shrinkage = np.load(next(tmp_path.glob("*.npy")))
     rng = np.random.default_rng([20, 12, *b"power law"])
     samples = [draw(rng, 20) for _ in range(3)]
-    truth = truth_of(covariance)
+    truth = true_isoscore(covariance)
     assert found["truth"] == truth
     for zeta, mean in zip(found["zetas"], found["star"], strict=True):
         assert mean == pytest.approx(np.mean([isoscope.isoscore_star(X, shrinkage, zeta) for X in samples]))
@@ -64,7 +64,7 @@ def test_estimates_are_those_of_the_public_metrics(tmp_path):
 
 def test_the_estimators_of_the_authors_package_agree():
     theirs = pytest.importorskip("IsoScore.IsoScore")
-    draw, _ = CLOUDS["clustered"](12)
+    draw, _ = DISTRIBUTIONS["clustered"](12)
     X = draw(np.random.default_rng(3), 30)
     assert float(theirs.IsoScore(X)) == pytest.approx(float(isoscope.isoscore(X)), abs=1e-6)
 
@@ -140,7 +140,7 @@ def result(score, isotropy, dimension=3.0, cosine=0.4, iso=0.2, silhouette=None)
 
 def made(asked, effect=-0.02, cosreg=(0.0, 0.2)):
     """Results as the paper says they are: isotropy and dimension rise with λ, the score falls."""
-    found = {before_key("sst2", "tiny"): result(0, 0.3)}
+    found = {pretrained_key("sst2", "tiny"): result(0, 0.3)}
     for seed in asked["seeds"]:
         for each in penalties(asked):
             w = each.weight
@@ -271,15 +271,15 @@ def test_the_published_cosine_stands_beside_the_largest_weight():
 
 
 def test_notes_say_what_training_leans_on_and_which_tasks_lack():
-    from isoscope.studies.stable_anisotropic_regularization.study import STATES
-    from isoscope.training.refresh import STATES as taken
+    from isoscope.studies.stable_anisotropic_regularization.study import SHRINKAGE_STATES
+    from isoscope.training.refresh import SHRINKAGE_STATES as taken
 
-    assert taken == STATES
+    assert taken == SHRINKAGE_STATES
     tables, _, notes = outcome_of(setting(part=("b",), limit=0), {})
     row = next(each for each in tables["setup"].rows if each.name == "states for the shrinkage covariance")
     some = outcome_of(setting(part=("b",), limit=100), {})[0]["setup"].rows
     assert row.name not in [each.name for each in some]  # so few rows have fewer states
-    assert row.ours["value"].mean == row.published["value"].value == STATES  # whatever the analysis takes
+    assert row.ours["value"].mean == row.published["value"].value == SHRINKAGE_STATES  # whatever the analysis takes
     assert any("rte, cola, mrpc, qnli, sst5, qqp, stsb, squad are left out" in each for each in notes)
 
 
@@ -303,11 +303,11 @@ def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
     from transformers import AutoModel, AutoTokenizer
 
     from isoscope.studies.reading.tasks import read_task
-    from isoscope.studies.stable_anisotropic_regularization.measure import shape_of_layers
+    from isoscope.studies.stable_anisotropic_regularization.measure import measure_layers
 
-    task = read_task("cola", Data(place / "data"))
+    task = read_task("cola", DataSource(place / "data"))
     told = []
-    found = shape_of_layers(
+    found = measure_layers(
         str(place / "encoder"), task, zeta=0.75, reference=10**6, tell=lambda share, words: told.append(share)
     )
     model, words = (kind.from_pretrained(place / "encoder") for kind in (AutoModel, AutoTokenizer))

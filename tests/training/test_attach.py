@@ -324,11 +324,11 @@ def test_a_refreshed_covariance_is_that_of_the_states_in_evaluation_without_padd
 
 
 def test_a_part_of_the_training_set_is_drawn_before_it_is_sorted():
-    from isoscope.training.refresh import even_batches
+    from isoscope.training.refresh import equal_length_batches
 
     found = items(2000)
     loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
-    batches = list(even_batches(loader, lambda length: length, 3000, seed=0))
+    batches = list(equal_length_batches(loader, lambda length: length, 3000, seed=0))
     assert all(bool((batch["attention_mask"] == 1).all()) for batch in batches), "texts of one length: no padding"
     drawn = [n for batch in batches for n in batch["attention_mask"].sum(1).tolist()]
     assert sum(drawn) >= 3000 > sum(drawn) - max(drawn)

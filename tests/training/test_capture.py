@@ -63,18 +63,18 @@ def test_padding_never_counts(pool, left):
 
 
 def test_what_is_in_the_padding_does_not_matter_even_if_it_is_nan():
-    from isoscope.training.pooling import pooled
+    from isoscope.training.pooling import pool_states
 
     states = torch.randn(3, 5, 4)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]])
     spoilt = states.masked_fill(mask[:, :, None] == 0, float("nan"))
     for pool, count in [("cls", 2), ("mean", 2), ("last", 2), ("tokens", 7)]:
-        rows = pooled(spoilt, mask, pool, "here")
+        rows = pool_states(spoilt, mask, pool, "here")
         assert len(rows.states) == count, "a text without tokens has no row"
-        torch.testing.assert_close(rows.states, pooled(states, mask, pool, "here").states)
-    torch.testing.assert_close(pooled(states, mask, "mean", "here").states[1], states[1, :2].mean(0))
-    torch.testing.assert_close(pooled(states, mask, "last", "here").states[1], states[1, 1])
-    torch.testing.assert_close(pooled(states, mask, lambda s, m: s[:, 2], "here").states, states[:, 2])
+        torch.testing.assert_close(rows.states, pool_states(states, mask, pool, "here").states)
+    torch.testing.assert_close(pool_states(states, mask, "mean", "here").states[1], states[1, :2].mean(0))
+    torch.testing.assert_close(pool_states(states, mask, "last", "here").states[1], states[1, 1])
+    torch.testing.assert_close(pool_states(states, mask, lambda s, m: s[:, 2], "here").states, states[:, 2])
 
 
 def test_a_probe_leaves_modes_random_numbers_and_hooks_as_they_were():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from isoscope.training.collapse import FEWEST_ROWS, collapsed, collapses, effective_dimensions
+from isoscope.training.collapse import MIN_ROWS, collapse_reason, effective_dimensions, find_collapses
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import measure
 
@@ -30,13 +30,13 @@ def shrunk(states: np.ndarray, share: float) -> np.ndarray:
 def test_noise_with_fewer_rows_than_dimensions_is_no_collapse(rng):
     first = row(noise(rng))
     for _ in range(50):
-        assert collapsed(first, row(noise(rng))) is None
+        assert collapse_reason(first, row(noise(rng))) is None
 
 
 def test_a_cloud_that_collapses_is_one_at_the_same_size(rng):
     states = noise(rng)
     first = row(states)
-    reasons = [collapsed(first, row(shrunk(states, share))) for share in (1, 0.3, 0.01, 0.001)]
+    reasons = [collapse_reason(first, row(shrunk(states, share))) for share in (1, 0.3, 0.01, 0.001)]
     assert reasons[:2] == [None, None]
     assert "effective dimensions fell from" in reasons[2]
     assert reasons[3].endswith("to 1 of 768")
@@ -53,10 +53,10 @@ def test_the_plug_in_takes_noise_for_a_collapse_and_the_unbiased_score_does_not(
 @pytest.mark.parametrize("dimensions", [5, 20, 60])
 def test_few_dimensions_that_stay_are_no_collapse(rng, dimensions):
     def draw() -> dict:
-        return row(np.pad(noise(rng, FEWEST_ROWS, dimensions), ((0, 0), (0, 300))))
+        return row(np.pad(noise(rng, MIN_ROWS, dimensions), ((0, 0), (0, 300))))
 
     first = draw()
-    assert not any(collapsed(first, draw()) for _ in range(50))
+    assert not any(collapse_reason(first, draw()) for _ in range(50))
 
 
 # what counts
@@ -66,16 +66,16 @@ def test_a_layer_is_held_against_its_own_start(rng):
     cone = noise(rng, d=64) * 0.01 + 1
     narrow = row(cone)
     assert narrow["mean_cosine"] > 0.999
-    assert collapsed(narrow, row(noise(rng, d=64) * 0.01 + 1)) is None
-    assert "mean cosine rose" in collapsed(row(noise(rng, d=64)), narrow)
+    assert collapse_reason(narrow, row(noise(rng, d=64) * 0.01 + 1)) is None
+    assert "mean cosine rose" in collapse_reason(row(noise(rng, d=64)), narrow)
 
 
 def test_states_that_become_equal_have_collapsed_and_those_that_were_have_not(rng):
     first, equal = row(noise(rng)), row(np.ones((N, D)))
-    assert collapsed(first, equal) == "its 32 states are all equal"
-    assert collapsed(first, row(np.zeros((N, D)))) == "its 32 states are all equal"
-    assert collapsed(equal, equal) is None
-    assert collapsed(equal, first) is None
+    assert collapse_reason(first, equal) == "its 32 states are all equal"
+    assert collapse_reason(first, row(np.zeros((N, D)))) == "its 32 states are all equal"
+    assert collapse_reason(equal, equal) is None
+    assert collapse_reason(equal, first) is None
 
 
 def test_a_layer_that_tells_classes_apart_has_not_collapsed(rng):
@@ -84,21 +84,21 @@ def test_a_layer_that_tells_classes_apart_has_not_collapsed(rng):
     line = shrunk(states, 0.001)
     told = line + 20 * (labels[:, None] - 0.5) * np.eye(D)[0]
     first = row(states, labels)
-    assert collapsed(first, row(told)), "without labels nobody can know"
-    assert collapsed(first, row(told, labels)) is None
-    assert collapsed(first, row(line, labels))
+    assert collapse_reason(first, row(told)), "without labels nobody can know"
+    assert collapse_reason(first, row(told, labels)) is None
+    assert collapse_reason(first, row(line, labels))
 
 
 def test_a_line_has_no_directions_to_lose(rng):
     line = np.outer(rng.standard_normal(N), np.eye(48)[0]) + 1e-4 * noise(rng, d=48)
     assert row(line)["isoscore_unbiased"] < 1e-4
-    assert not any(collapsed(row(line), row(line * scale)) for scale in (1, 2))
+    assert not any(collapse_reason(row(line), row(line * scale)) for scale in (1, 2))
 
 
 def test_too_few_rows_are_not_judged(rng):
-    states = noise(rng, FEWEST_ROWS)
-    for n, judged in ((FEWEST_ROWS, True), (FEWEST_ROWS - 1, False), (3, False), (1, False)):
-        assert bool(collapsed(row(states[:n]), row(np.ones((n, D))))) == judged
+    states = noise(rng, MIN_ROWS)
+    for n, judged in ((MIN_ROWS, True), (MIN_ROWS - 1, False), (3, False), (1, False)):
+        assert bool(collapse_reason(row(states[:n]), row(np.ones((n, D))))) == judged
 
 
 # along a history
@@ -108,7 +108,7 @@ def test_each_layer_is_named_once_with_its_first_step(rng):
     history, states = History(), noise(rng, d=48)
     for step, share in ((0, 1), (10, 0.5), (20, 0.001), (30, 0.0001), (40, 1)):
         history.append([row(states, step=step, layer="layer_0"), row(shrunk(states, share), step=step)])
-    (found,) = collapses(history)
+    (found,) = find_collapses(history)
     assert (found.layer, found.step) == ("layer_6", 20)
     assert found.message.startswith("layer_6 has collapsed by step 20: its effective dimensions fell from ")
     assert "\n" not in found.message

@@ -37,7 +37,7 @@ def test_a_resumed_history_is_that_of_a_run_without_interruption(tmp_path):
     filled(tmp_path / "whole.parquet", range(0, 60, 10))
     filled(tmp_path / "parts.parquet", range(0, 40, 10))  # cut off at 35, the last checkpoint is that of step 20
     resumed = History.read(tmp_path / "parts.parquet")
-    resumed.forget(21)
+    resumed.truncate(21)
     for step in (30, 40, 50):
         resumed.append(rows(step))
     resumed.save()
@@ -77,14 +77,14 @@ def test_a_new_training_leaves_the_file_of_the_old_one(tmp_path):
         before = told(filled(path, (0, number)))
         history = History.read(path)
         with pytest.warns(DataWarning, match=rf"an earlier training, up to step {number}: .* history-{number}.parquet"):
-            history.forget(0)
+            history.truncate(0)
         assert told(History.read(tmp_path / f"history-{number}.parquet")) == before
         assert len(history) == 0
 
 
 def test_measuring_the_first_step_again_sets_nothing_aside(tmp_path):
     history = filled(tmp_path / "history.parquet", [0])
-    history.forget(0)
+    history.truncate(0)
     assert len(history) == 0
     assert [each.name for each in tmp_path.iterdir()] == ["history.parquet"]
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BertModel
 
 from isoscope._core.errors import InputError
-from isoscope.training.probing import Probe, shown
+from isoscope.training.probing import Probe, run_for_states
 from tests.training.tiny import batches, bert, texts
 
 
@@ -120,7 +120,7 @@ BATCH = {"input_ids": "ids", "attention_mask": "mask", "labels": "classes"}
 )
 def test_a_batch_is_given_as_the_model_takes_it(kind, batch, given):
     model = kind()
-    shown(model, batch)
+    run_for_states(model, batch)
     assert model.given == given
 
 

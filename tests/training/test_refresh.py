@@ -11,7 +11,7 @@ from tests.training.models import bert, collate, items, torch
 
 from isoscope import InputError, IsotropyTracker, attach  # isort: skip
 from isoscope.losses import IStar
-from isoscope.training.refresh import even_batches
+from isoscope.training.refresh import equal_length_batches
 
 Dataset, IterableDataset = torch.utils.data.Dataset, torch.utils.data.IterableDataset
 DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
@@ -61,7 +61,7 @@ def test_a_loader_s_own_generator_is_not_used():
         TensorDataset(torch.arange(10.0)[:, None]), batch_size=4, shuffle=True, generator=torch.Generator()
     )
     before = loader.generator.get_state()
-    seen = torch.cat([rows for (rows,) in even_batches(loader, lambda length: length, 10, seed=0)])
+    seen = torch.cat([rows for (rows,) in equal_length_batches(loader, lambda length: length, 10, seed=0)])
     assert torch.equal(loader.generator.get_state(), before)
     assert sorted(seen[:, 0].tolist()) == list(range(10))
 

@@ -11,7 +11,7 @@ import isoscope
 from isoscope._core.errors import DataWarning, InputError
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import MEASUREMENTS, measure
-from isoscope.training.tracker import IsotropyTracker, logged
+from isoscope.training.tracker import IsotropyTracker, build_log_entry
 from tests.training.tiny import batches, bert, weights
 
 
@@ -59,7 +59,7 @@ def test_layers_and_pools_can_be_chosen():
     tracker = IsotropyTracker(batches(32), layer=[-1, "bert.pooler"], pool="mean")
     rows = tracker.measure(bert(), step=0)
     assert [row["layer"] for row in rows] == ["layer_2", "bert.pooler"]
-    assert set(logged(rows)) >= {"isotropy/layer_2/isoscore_unbiased", "isotropy/bert.pooler/silhouette"}
+    assert set(build_log_entry(rows)) >= {"isotropy/layer_2/isoscore_unbiased", "isotropy/bert.pooler/silhouette"}
 
 
 # the history
@@ -158,7 +158,7 @@ def test_a_log_holds_numbers_alone():
     probe = batches(32)
     for batch in probe:
         batch["input_ids"][:, 0] = 1  # as [CLS] is in every text
-    values = logged(IsotropyTracker(probe).measure(bert(), step=0))
+    values = build_log_entry(IsotropyTracker(probe).measure(bert(), step=0))
     assert all(type(value) is float and math.isfinite(value) for value in values.values())
     assert not [key for key in values if key.startswith("isotropy/layer_0/isoscore")]
     assert "isotropy/layer_1/isoscore" in values

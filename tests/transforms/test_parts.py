@@ -128,7 +128,7 @@ def test_ids_that_nobody_asked_for_and_that_are_not_written_may_lack(tmp_path, v
 def test_shards_come_back_in_the_order_of_their_rows_whatever_their_number(tmp_path):
     repair = isoscope.Center().fit(np.eye(2, 2) - 0.5)
     for number in (0, 9, 10, 99_999, 100_000):
-        work = parts._Work(lambda *_: 0, repair, tmp_path, ".npy", False)
+        work = parts._PartJob(lambda *_: 0, repair, tmp_path, ".npy", False)
         np.save(work.path(number), np.full((1, 2), number, np.float32))
     assert whole(tmp_path)[:, 0].tolist() == [0, 9, 10, 99_999, 100_000]
 

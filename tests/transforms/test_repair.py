@@ -106,7 +106,7 @@ def test_a_repair_fitted_anew_or_given_another_array_forgets_what_it_worked_out(
     repair.transform(query)
     np.testing.assert_array_equal(repair.fit(other).transform(query), clone(repair).fit(other).transform(query))
     for step in getattr(repair, "steps_", [repair]):
-        setattr(step, step._learnt, getattr(step, step._learnt) + 1)
+        setattr(step, step._fitted_attribute, getattr(step, step._fitted_attribute) + 1)
     again = pickle.loads(pickle.dumps(repair))
     np.testing.assert_array_equal(repair.transform(query), again.transform(query))
     wide = repair.transform(query.astype(np.float64))

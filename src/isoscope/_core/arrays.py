@@ -2,7 +2,7 @@
 
 A measurement is written once against the array API standard. *Geometry* (sums, products, norms) runs in the
 array's own library, so that gradients flow and devices are kept. *Combinatorics* (who is whose neighbour) is
-decided on `host` values, which carry no gradient, and only indices come back.
+decided on `to_numpy` values, which carry no gradient, and only indices come back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from array_api_compat import (
     is_torch_array,
 )
 
-from isoscope._core.errors import InputError, tell
+from isoscope._core.errors import InputError, warn_data
 from isoscope._core.memory import tile_bytes
 
 Array = Any
@@ -38,7 +38,7 @@ _USUAL_DIMENSIONS = frozenset(
 )
 
 
-def points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
+def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
     """Check that `X` is a finite (n, d) cloud and give it with its array namespace.
 
     Lists, nested sequences and anything with ``__array__`` become NumPy arrays; integers become float64.
@@ -55,23 +55,23 @@ def points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> 
         raise InputError(f"{name} has {n} row{'s' * (n != 1)}: need at least {min_rows} vectors")
     if d < min_dims:
         raise InputError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
-    xp, X = array_of(X, name)
-    _refuse_nonfinite(xp, X, name)
-    tell_orientation(n, d, name)
+    xp, X = as_real_array(X, name)
+    _check_finite(xp, X, name)
+    warn_if_transposed(n, d, name)
     return xp, X
 
 
-def tell_orientation(n: int, d: int, name: str) -> None:
+def warn_if_transposed(n: int, d: int, name: str) -> None:
     """Warn if (n, d) looks like a cloud on its side: as many rows as a model has dimensions, and far more columns."""
     like_dimensions = d in _USUAL_DIMENSIONS or (d % 32 == 0 and d <= 8192)
     if n in _USUAL_DIMENSIONS and d >= 2 * n and not like_dimensions:
-        tell(
+        warn_data(
             f"{name} has {n} rows and {d} columns: rows are taken as the vectors. "
             f"If these are {d} vectors of {n} dimensions, pass {name}.T"
         )
 
 
-def array_of(X: Any, name: str) -> tuple[Any, Array]:
+def as_real_array(X: Any, name: str) -> tuple[Any, Array]:
     """X as an array of real numbers of at least 16 bits, with its namespace."""
     X = _as_array(X, name)
     xp = array_namespace(X)
@@ -111,7 +111,7 @@ def _as_real(xp: Any, X: Array, name: str) -> Array:
     if xp.isdtype(X.dtype, "real floating"):
         return X
     if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
-        return xp.astype(X, accumulator(xp, X))
+        return xp.astype(X, accumulator_dtype(xp, X))
     if str(X.dtype).endswith("float16"):  # bfloat16 is outside the standard, and welcome
         return X
     raise InputError(f"{name} has dtype {X.dtype}: need real numbers")
@@ -125,10 +125,10 @@ def _reshape_advice(ndim: int) -> str:
     return ""
 
 
-def _refuse_nonfinite(xp: Any, X: Array, name: str) -> None:
+def _check_finite(xp: Any, X: Array, name: str) -> None:
     if not _looks_nonfinite(xp, X):
         return
-    finite = np.concatenate([np.isfinite(host(X[part, :])).all(axis=1) for part in tiles(X)])
+    finite = np.concatenate([np.isfinite(to_numpy(X[part, :])).all(axis=1) for part in tiles(X)])
     bad = int((~finite).sum())
     if bad:
         raise InputError(
@@ -140,9 +140,9 @@ def _refuse_nonfinite(xp: Any, X: Array, name: str) -> None:
 def _looks_nonfinite(xp: Any, X: Array) -> bool:
     """One cheap sum: it is finite only if every term is. Under a JAX trace there is nothing to look at."""
     with np.errstate(over="ignore", invalid="ignore"):
-        total = xp.sum(detached(X))
+        total = xp.sum(detach(X))
     try:
-        return not math.isfinite(number(total))
+        return not math.isfinite(to_float(total))
     except Exception:
         if is_traced(X):
             return False
@@ -155,7 +155,7 @@ def is_traced(X: Array) -> bool:
         return False
     from jax.core import Tracer
 
-    return isinstance(detached(X), Tracer)
+    return isinstance(detach(X), Tracer)
 
 
 def carries_gradient(X: Array) -> bool:
@@ -169,13 +169,13 @@ def carries_gradient(X: Array) -> bool:
     return False
 
 
-def need_values(X: Array) -> None:
+def check_not_traced(X: Array) -> None:
     """Refuse a placeholder of `jax.jit` where something must be decided on values."""
     if is_traced(X):
         raise InputError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
 
 
-def detached(X: Array) -> Array:
+def detach(X: Array) -> Array:
     """X in its own library, without its history: what is computed from it passes no derivative on."""
     if is_torch_array(X):
         return X.detach()
@@ -186,10 +186,10 @@ def detached(X: Array) -> Array:
     return X
 
 
-def host(X: Array) -> np.ndarray:
+def to_numpy(X: Array) -> np.ndarray:
     """The values of X as a NumPy array of float32 or float64, without gradient; a view where that is possible."""
-    need_values(X)
-    X = detached(X)
+    check_not_traced(X)
+    X = detach(X)
     values: np.ndarray
     if is_torch_array(X):
         values = (X.float() if X.dtype.itemsize < 4 else X).cpu().numpy()
@@ -202,7 +202,7 @@ def host(X: Array) -> np.ndarray:
     return values
 
 
-def accumulator(xp: Any, X: Array) -> Any:
+def accumulator_dtype(xp: Any, X: Array) -> Any:
     """The dtype that sums are kept in: float64, or float32 where the library or the device has no other."""
     if is_numpy_array(X):
         return np.dtype(np.float64)
@@ -211,30 +211,30 @@ def accumulator(xp: Any, X: Array) -> Any:
     return xp.__array_namespace_info__().dtypes(kind="real floating").get("float64", xp.float32)
 
 
-def precision(xp: Any, X: Array) -> Any:
+def result_dtype(xp: Any, X: Array) -> Any:
     """The dtype that a result comes in: that of X, but never less than float32."""
     return xp.float64 if X.dtype == xp.float64 else xp.float32
 
 
-def like(xp: Any, X: Array, value: Any, dtype: Any = None) -> Array:
+def asarray_like(xp: Any, X: Array, value: Any, dtype: Any = None) -> Array:
     """`value`, computed on the host, as an array of X's library, device and precision."""
     if is_numpy_array(X):
-        return np.asarray(value, dtype=dtype or precision(xp, X))[()]
-    return xp.asarray(value, dtype=dtype or precision(xp, X), device=_place(X))
+        return np.asarray(value, dtype=dtype or result_dtype(xp, X))[()]
+    return xp.asarray(value, dtype=dtype or result_dtype(xp, X), device=_device_of(X))
 
 
 def take(xp: Any, X: Array, rows: np.ndarray) -> Array:
     """The given rows of X; the gradient passes."""
     dtype = xp.__array_namespace_info__().default_dtypes()["indexing"] if is_jax_array(X) else xp.int64
-    return xp.take(X, like(xp, X, rows, dtype), axis=0)
+    return xp.take(X, asarray_like(xp, X, rows, dtype), axis=0)
 
 
 def zeros(xp: Any, X: Array, shape: tuple[int, ...]) -> Array:
     """Where a sum over X begins: zeros of the accumulator's dtype."""
-    return xp.zeros(shape, dtype=accumulator(xp, X), device=_place(X))
+    return xp.zeros(shape, dtype=accumulator_dtype(xp, X), device=_device_of(X))
 
 
-def _place(X: Array) -> Any:
+def _device_of(X: Array) -> Any:
     """The device to make arrays on beside X; a JAX tracer has none of its own and takes the default."""
     return None if is_jax_array(X) and carries_gradient(X) else device(X)
 
@@ -244,9 +244,9 @@ def itemsize(xp: Any, dtype: Any) -> int:
     return int(xp.finfo(dtype).bits) // 8
 
 
-def result(xp: Any, X: Array, value: Array) -> Array:
+def cast_result(xp: Any, X: Array, value: Array) -> Array:
     """A value of X's own library, computed in the accumulator's dtype, in X's precision."""
-    return xp.astype(value, precision(xp, X))[()] if is_numpy_array(X) else xp.astype(value, precision(xp, X))
+    return xp.astype(value, result_dtype(xp, X))[()] if is_numpy_array(X) else xp.astype(value, result_dtype(xp, X))
 
 
 def tiles(X: Array, *, nbytes: int = TILE_BYTES, itemsize: int = 8) -> Iterator[slice]:
@@ -260,9 +260,9 @@ def blocks(n: int, rows: int) -> Iterator[slice]:
     return (slice(start, min(start + rows, n)) for start in range(0, n, rows))
 
 
-def number(value: Array) -> float:
+def to_float(value: Array) -> float:
     """A scalar of any library as a float, without a warning about its gradient."""
-    return float(detached(value))
+    return float(detach(value))
 
 
 def safe_sqrt(xp: Any, squared: Array) -> Array:
@@ -286,7 +286,7 @@ def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
     return X / xp.sqrt(xp.where(squared > 0, squared, xp.ones_like(squared)))
 
 
-def real(value: Any, name: str) -> float:
+def check_real(value: Any, name: str) -> float:
     """Check that a parameter is a real number."""
     if isinstance(value, str) or not isinstance(value, SupportsFloat):
         raise InputError(f"{name} is {value!r}: need a number")
@@ -295,10 +295,10 @@ def real(value: Any, name: str) -> float:
 
 def nonzero_rows(X: Array) -> np.ndarray:
     """Which rows of X have a direction."""
-    return np.asarray(host(X).any(axis=1))
+    return np.asarray(to_numpy(X).any(axis=1))
 
 
-def whole(value: Any, name: str) -> int:
+def check_integer(value: Any, name: str) -> int:
     """Check that a parameter is a whole number."""
     try:
         return operator.index(value)
@@ -314,9 +314,9 @@ class Groups(NamedTuple):
     counts: np.ndarray
 
 
-def groups(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
+def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
     """Check that `labels` names one group for each of n rows and count them; names are int64, float64 or strings."""
-    values = _plain_labels(labels, name)
+    values = _labels_to_numpy(labels, name)
     if values.ndim != 1:
         raise InputError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
     if len(values) != n:
@@ -331,7 +331,7 @@ def groups(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) ->
     return Groups(codes.astype(np.int64), names, counts.astype(np.int64))
 
 
-def _plain_labels(labels: Any, name: str) -> np.ndarray:
+def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
     """Labels of any library and kind as a NumPy array of int64, float64 or fixed-width strings."""
     if is_torch_array(labels) or is_jax_array(labels) or is_cupy_array(labels):
         labels = labels.tolist()

@@ -20,7 +20,7 @@ class DataWarning(UserWarning):
     """The data was measured, and something about it is worth a look."""
 
 
-def tell(message: str) -> None:
+def warn_data(message: str) -> None:
     """Warn with a `DataWarning` that points at the user's own line, however deep inside isoscope it is noticed."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -54,7 +54,7 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
     )
 
 
-def bounded(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
+def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
     """Keep estimated traces where a ratio of them means something.
 
     The truth obeys tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around it and are left alone, since
@@ -88,7 +88,7 @@ class Moments(NamedTuple):
     cubic: Array  # Σ‖y‖²y
     quartic: Array  # Σ‖y‖⁴
 
-    def moved(self, xp: Any, n: int, by: Array) -> Moments:
+    def shift_rows(self, xp: Any, n: int, by: Array) -> Moments:
         """The same sums of y + `by`: about a point that lies `by` nearer to the origin."""
         trace = xp.sum(xp.linalg.diagonal(self.scatter))
         square = xp.sum(by * by)
@@ -108,7 +108,7 @@ class Moments(NamedTuple):
         )
 
 
-class LeftOut(NamedTuple):
+class LeaveOneOutSums(NamedTuple):
     """tr W, tr(W²) and Σ‖y‖⁴ of the n clouds that lack one row each."""
 
     trace: Array
@@ -116,13 +116,15 @@ class LeftOut(NamedTuple):
     quartic: Array
 
 
-def leave_one_out(n: int, trace: Array, trace_squared: Array, quartic: Array, r: Array, q: Array, s: Array) -> LeftOut:
+def leave_one_out(
+    n: int, trace: Array, trace_squared: Array, quartic: Array, r: Array, q: Array, s: Array
+) -> LeaveOneOutSums:
     """Sums without row i, for each i, from r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y of that row.
 
     Without row i the mean moves by −yᵢ/(n−1) and the scatter loses n/(n−1)·yᵢyᵢᵀ.
     """
     f, h = n / (n - 1), 1 / (n - 1)
-    return LeftOut(
+    return LeaveOneOutSums(
         trace=trace - f * r,
         trace_squared=trace_squared - 2 * f * q + f**2 * r**2,
         quartic=(quartic - r**2)
@@ -230,7 +232,7 @@ def jackknife_error(left: Any) -> float:
     return math.sqrt(spread * (len(left) - 1) / len(left))
 
 
-def interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
+def student_interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
     """Student's interval around `value` for a standard error `spread`."""
     from scipy.special import stdtrit
 

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.arrays import TILE_BYTES, accumulator, blocks, take, zeros
+from isoscope._core.arrays import TILE_BYTES, accumulator_dtype, blocks, take, zeros
 from isoscope._core.formulas import Traces
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
 
-LEAST = 4
+MIN_GROUPS = 4
 """Groups that an estimate needs: the kernel takes rows from four different ones."""
 
-_LEFT_OUT = 64  # sets of groups that are left out in turn; each group alone if there are fewer
+_JACKKNIFE_SETS = 64  # sets of groups that are left out in turn; each group alone if there are fewer
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class GroupSums:
     total: Array  # s: (2, d)
     moment: Array  # S: (3, d, d)
     between: Array  # ssᵀ: (2, d, d)
-    pulled: Array  # Ss: (2, d)
-    along: Array  # sᵀSs: (2,)
+    moment_total: Array  # Ss: (2, d)
+    quadratic_form: Array  # sᵀSs: (2,)
     moment_squared: Array  # tr(S²): (3,)
     trace_squared: Array  # ρ²: (3,)
-    traced: Array  # ρs: (2, d)
-    mixed: Array  # ρ‖s‖²: (2,)
+    trace_total: Array  # ρs: (2, d)
+    trace_norm_squared: Array  # ρ‖s‖²: (2,)
     cubic: Array  # ‖s‖²s: (d,)
     quartic: Array  # ‖s‖⁴: ()
 
@@ -61,13 +61,13 @@ class GroupSums:
         """Return the unbiased estimates of (tr Σ)² and tr(Σ²)."""
         W, W2, W3, W4 = (float(size) for size in self.sizes)
         quadruples = W**4 - 6 * W**2 * W2 + 3 * W2**2 + 8 * W * W3 - 6 * W4
-        (s0, s1), (S0, S1, S2), (B0, B1) = _each(self.total), _each(self.moment), _each(self.between)
-        v0, v1 = _each(self.pulled)
-        q0, q1 = _each(self.along)
-        F0, F1, F2 = _each(self.moment_squared)
-        R0, R1, R2 = _each(self.trace_squared)
-        u0, u1 = _each(self.traced)
-        e0, e1 = _each(self.mixed)
+        (s0, s1), (S0, S1, S2), (B0, B1) = _unstack(self.total), _unstack(self.moment), _unstack(self.between)
+        v0, v1 = _unstack(self.moment_total)
+        q0, q1 = _unstack(self.quadratic_form)
+        F0, F1, F2 = _unstack(self.moment_squared)
+        R0, R1, R2 = _unstack(self.trace_squared)
+        u0, u1 = _unstack(self.trace_total)
+        e0, e1 = _unstack(self.trace_norm_squared)
         t0, t1, t2 = (xp.sum(xp.linalg.diagonal(S)) for S in (S0, S1, S2))
         b0, b1 = (xp.sum(xp.linalg.diagonal(B)) for B in (B0, B1))
 
@@ -115,7 +115,7 @@ class GroupSums:
         return (xp.sum(xp.linalg.diagonal(self.moment[0, ...])) / float(self.sizes[0])) ** 2
 
 
-def _each(values: Array) -> list[Array]:
+def _unstack(values: Array) -> list[Array]:
     return [values[i, ...] for i in range(values.shape[0])]
 
 
@@ -135,12 +135,12 @@ def sum_groups(xp: Any, X: Array, centre: Array, codes: np.ndarray, counts: np.n
     counts : (groups,) array of int
         How many rows of X each group has.
     """
-    wide, d = accumulator(xp, X), X.shape[1]
+    wide, d = accumulator_dtype(xp, X), X.shape[1]
     sizes = np.zeros(4)
     parts = [zeros(xp, X, shape) for shape in _shapes(d)]
-    for width, rows in _by_size(codes, counts, d):
+    for width, rows in _iter_by_size(codes, counts, d):
         y = xp.reshape(xp.astype(take(xp, X, rows), wide) - centre, (-1, width, d))
-        own = _of_one_size(xp, y)
+        own = _sum_equal_sizes(xp, y)
         w = float(width)
         sizes += len(rows) // width * w ** np.arange(1, 5)
         for i, (value, shape) in enumerate(zip(own, _shapes(d), strict=True)):
@@ -155,7 +155,7 @@ def _shapes(d: int) -> list[tuple[int, ...]]:
     return [(2, d), (3, d, d), (2, d, d), (2, d), (2,), (3,), (3,), (2, d), (2,), (d,), ()]
 
 
-def _of_one_size(xp: Any, y: Array) -> list[Array]:
+def _sum_equal_sizes(xp: Any, y: Array) -> list[Array]:
     """Return unweighted sums of (groups, width, d) rows, in the order of the fields."""
     groups, width, d = y.shape
     flat = xp.reshape(y, (-1, d))
@@ -184,7 +184,7 @@ def _of_one_size(xp: Any, y: Array) -> list[Array]:
     ]
 
 
-def _by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[int, np.ndarray]]:
+def _iter_by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (rows of a group, row numbers) for groups of one size at a time, a group's rows one after the other."""
     sizes = np.where(codes >= 0, counts[codes], 0)
     order = np.lexsort((codes, sizes))
@@ -199,8 +199,8 @@ def _by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[in
 def jackknife_blocks(found: Groups) -> Iterator[np.ndarray]:
     """Yield codes for `sum_groups` that keep one set of groups each: single groups, or 64 random sets of them."""
     groups = len(found.counts)
-    sets = np.random.default_rng(0).permutation(groups) % min(groups, _LEFT_OUT)
-    for one in range(min(groups, _LEFT_OUT)):
+    sets = np.random.default_rng(0).permutation(groups) % min(groups, _JACKKNIFE_SETS)
+    for one in range(min(groups, _JACKKNIFE_SETS)):
         yield np.where(sets[found.codes] == one, found.codes, -1)
 
 

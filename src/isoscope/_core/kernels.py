@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_loose = {"reassoc", "contract"}  # sums may be reordered into vector lanes; NaN and infinity keep their meaning
+_FASTMATH = {"reassoc", "contract"}  # sums may be reordered into vector lanes; NaN and infinity keep their meaning
 
 
-@njit(cache=True, nogil=True, fastmath=_loose, inline="never")
+@njit(cache=True, nogil=True, fastmath=_FASTMATH, inline="never")
 def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
     """‖a−b‖² by difference, without the cancellation of ‖a‖²+‖b‖²−2ab."""
     total = 0.0
@@ -22,8 +22,8 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
-def differences(X, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
     """All squared distances of a small cloud, each by difference: no product, no thread of BLAS is woken."""
     n, d = X.shape
     for i in range(n):
@@ -36,8 +36,8 @@ def differences(X, out):  # type: ignore[no-untyped-def]
             out[i, j] = out[j, i] = total
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
-def square_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def products_to_squared_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Turn a tile of inner products into squared distances, in place.
 
     Where two points are so close that the three terms cancel (below `near` of their size), take the difference of the
@@ -58,7 +58,7 @@ def square_distances(products, left, right, left_norms, right_norms, near):  # t
                     products[i, j] = squared_distance(left[i], right[j])
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _sum(row):  # type: ignore[no-untyped-def]
     """The sum of a row's values; a loop of its own, or it is not done in vector lanes."""
     total = row[0] * 0
@@ -67,7 +67,7 @@ def _sum(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column):  # type: ignore[no-untyped-def]
     """Add a tile's distances to each row's and each column's sum for each cluster.
 
@@ -132,7 +132,7 @@ def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def tree_of_block(squared, edges, weights):  # type: ignore[no-untyped-def]
+def prim_tree(squared, edges, weights):  # type: ignore[no-untyped-def]
     """The minimum spanning tree of a complete graph, by Prim's algorithm."""
     n = squared.shape[0]
     parent = np.zeros(n, np.int64)
@@ -157,7 +157,7 @@ def tree_of_block(squared, edges, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def tree_of_blocks(  # type: ignore[no-untyped-def]
+def merge_block_trees(  # type: ignore[no-untyped-def]
     squared, transposed, left_tree, right_tree, left_weights, right_weights, edges, weights
 ):
     """The minimum spanning tree of two blocks of points: all edges between them, and each block's own tree.
@@ -226,7 +226,7 @@ def _root(parent, v):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def tree_of_edges(edges, order, n, kept):  # type: ignore[no-untyped-def]
+def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
     """Kruskal: walk the edges in the given order of length and keep those that join two trees; how many were kept."""
     parent = np.arange(n)
     count = 0
@@ -242,7 +242,7 @@ def tree_of_edges(edges, order, n, kept):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def pair_distances(X, edges, out):  # type: ignore[no-untyped-def]
+def squared_edge_lengths(X, edges, out):  # type: ignore[no-untyped-def]
     """The squared length of each edge, by difference."""
     for e in range(edges.shape[0]):
         out[e] = squared_distance(X[edges[e, 0]], X[edges[e, 1]])
@@ -291,12 +291,12 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
             return i + 1
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
-def read_rows(X, pivot, keys, centred, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def center_and_hash_rows(X, pivot, keys, centred, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
     """One look at each row of a tile: fill y = x − pivot, ‖x‖, ‖y‖² and a hash of the values as float64.
 
     A row that is not finite has the norm NaN and y = 0. A row whose squares are near the ends of float64's range has
-    its unit vector added to Σu and Σu² here; `add_columns` adds the others.
+    its unit vector added to Σu and Σu² here; `add_row_sums` adds the others.
     """
     n, d = X.shape
     for i in range(n):
@@ -330,8 +330,8 @@ def read_rows(X, pivot, keys, centred, norms, squares, hashes, unit_sum, unit_sq
         hashes[i] = _mix(code)
 
 
-@njit(cache=True, nogil=True, fastmath=_loose)
-def add_columns(X, centred, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def add_row_sums(X, centred, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
     """Add a tile's rows to Σy, Σ‖y‖²y, Σu and Σu²: four rows at a time, so that the sums are touched less often."""
     n, d = X.shape
     factors = np.empty(n)
@@ -376,7 +376,7 @@ def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add_units(X, codes, sums, counts, lengths):  # type: ignore[no-untyped-def]
+def add_unit_vectors(X, codes, sums, counts, lengths):  # type: ignore[no-untyped-def]
     """Add each finite row's unit vector to the sum of its type, and count it; `lengths` are of the unit vectors."""
     for i in range(X.shape[0]):
         scale = _safe_scale(X[i])
@@ -418,7 +418,7 @@ def _mix(code):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def count_chords(squared, diagonal, counts):  # type: ignore[no-untyped-def]
+def count_cosines(squared, diagonal, counts):  # type: ignore[no-untyped-def]
     """Count a tile of squared chords of unit vectors by their cosines, 1 − chord²/2, in equal bins from −1 to 1.
 
     Of a tile on the diagonal, only what is above it.

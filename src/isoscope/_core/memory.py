@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from isoscope._core.errors import InputError, tell
-from isoscope._core.threads import at_most, threads
+from isoscope._core.errors import InputError, warn_data
+from isoscope._core.threads import set_max_threads, thread_count
 
-_LIBRARIES = 160 * 10**6
-_MATRICES, _MATRICES_EACH, _MATRICES_CLOUD = 10, 5, 4
+_LIBRARY_BYTES = 160 * 10**6
+_MATRICES, _MATRICES_PER_THREAD, _MATRICES_PER_GROUP = 10, 5, 4
 _THREAD_BYTES = 16 * 2**20
 _SAMPLE_COPIES, _NEIGHBOR_BYTES = 6, 4096
-_LEAST_SAMPLE, _LEAST_REST, _LEAST_BYTES = 1000, 32 * 2**20, 2**18
+_MIN_SAMPLE, _MIN_ADJUSTABLE_BYTES, _MIN_TILE_BYTES = 1000, 32 * 2**20, 2**18
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -43,33 +43,35 @@ class _Limit:
     clouds: int = 1
     workers: int = 1
 
-    def fixed(self, workers: int) -> int:
+    def fixed_bytes(self, workers: int) -> int:
         """What cannot be made smaller, on so many threads."""
-        matrices = _MATRICES + _MATRICES_EACH * workers + _MATRICES_CLOUD * (self.clouds - 1)
-        return _LIBRARIES + 8 * self.dim**2 * matrices + _THREAD_BYTES * workers
+        matrices = _MATRICES + _MATRICES_PER_THREAD * workers + _MATRICES_PER_GROUP * (self.clouds - 1)
+        return _LIBRARY_BYTES + 8 * self.dim**2 * matrices + _THREAD_BYTES * workers
 
     @property
     def rest(self) -> int:
         """What the sample, the batches, the types and the tiles share."""
-        return self.size - self.fixed(self.workers)
+        return self.size - self.fixed_bytes(self.workers)
 
-    def meet(self, dim: int, clouds: int) -> None:
+    def plan_for(self, dim: int, clouds: int) -> None:
         """See that vectors so wide can be worked on, and by how many threads."""
         wider = replace(self, dim=max(self.dim, dim), clouds=max(self.clouds, clouds))
-        least = wider.fixed(1) + max(_LEAST_REST, 2 * _LEAST_SAMPLE * wider.clouds * _row_bytes(wider.dim, 4))
+        least = wider.fixed_bytes(1) + max(
+            _MIN_ADJUSTABLE_BYTES, 2 * _MIN_SAMPLE * wider.clouds * _row_bytes(wider.dim, 4)
+        )
         if self.size < least:
             apart = f", {wider.clouds} groups apart" if wider.clouds > 1 else ""
             raise InputError(
-                f"a memory of {_written(self.size)} is too small for d = {wider.dim}{apart}: need "
-                f"{_written(least, up=True)} at least"
+                f"a memory of {_format_size(self.size)} is too small for d = {wider.dim}{apart}: need "
+                f"{_format_size(least, up=True)} at least"
             )
         self.dim, self.clouds = wider.dim, wider.clouds
-        each = self.fixed(2) - self.fixed(1)
-        at_most(1 + min((self.size - least) // each, (self.size - _LIBRARIES) // (3 * each)))
-        self.workers = threads()
+        each = self.fixed_bytes(2) - self.fixed_bytes(1)
+        set_max_threads(1 + min((self.size - least) // each, (self.size - _LIBRARY_BYTES) // (3 * each)))
+        self.workers = thread_count()
 
 
-_now: list[_Limit] = []  # the last is in force
+_active_limits: list[_Limit] = []  # the last is in force
 
 
 @contextmanager
@@ -94,23 +96,23 @@ def memory_limit(size: str | int) -> Iterator[None]:
     >>> found["mean_cosine"].shown
     '0.500'
     """
-    limit = _Limit(size_of(size))
-    _now.append(limit)
+    limit = _Limit(parse_size(size))
+    _active_limits.append(limit)
     try:
         yield
     finally:
-        _now.remove(limit)
-        at_most(None)
-        if _now:
-            _now[-1].meet(1, 1)
+        _active_limits.remove(limit)
+        set_max_threads(None)
+        if _active_limits:
+            _active_limits[-1].plan_for(1, 1)
 
 
-def limit_now() -> int | None:
+def current_limit() -> int | None:
     """The limit in force, in bytes; None without one."""
-    return _now[-1].size if _now else None
+    return _active_limits[-1].size if _active_limits else None
 
 
-def size_of(said: str | int) -> int:
+def parse_size(said: str | int) -> int:
     """The bytes that are meant by "2GB", "1.5GiB" or a number."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?I?)B?\s*", str(said).upper())
     if isinstance(said, bool) or not found or found[2] not in _UNITS:
@@ -118,34 +120,37 @@ def size_of(said: str | int) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def need_room(dim: int, clouds: int = 1) -> None:
+def check_memory(dim: int, clouds: int = 1) -> None:
     """Refuse vectors that are too wide for the limit, if there is one, before any is read."""
-    if _now:
-        _now[-1].meet(dim, clouds)
+    if _active_limits:
+        _active_limits[-1].plan_for(dim, clouds)
 
 
 def batch_bytes(usual: int) -> int:
     """How large a batch of rows may be."""
-    if not _now:
+    if not _active_limits:
         return usual
-    limit = _now[-1]
+    limit = _active_limits[-1]
     held = 2 * (2 * limit.workers + 2) + limit.clouds - 1  # a group's rows wait until they fill a batch
-    return max(_LEAST_BYTES, min(usual, limit.rest // (4 * held)))
+    return max(_MIN_TILE_BYTES, min(usual, limit.rest // (4 * held)))
 
 
 def tile_bytes(usual: int) -> int:
     """How much may be held at once of what is made and used up on the way: an eighth of what can be shared."""
-    return usual if not _now else max(_LEAST_BYTES, min(usual, _now[-1].rest // 8))
+    return usual if not _active_limits else max(_MIN_TILE_BYTES, min(usual, _active_limits[-1].rest // 8))
 
 
-def sample_rows(asked: int, dim: int, itemsize: int = 4, clouds: int = 1) -> int:
+def limit_sample_size(asked: int, dim: int, itemsize: int = 4, clouds: int = 1) -> int:
     """How many rows a sample may have, of each of some clouds; fewer than were asked for are told."""
-    if not _now:
+    if not _active_limits:
         return asked
-    need_room(dim, clouds)
-    rows = _now[-1].rest // (2 * clouds * _row_bytes(dim, itemsize))
+    check_memory(dim, clouds)
+    rows = _active_limits[-1].rest // (2 * clouds * _row_bytes(dim, itemsize))
     if rows < asked:
-        tell(f"{_written(_now[-1].size)} of memory hold a sample of {rows:,} rows, not of {asked:,}: so many are taken")
+        warn_data(
+            f"{_format_size(_active_limits[-1].size)} of memory hold a sample of {rows:,} rows, not of "
+            f"{asked:,}: so many are taken"
+        )
     return min(asked, rows)
 
 
@@ -153,7 +158,7 @@ def _row_bytes(dim: int, itemsize: int) -> int:
     return _SAMPLE_COPIES * dim * itemsize + _NEIGHBOR_BYTES
 
 
-def _written(size: int, *, up: bool = False) -> str:
+def _format_size(size: int, *, up: bool = False) -> str:
     """A size in words, rounded up where it is the least that does."""
     unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
     value = size / unit

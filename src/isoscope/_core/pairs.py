@@ -12,23 +12,25 @@ from threading import Lock
 
 import numpy as np
 
-from isoscope._core.arrays import blocks, whole
+from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import InputError
 from isoscope._core.memory import tile_bytes
-from isoscope._core.threads import in_threads, run_all, threads
+from isoscope._core.threads import map_in_threads, run_all, thread_count
 
 MAX_MEMORY = 256 * 2**20
 """Bytes that the tiles in flight may take, unless the caller says otherwise."""
 
 _BLOCK = 640  # rows of a block: larger tiles multiply faster, while those of all cores stay in the cache they share
 _SMALLEST_BLOCK = 32
-_FAR = 1e30  # a squared distance that no row has and float32 can hold
-_SMALL = 96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
+_MAX_SQUARED_DISTANCE = 1e30  # a squared distance that no row has and float32 can hold
+_MAX_ROWS_WITHOUT_BLAS = (
+    96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
+)
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
     """How many rows a block may have, so that a tile of pairs for each thread stays within `max_memory` bytes."""
-    each, max_memory = itemsize * threads(), tile_bytes(whole(max_memory, "max_memory"))
+    each, max_memory = itemsize * thread_count(), tile_bytes(check_integer(max_memory, "max_memory"))
     if max_memory < each * _SMALLEST_BLOCK**2:
         raise InputError(
             f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
@@ -36,29 +38,29 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
     return min(_BLOCK, int((max_memory / each) ** 0.5))
 
 
-class _Blocks:
+class _RowBlocks:
     """A cloud in blocks of rows: as given, and centred to be multiplied; `unit` undoes its scaling for lengths."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
-        X, self.unit = tamed(X)
+        X, self.unit = scale_to_safe_range(X)
         self.X = np.ascontiguousarray(X)
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
-        if len(X) <= _SMALL:
+        if len(X) <= _MAX_ROWS_WITHOUT_BLAS:
             return
         self.centred = self.X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
         self.norms = np.einsum("ij,ij->i", self.centred, self.centred)
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
 
-    def squared(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
+    def squared_distances(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
         """The squared distances between the rows a and the rows b."""
-        from isoscope._core.kernels import differences, square_distances
+        from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
 
-        if len(self.X) <= _SMALL:
+        if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
             whole = np.empty((len(self.X), len(self.X)), self.X.dtype)
-            differences(self.X, whole)
+            pairwise_squared_distances(self.X, whole)
             return whole[a, b]
         tile: np.ndarray = self.centred[a] @ self.centred[b].T
-        square_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
+        products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
 
     def upper(self) -> Iterator[tuple[int, int]]:
@@ -78,15 +80,15 @@ class CosineCounts:
 
     def add(self, squared: np.ndarray, diagonal: bool) -> None:
         """Count a tile of squared chords; of one on the diagonal each pair once."""
-        from isoscope._core.kernels import count_chords
+        from isoscope._core.kernels import count_cosines
 
         counts = np.zeros_like(self.counts)
-        count_chords(squared, diagonal, counts)
+        count_cosines(squared, diagonal, counts)
         with self._lock:
             self.counts += counts
 
 
-def nearest(
+def nearest_neighbors(
     X: np.ndarray,
     k: int,
     *,
@@ -102,7 +104,7 @@ def nearest(
     """
     from isoscope._core.kernels import keep_nearest, neighbor_distances
 
-    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
+    cloud = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
     asked = np.arange(len(X)) if rows is None else rows
     distances = np.full((len(asked), k), np.inf, X.dtype)
     indices = np.full((len(asked), k), len(X), np.int64)
@@ -111,7 +113,7 @@ def nearest(
     def offer_both(pair: tuple[int, int]) -> None:
         i, j = pair
         a, b = cloud.slices[i], cloud.slices[j]
-        tile = cloud.squared(a, b)
+        tile = cloud.squared_distances(a, b)
         if cosines is not None:
             cosines.add(tile, i == j)
         with locks[i]:
@@ -124,13 +126,13 @@ def nearest(
     def offer_all(part: slice) -> None:
         own = asked[part]
         for b in cloud.slices:
-            keep_nearest(cloud.squared(own, b), own, b.start, distances[part], indices[part])
+            keep_nearest(cloud.squared_distances(own, b), own, b.start, distances[part], indices[part])
 
     if rows is None:
-        run_all(in_threads(offer_both, cloud.upper(), len(cloud.slices)))
+        run_all(map_in_threads(offer_both, cloud.upper(), len(cloud.slices)))
     else:
         parts = list(blocks(len(asked), cloud.slices[0].stop))
-        run_all(in_threads(offer_all, parts, len(parts)))
+        run_all(map_in_threads(offer_all, parts, len(parts)))
 
     def finish(part: slice) -> None:
         neighbor_distances(cloud.X, asked[part], distances[part], indices[part])
@@ -138,11 +140,11 @@ def nearest(
         distances[part] = np.take_along_axis(distances[part], order, axis=1)
         indices[part] = np.take_along_axis(indices[part], order, axis=1)
 
-    run_all(in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
+    run_all(map_in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
     return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
 
 
-class NearestSoFar:
+class NeighborSearch:
     """The k nearest rows to each of some queries, kept while the rows come by in chunks of any size.
 
     Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are taken by difference; others are good to √eps.
@@ -170,33 +172,33 @@ class NearestSoFar:
     ):
         self.queries = np.ascontiguousarray(queries)
         self.centre = centre.astype(queries.dtype)
-        self.centred, self.norms = self._about_centre(self.queries)
+        self.centred, self.norms = self._center_rows(self.queries)
         self.own = np.full(len(queries), -1) if own is None else own
         self.distances = np.full((len(queries), k), np.inf, queries.dtype)
         self.indices = np.full((len(queries), k), np.iinfo(np.int64).max)
         self.rows = tile_rows(queries.dtype.itemsize, max_memory)
         self.near = 8 * float(np.sqrt(np.finfo(queries.dtype).eps))
 
-    def _about_centre(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _center_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         centred = rows - self.centre
         return centred, np.einsum("ij,ij->i", centred, centred)
 
     def offer(self, rows: np.ndarray, first: int, usable: np.ndarray) -> None:
         """Look at some finite rows, numbered from `first`; those that are not `usable` are passed over."""
-        from isoscope._core.kernels import keep_nearest, square_distances
+        from isoscope._core.kernels import keep_nearest, products_to_squared_distances
 
         rows = np.ascontiguousarray(rows, dtype=self.queries.dtype)
-        centred, norms = self._about_centre(rows)
-        norms[~usable] = _FAR
+        centred, norms = self._center_rows(rows)
+        norms[~usable] = _MAX_SQUARED_DISTANCE
 
         def offer_part(part: slice) -> None:
             for b in blocks(len(rows), self.rows):
                 tile = self.centred[part] @ centred[b].T
-                square_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
+                products_to_squared_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
                 keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
 
         parts = list(blocks(len(self.queries), self.rows))
-        run_all(in_threads(offer_part, parts, len(parts)))
+        run_all(map_in_threads(offer_part, parts, len(parts)))
 
     def join(self, distances: np.ndarray, indices: np.ndarray) -> None:
         """Look at what another search with the same queries kept of other rows: its `distances` and `indices`."""
@@ -219,60 +221,60 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
     The tree of all points lies within the trees of all pairs of blocks: one pass over the tiles finds those, and
     Kruskal's algorithm the tree among their edges.
     """
-    from isoscope._core.kernels import tree_of_block, tree_of_blocks
+    from isoscope._core.kernels import merge_block_trees, prim_tree
 
     def block_tree(part: slice) -> tuple[np.ndarray, np.ndarray]:
         n = part.stop - part.start
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         if n > 1:
-            tree_of_block(cloud.squared(part, part), edges, weights)
+            prim_tree(cloud.squared_distances(part, part), edges, weights)
         return edges, weights
 
-    cloud = _Blocks(X, max_memory=max_memory, tiles_each=2)
+    cloud = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
 
-    trees = list(in_threads(block_tree, cloud.slices, len(cloud.slices)))
+    trees = list(map_in_threads(block_tree, cloud.slices, len(cloud.slices)))
     if len(trees) == 1:
-        return _measured(cloud, trees[0][0])
+        return _measure_edges(cloud, trees[0][0])
 
     def joint_tree(pair: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         i, j = pair
         a, b = cloud.slices[i], cloud.slices[j]
         m = a.stop - a.start
         n = m + b.stop - b.start
-        tile = cloud.squared(a, b)
+        tile = cloud.squared_distances(a, b)
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
-        tree_of_blocks(
+        merge_block_trees(
             tile, np.ascontiguousarray(tile.T), trees[i][0], trees[j][0], trees[i][1], trees[j][1], edges, weights
         )
         return np.where(edges < m, edges + a.start, edges - m + b.start), weights
 
     pool, pool_weights, held = [], [], 0
     pairs = [(i, j) for i, j in cloud.upper() if i != j]
-    for edges, weights in in_threads(joint_tree, pairs, len(pairs)):
+    for edges, weights in map_in_threads(joint_tree, pairs, len(pairs)):
         pool.append(edges)
         pool_weights.append(weights)
         held += len(edges)
         if held > 8 * len(X):  # keep only what is still in some tree
             kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
             pool, pool_weights, held = [kept], [kept_weights], len(kept)
-    return _measured(cloud, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
+    return _measure_edges(cloud, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
 
 
-def _measured(cloud: _Blocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _measure_edges(cloud: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Edges and their lengths by difference, in float64, longest first."""
-    from isoscope._core.kernels import pair_distances
+    from isoscope._core.kernels import squared_edge_lengths
 
     squared = np.empty(len(edges))
-    pair_distances(cloud.X, edges, squared)
+    squared_edge_lengths(cloud.X, edges, squared)
     order = np.argsort(-squared, kind="stable")
     return edges[order], np.sqrt(squared[order]) * cloud.unit
 
 
 def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    from isoscope._core.kernels import tree_of_edges
+    from isoscope._core.kernels import kruskal_tree
 
     kept = np.empty(n - 1, np.int64)
-    count = tree_of_edges(edges, np.argsort(weights, kind="stable"), n, kept)
+    count = kruskal_tree(edges, np.argsort(weights, kind="stable"), n, kept)
     return edges[kept[:count]], weights[kept[:count]]
 
 
@@ -282,7 +284,7 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
 
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    cloud = _Blocks(X[order], max_memory=max_memory)
+    cloud = _RowBlocks(X[order], max_memory=max_memory)
     clusters = [np.unique(codes[part]) for part in cloud.slices]
     starts = [
         np.append(np.searchsorted(codes[part], present), part.stop - part.start)
@@ -291,14 +293,14 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
 
     def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
         i, j = pair
-        tile = cloud.squared(cloud.slices[i], cloud.slices[j])
+        tile = cloud.squared_distances(cloud.slices[i], cloud.slices[j])
         by_row = np.zeros((tile.shape[0], len(clusters[j])), X.dtype)
         by_column = np.zeros((len(clusters[i]), tile.shape[1]), X.dtype)
         add_cluster_distances(tile, starts[i], starts[j], by_row, by_column)
         return i, j, by_row, by_column
 
     total = np.zeros((len(X), k))
-    for i, j, by_row, by_column in in_threads(sums, cloud.upper(), len(cloud.slices)):
+    for i, j, by_row, by_column in map_in_threads(sums, cloud.upper(), len(cloud.slices)):
         total[cloud.slices[i], clusters[j][0] : clusters[j][-1] + 1] += by_row
         if i != j:
             total[cloud.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
@@ -312,25 +314,25 @@ def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = 
 
     Many ways to part the rows cost hardly more than one: the distances are found once.
     """
-    cloud = _Blocks(X, max_memory=max_memory)
+    cloud = _RowBlocks(X, max_memory=max_memory)
     weights = weights.astype(X.dtype)
 
     def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
         i, j = pair
         a, b = cloud.slices[i], cloud.slices[j]
-        tile = cloud.squared(a, b)
+        tile = cloud.squared_distances(a, b)
         np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
         return i, j, tile @ weights[b], tile.T @ weights[a]
 
     total = np.zeros(weights.shape)
-    for i, j, by_row, by_column in in_threads(sums, cloud.upper(), len(cloud.slices)):
+    for i, j, by_row, by_column in map_in_threads(sums, cloud.upper(), len(cloud.slices)):
         total[cloud.slices[i]] += by_row
         if i != j:
             total[cloud.slices[j]] += by_column
     return total * cloud.unit
 
 
-def tamed(X: np.ndarray) -> tuple[np.ndarray, float]:
+def scale_to_safe_range(X: np.ndarray) -> tuple[np.ndarray, float]:
     """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
     exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1
     return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)

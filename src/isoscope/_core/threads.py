@@ -19,67 +19,69 @@ R = TypeVar("R")
 
 
 @cache
-def _blas() -> Any:
+def _blas_controller() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
 
 
-class _Limit:
+class _BlasLimit:
     """How many callers hold BLAS to one thread now, how many threads it has when none does, how many we may have."""
 
     lock = Lock()
     holders = 0
     threads = 1
     most: int | None = None
-    leave = Event()
+    release_event = Event()
     holder: Thread | None = None
 
 
-def threads() -> int:
+def thread_count() -> int:
     """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
-    with _Limit.lock:
-        own = _Limit.threads if _Limit.holders else _blas_threads()
-    return own if _Limit.most is None else min(own, _Limit.most)
+    with _BlasLimit.lock:
+        own = _BlasLimit.threads if _BlasLimit.holders else _blas_threads()
+    return own if _BlasLimit.most is None else min(own, _BlasLimit.most)
 
 
-def at_most(workers: int | None) -> None:
+def set_max_threads(workers: int | None) -> None:
     """Have our own threads be no more than this; None lets them be as many as BLAS has."""
-    _Limit.most = workers
+    _BlasLimit.most = workers
 
 
 def _blas_threads() -> int:
-    return max((int(library.num_threads) for library in _blas().lib_controllers), default=1)
+    return max((int(library.num_threads) for library in _blas_controller().lib_controllers), default=1)
 
 
 @contextmanager
-def single_blas() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go.
 
     A thread of its own holds the limit: threadpoolctl lets only the thread that set it change it again, and the last
     caller need not be the first.
     """
-    with _Limit.lock:
-        if not _Limit.holders:
-            _Limit.threads = _blas_threads()
-            _Limit.leave, ready = Event(), Event()
-            _Limit.holder = Thread(target=_hold, args=(ready, _Limit.leave), name="isoscope-blas", daemon=True)
-            _Limit.holder.start()
+    with _BlasLimit.lock:
+        if not _BlasLimit.holders:
+            _BlasLimit.threads = _blas_threads()
+            _BlasLimit.release_event, ready = Event(), Event()
+            _BlasLimit.holder = Thread(
+                target=_hold_blas_limit, args=(ready, _BlasLimit.release_event), name="isoscope-blas", daemon=True
+            )
+            _BlasLimit.holder.start()
             ready.wait()
-        _Limit.holders += 1
+        _BlasLimit.holders += 1
     try:
         yield
     finally:
-        with _Limit.lock:
-            _Limit.holders -= 1
-            if not _Limit.holders and _Limit.holder:
-                _Limit.leave.set()
-                _Limit.holder.join()
+        with _BlasLimit.lock:
+            _BlasLimit.holders -= 1
+            if not _BlasLimit.holders and _BlasLimit.holder:
+                _BlasLimit.release_event.set()
+                _BlasLimit.holder.join()
 
 
-def _hold(ready: Event, leave: Event) -> None:
+def _hold_blas_limit(ready: Event, leave: Event) -> None:
     try:
-        with _blas().limit(limits=1):
+        with _blas_controller().limit(limits=1):
             ready.set()
             leave.wait()
     finally:
@@ -88,32 +90,32 @@ def _hold(ready: Event, leave: Event) -> None:
 
 def _limit_this_thread() -> None:
     """For BLAS libraries whose limit belongs to each thread; where it belongs to the process it is held already."""
-    _blas().limit(limits=1)
+    _blas_controller().limit(limits=1)
 
 
-_Alone = local()
+_thread_state = local()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """What this thread does inside is done by it alone: others like it run beside it, one for each core."""
-    before = getattr(_Alone, "is_so", False)
-    _Alone.is_so = True
+    before = getattr(_thread_state, "is_so", False)
+    _thread_state.is_so = True
     try:
-        with single_blas():
+        with single_threaded_blas():
             yield
     finally:
-        _Alone.is_so = before
+        _thread_state.is_so = before
 
 
-def in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Generator[R, None, None]:
+def map_in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Generator[R, None, None]:
     """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
-    workers = threads()
-    if workers == 1 or expected < 2 or getattr(_Alone, "is_so", False):
+    workers = thread_count()
+    if workers == 1 or expected < 2 or getattr(_thread_state, "is_so", False):
         yield from map(work, items)
         return
     items = iter(items)
-    with single_blas(), ThreadPoolExecutor(workers, initializer=_limit_this_thread) as pool:
+    with single_threaded_blas(), ThreadPoolExecutor(workers, initializer=_limit_this_thread) as pool:
         waiting = [pool.submit(work, item) for item in islice(items, 2 * workers)]
         while waiting:
             done = waiting.pop(0).result()

@@ -13,11 +13,11 @@ from typing import IO
 
 from isoscope._core.errors import InputError
 
-_GONE = ".gone"  # how the name of a folder ends that is being removed
+_REMOVED_SUFFIX = ".gone"  # how the name of a folder ends that is being removed
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path`, put in its place when the block ends well and removed when it does not.
 
     A link stays one, and what it points to is replaced; the new file has the old one's permissions. A device or a pipe
@@ -42,7 +42,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder and what is in it: a kill in the midst of it leaves no half under its name."""
-    gone = folder if folder.suffix == _GONE else folder.with_name(f"{folder.name}{_GONE}")
+    gone = folder if folder.suffix == _REMOVED_SUFFIX else folder.with_name(f"{folder.name}{_REMOVED_SUFFIX}")
     if folder != gone:
         shutil.rmtree(gone, ignore_errors=True)
         folder.rename(gone)
@@ -61,7 +61,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def hold(lock: IO[bytes] | int) -> None:
+def lock_file(lock: IO[bytes] | int) -> None:
     """Lock an open file or folder until it is closed, however the process ends; an `OSError` if another one has it."""
     with suppress(ImportError):  # where there is no such lock, two processes are the user's to keep apart
         import fcntl
@@ -70,7 +70,7 @@ def hold(lock: IO[bytes] | int) -> None:
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Have a folder for oneself, for as long as the process lives."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -78,7 +78,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        hold(handle)
+        lock_file(handle)
         yield
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:

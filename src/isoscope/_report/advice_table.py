@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from isoscope._report.narrate import signed, span
+from isoscope._report.narrate import format_interval, format_signed
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Trial
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 _WIDTH = 120
 MARKS = {"gain": "▲", "noise": "·", "loss": "▼"}
 COLORS = {"gain": "green", "noise": "dim", "loss": "red"}
-SHAPES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
+SHAPE_NAMES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
 
 
-def as_text(advice: Advice) -> str:
+def render_text(advice: Advice) -> str:
     """Return the advice as plain text."""
     out = io.StringIO()
-    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(shown(advice))
+    Console(file=out, width=_WIDTH, color_system=None, highlight=False).print(render_advice(advice))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def shown(advice: Advice) -> Group:
+def render_advice(advice: Advice) -> Group:
     """Return the advice for rich's console: the verdict, then the table."""
     parts: list[RenderableType] = [
         Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
         Text(),
         Text(advice.paragraph),
         Text(),
-        _table(advice),
+        _render_table(advice),
         Text(
             f"{MARKS['gain']} significant gain, {MARKS['loss']} significant loss, {MARKS['noise']} neither",
             "dim",
@@ -45,48 +45,50 @@ def shown(advice: Advice) -> Group:
     return Group(*parts)
 
 
-def _table(advice: Advice) -> Table:
+def _render_table(advice: Advice) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
-    table.add_column(_stacked(advice.measures[advice.measure]), justify="right", no_wrap=True)
+    table.add_column(_stack_words(advice.measures[advice.measure]), justify="right", no_wrap=True)
     table.add_column(f"gain, {100 * advice.settings.confidence:g}%", no_wrap=True)
     others = [name for name in advice.measures if name != advice.measure]
     for name in others:
-        table.add_column(_stacked(advice.measures[name]), justify="right", no_wrap=True)
-    shapes = [name for name in SHAPES if name in advice.trials[0].shape]
+        table.add_column(_stack_words(advice.measures[name]), justify="right", no_wrap=True)
+    shapes = [name for name in SHAPE_NAMES if name in advice.trials[0].shape]
     if "silhouette" in shapes:  # three measures leave room for two shapes
         shapes.remove("mean_cosine")
     for name in shapes:
-        table.add_column(_stacked(SHAPES[name]), justify="right", style="dim", no_wrap=True)
+        table.add_column(_stack_words(SHAPE_NAMES[name]), justify="right", style="dim", no_wrap=True)
     for i, trial in enumerate(advice.trials):
         chosen = i == advice.chosen
         cells = [
             Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else ""),
             Text(f"{trial[advice.measure].value:.3f}", "bold" if chosen else ""),
-            _gain(trial, advice.measure) if i else Text(""),
+            _render_gain(trial, advice.measure) if i else Text(""),
         ]
-        cells += [_beside(trial, name, first=not i) for name in others]
-        cells += [Text(_shape(trial.shape.get(name))) for name in shapes]
+        cells += [_render_score(trial, name, first=not i) for name in others]
+        cells += [Text(_format_shape(trial.shape.get(name))) for name in shapes]
         table.add_row(*cells)
     return table
 
 
-def _shape(value: float | None) -> str:
+def _format_shape(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _stacked(words: str) -> str:
+def _stack_words(words: str) -> str:
     """Return a heading with one word on each line."""
     return words.replace(" ", "\n")
 
 
-def _gain(trial: Trial, measure: str) -> Text:
+def _render_gain(trial: Trial, measure: str) -> Text:
     score = trial[measure]
     color = COLORS[score.verdict]
-    return Text.assemble((f"{MARKS[score.verdict]} {signed(score.gain):>6} ", color), (span(score), "dim"))
+    return Text.assemble(
+        (f"{MARKS[score.verdict]} {format_signed(score.gain):>6} ", color), (format_interval(score), "dim")
+    )
 
 
-def _beside(trial: Trial, measure: str, *, first: bool) -> Text:
+def _render_score(trial: Trial, measure: str, *, first: bool) -> Text:
     score = trial[measure]
     mark = " " if first else MARKS[score.verdict]
     return Text.assemble(f"{score.value:.3f} ", (mark, COLORS[score.verdict]))

@@ -1,6 +1,6 @@
 """The still charts of the page: spectrum, cosines, activations, barcode.
 
-Each takes the pictures to draw and all pictures it stands beside, which share one scale, and gives a `Drawn`.
+Each takes the pictures to draw and all pictures it stands beside, which share one scale, and gives a `CaptionedChart`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._report.html import tag
-from isoscope._report.svg import UNITS, Scale, chart, curve, key, label, line, short, staircase
-from isoscope.auditing.finding import written
+from isoscope._report.svg import (
+    VIEWBOX_SIZE,
+    Scale,
+    draw_chart,
+    draw_path,
+    format_coordinate,
+    histogram_path,
+    label,
+    line_path,
+    render_legend,
+)
+from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
 
-BARS = 150
+MAX_BARS = 150
 """Bars of the barcode that are drawn."""
 
-_PLACES = 160  # along a curve
-_COORDINATES = 500  # steps of the activation diagram
+_CURVE_POINTS = 160  # along a curve
+_ACTIVATION_STEPS = 500  # steps of the activation diagram
 _LEAST_SHARE = 1e-9  # below it a share is rounding
 
 
 @dataclass(frozen=True)
-class Drawn:
+class CaptionedChart:
     """A chart, and in a sentence what is to be seen in it."""
 
     chart: Markup
@@ -37,9 +47,9 @@ class Drawn:
     key: Markup | None = None
 
 
-def spectrum(p: Pictures, among: Sequence[Pictures]) -> Drawn:
+def draw_spectrum(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
     """Each direction's share by rank, both on logarithmic scales."""
-    series = [s for q in among for s in (q.spectrum_raw, q.spectrum_centred, q.spectrum_null)]
+    series = [s for q in among for s in (q.spectrum_raw, q.spectrum_centered, q.spectrum_null)]
     top = max(float(s.max()) for s in series)
     least = min((float(s[s > top * _LEAST_SHARE].min()) for s in series if (s > top * _LEAST_SHARE).any()), default=top)
     across = Scale(1, max(max(len(s) for s in series), 2), log=True)
@@ -48,27 +58,35 @@ def spectrum(p: Pictures, among: Sequence[Pictures]) -> Drawn:
     up = Scale(min(max(least, top * 1e-6) * 0.8, highest / 30), highest, log=True)
     kinds = [
         ("raw", p.spectrum_raw, "as stored"),
-        ("centred", p.spectrum_centred, "mean subtracted"),
+        ("centred", p.spectrum_centered, "mean subtracted"),
         ("null", p.spectrum_null, "isotropic cloud"),
     ]
     inner, over = [], []
     for class_, shares, _ in kinds:
-        ranks = _thinned(len(shares))
+        ranks = _log_spaced_ranks(len(shares))
         ranks = ranks[shares[ranks - 1] > top * _LEAST_SHARE]
-        inner.append(curve(line(ranks, shares[ranks - 1], across, up), f"line {class_}"))
+        inner.append(draw_path(line_path(ranks, shares[ranks - 1], across, up), f"line {class_}"))
         if len(shares) <= 12:
             over += [
-                tag("circle", cx=across.per_cent(rank), cy=_top(up, shares[rank - 1]), r="3", class_=f"dot {class_}")
+                tag(
+                    "circle",
+                    cx=across.percent(rank),
+                    cy=_y_percent(up, shares[rank - 1]),
+                    r="3",
+                    class_=f"dot {class_}",
+                )
                 for rank in ranks.tolist()
             ]
-    raw, centred, null = (float(s[0]) for s in (p.spectrum_raw, p.spectrum_centred, p.spectrum_null))
+    raw, centred, null = (float(s[0]) for s in (p.spectrum_raw, p.spectrum_centered, p.spectrum_null))
     caption = (
-        f"The first of {len(p.spectrum_raw):,} directions holds {written(raw, 'share')} of all squared lengths, and "
-        f"{written(centred, 'share')} of the variance once the mean is subtracted; in an isotropic cloud it would hold "
-        f"{written(null, 'share')}. The flatter the line, the rounder the cloud."
+        f"The first of {len(p.spectrum_raw):,} directions holds {format_number(raw, 'share')} of all "
+        "squared lengths, and "
+        f"{format_number(centred, 'share')} of the variance once the mean is subtracted; in an isotropic "
+        "cloud it would hold "
+        f"{format_number(null, 'share')}. The flatter the line, the rounder the cloud."
     )
-    return Drawn(
-        chart(
+    return CaptionedChart(
+        draw_chart(
             "Spectrum",
             caption,
             across,
@@ -80,78 +98,81 @@ def spectrum(p: Pictures, among: Sequence[Pictures]) -> Drawn:
             y_written=lambda share: f"{100 * share:g}%",
         ),
         caption,
-        key(*((f"line {class_}", words) for class_, _, words in kinds)),
+        render_legend(*((f"line {class_}", words) for class_, _, words in kinds)),
     )
 
 
-def _thinned(length: int) -> np.ndarray:
+def _log_spaced_ranks(length: int) -> np.ndarray:
     """Ranks to draw, evenly spaced on a logarithmic scale, the first and the last among them."""
-    return np.unique(np.rint(np.geomspace(1, length, _PLACES)).astype(int)) if length else np.zeros(0, int)
+    return np.unique(np.rint(np.geomspace(1, length, _CURVE_POINTS)).astype(int)) if length else np.zeros(0, int)
 
 
-def cosines(p: Pictures, among: Sequence[Pictures]) -> Drawn:
+def draw_cosines(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
     """The cosines of random pairs and of nearest neighbours, and those of random directions."""
     across = Scale(
         min(float(q.cosine_edges[0]) for q in among),
         max(float(q.cosine_edges[-1]) for q in among),
     )
-    tallest = max(_tallest(q) for q in among)
+    tallest = max(_chart_height(q) for q in among)
     up = Scale(0, tallest * 1.12)
     inner = [
-        curve(staircase(p.cosine_edges, p.cosines, across, up, close=True), "area pairs"),
-        curve(line(_middles(p), p.cosine_null, across, up), "line null"),
+        draw_path(histogram_path(p.cosine_edges, p.cosines, across, up, close=True), "area pairs"),
+        draw_path(line_path(_bin_centers(p), p.cosine_null, across, up), "line null"),
     ]
     entries = [("area pairs", "random pairs"), ("line null", "random directions")]
     if p.nearest_cosines is not None:
-        inner.append(curve(staircase(p.cosine_edges[::2], _coarse(p.nearest_cosines), across, up), "line nearest"))
+        inner.append(
+            draw_path(histogram_path(p.cosine_edges[::2], _halve_bins(p.nearest_cosines), across, up), "line nearest")
+        )
         entries.append(("line nearest", "nearest neighbours"))
     mean = p.mean_cosine
-    place = across.per_cent(mean)
+    place = across.percent(mean)
     over = [
         tag("line", x1=place, x2=place, y1="0", y2="100%", class_="mean"),
-        label(f"mean {written(mean)}", across, mean, up, up.high, class_="note aside", dy="11"),
+        label(f"mean {format_number(mean)}", across, mean, up, up.high, class_="note aside", dy="11"),
     ]
     d = len(p.activation_mean)
     caption = (
-        f"Two random vectors have a cosine of {written(mean)} on average; random directions in {d:,} dimensions would "
-        f"have 0 ± {written(1 / math.sqrt(d))}."
+        f"Two random vectors have a cosine of {format_number(mean)} on average; random directions in "
+        f"{d:,} dimensions would "
+        f"have 0 ± {format_number(1 / math.sqrt(d))}."
     )
     if p.mean_nearest_cosine is not None:
         caption += (
-            f" Nearest neighbours have {written(p.mean_nearest_cosine)}: the further the two humps are apart, "
+            f" Nearest neighbours have {format_number(p.mean_nearest_cosine)}: the further the two humps are apart, "
             "the more a cosine tells."
         )
-    if max(_peaks(p)) > up.high:
+    if max(_peak_densities(p)) > up.high:
         caption += " The highest peak is cut off."
-    return Drawn(
-        chart("Cosines", caption, across, up, inner, over=over, x_name="cosine", y_name="density"),
+    return CaptionedChart(
+        draw_chart("Cosines", caption, across, up, inner, over=over, x_name="cosine", y_name="density"),
         caption,
-        key(*entries),
+        render_legend(*entries),
     )
 
 
-def _tallest(p: Pictures) -> float:
+def _chart_height(p: Pictures) -> float:
     """The height to draw: a spike, as copies or few dimensions make, does not flatten the rest."""
     some = p.cosines[p.cosines > 0]
     usual = float(np.quantile(some, 0.95)) if len(some) else 1.0
-    return min(max(_peaks(p)), 3 * usual)
+    return min(max(_peak_densities(p)), 3 * usual)
 
 
-def _peaks(p: Pictures) -> list[float]:
-    drawn = [p.cosines, p.cosine_null] + ([] if p.nearest_cosines is None else [_coarse(p.nearest_cosines)])
+def _peak_densities(p: Pictures) -> list[float]:
+    drawn = [p.cosines, p.cosine_null] + ([] if p.nearest_cosines is None else [_halve_bins(p.nearest_cosines)])
     return [float(np.nanmax(density, initial=0.0)) for density in drawn]
 
 
-def _coarse(density: np.ndarray) -> np.ndarray:
+def _halve_bins(density: np.ndarray) -> np.ndarray:
     """In bins of twice the width, for there are far fewer neighbours than pairs."""
     return np.asarray(density.reshape(-1, 2).mean(axis=1))
 
 
-def _middles(p: Pictures) -> np.ndarray:
+def _bin_centers(p: Pictures) -> np.ndarray:
     return np.asarray((p.cosine_edges[1:] + p.cosine_edges[:-1]) / 2)
 
 
-def activations(p: Pictures, among: Sequence[Pictures]) -> Drawn:
+def draw_activations(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
     """Each coordinate's mean, and one deviation to either side."""
     d = len(p.activation_mean)
     lowest = min(float((q.activation_mean - q.activation_spread).min()) for q in among)
@@ -159,7 +180,7 @@ def activations(p: Pictures, among: Sequence[Pictures]) -> Drawn:
     margin = 0.12 * max(highest - lowest, 1e-300)
     up = Scale(min(lowest, 0.0) - margin, max(highest, 0.0) + margin)
     across = Scale(-0.5, d - 0.5)
-    starts = np.unique(np.linspace(0, d, min(d, _COORDINATES) + 1).astype(int))
+    starts = np.unique(np.linspace(0, d, min(d, _ACTIVATION_STEPS) + 1).astype(int))
     edges, starts = starts - 0.5, starts[:-1]
     upper = np.maximum.reduceat(p.activation_mean + p.activation_spread, starts)
     lower = np.minimum.reduceat(p.activation_mean - p.activation_spread, starts)
@@ -167,37 +188,40 @@ def activations(p: Pictures, among: Sequence[Pictures]) -> Drawn:
     least = np.minimum.reduceat(p.activation_mean, starts)
     mean = np.where(greatest >= -least, greatest, least)
     x = np.repeat(edges, 2)[1:-1]
-    band = line(
+    band = line_path(
         np.concatenate([x, x[::-1]]), np.concatenate([np.repeat(upper, 2), np.repeat(lower, 2)[::-1]]), across, up
     )
-    inner = [curve(band + "Z", "area spread"), curve(staircase(edges, mean, across, up, close=True), "area means")]
-    named = ", ".join(str(index) for index in p.rogue)
+    inner = [
+        draw_path(band + "Z", "area spread"),
+        draw_path(histogram_path(edges, mean, across, up, close=True), "area means"),
+    ]
+    named = ", ".join(str(index) for index in p.rogue_dimensions)
     caption = f"The mean of each of {d:,} coordinates, and the band of one deviation around it."
-    if p.rogue:
+    if p.rogue_dimensions:
         caption += f" The largest are number {named}: the more they stick out, the more they alone decide every cosine."
-    return Drawn(
-        chart(
+    return CaptionedChart(
+        draw_chart(
             "Activations",
             caption,
             across,
             up,
             inner,
-            over=_named_coordinates(p, across, up),
+            over=_label_coordinates(p, across, up),
             whole=True,
             x_name="coordinate",
             y_name="activation",
             y_written=lambda value: f"{value:,.4g}".replace("-", "−"),
         ),
         caption,
-        key(("area means", "mean"), ("area spread", "± one deviation")),
+        render_legend(("area means", "mean"), ("area spread", "± one deviation")),
     )
 
 
-def _named_coordinates(p: Pictures, across: Scale, up: Scale) -> list[Markup]:
+def _label_coordinates(p: Pictures, across: Scale, up: Scale) -> list[Markup]:
     """Numbers at the tips of what sticks out, the largest first, none on top of another."""
     taken: list[tuple[float, bool]] = []
     labels = []
-    for index in p.rogue:
+    for index in p.rogue_dimensions:
         mean, spread = float(p.activation_mean[index]), float(p.activation_spread[index])
         above, place = mean >= 0, across(index)
         if any(side == above and abs(place - other) < 0.09 for other, side in taken):
@@ -208,33 +232,42 @@ def _named_coordinates(p: Pictures, across: Scale, up: Scale) -> list[Markup]:
     return labels
 
 
-def barcode(p: Pictures, among: Sequence[Pictures]) -> Drawn:
+def draw_barcode(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
     """The distances at which the cloud grows together, longest first."""
-    drawn = min(len(p.bars), BARS)
+    drawn = min(len(p.bars), MAX_BARS)
     longest = max((float(q.bars[0]) for q in among if len(q.bars)), default=1.0) or 1.0
     across, up = Scale(0, longest * 1.04), Scale(0, max(drawn, 1))
-    kept = min(p.bars_kept, drawn)
+    kept = min(p.n_significant_bars, drawn)
 
     def bars(start: int, stop: int) -> str:
         return "".join(
-            f"M0 {short(UNITS * (i + 0.25) / drawn)}H{short(UNITS * across(float(p.bars[i])))}"
+            f"M0 {format_coordinate(VIEWBOX_SIZE * (i + 0.25) / drawn)}"
+            f"H{format_coordinate(VIEWBOX_SIZE * across(float(p.bars[i])))}"
             for i in range(start, stop)
         )
 
     weight = "few" if drawn <= 40 else "many"
-    inner = [curve(bars(kept, drawn), f"bar rest {weight}"), curve(bars(0, kept), f"bar kept {weight}")]
+    inner = [draw_path(bars(kept, drawn), f"bar rest {weight}"), draw_path(bars(0, kept), f"bar kept {weight}")]
     which = f"the {drawn:,} longest of {len(p.bars):,} bars" if drawn < len(p.bars) else f"all {drawn:,} bars"
-    stand = "none stands" if p.bars_kept == 0 else "1 stands" if p.bars_kept == 1 else f"{p.bars_kept:,} stand"
+    stand = (
+        "none stands"
+        if p.n_significant_bars == 0
+        else "1 stands"
+        if p.n_significant_bars == 1
+        else f"{p.n_significant_bars:,} stand"
+    )
     caption = (
         f"Join the {p.bar_rows:,} rows of a sample at ever greater distances: each bar ends where two pieces become "
         f"one. Drawn are {which}; {stand} out from noise. Long bars apart from the rest are separate pieces."
     )
-    return Drawn(
-        chart("Barcode", caption, across, up, inner, x_name="distance", y_name="pieces, longest first", kind="bars"),
+    return CaptionedChart(
+        draw_chart(
+            "Barcode", caption, across, up, inner, x_name="distance", y_name="pieces, longest first", kind="bars"
+        ),
         caption,
-        key(("bar kept few", "stands out"), ("bar rest few", "noise")),
+        render_legend(("bar kept few", "stands out"), ("bar rest few", "noise")),
     )
 
 
-def _top(up: Scale, value: float) -> str:
-    return f"{short(100 * (1 - min(max(up(value), 0.0), 1.0)))}%"
+def _y_percent(up: Scale, value: float) -> str:
+    return f"{format_coordinate(100 * (1 - min(max(up(value), 0.0), 1.0)))}%"

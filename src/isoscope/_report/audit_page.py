@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING
 
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
-from isoscope._report.cards import SYMBOLS, WORDS, beside, cards, counted
-from isoscope._report.cloud import cloud
-from isoscope._report.document import document, facts, section
-from isoscope._report.heading import SUMMARY, heading, listed
-from isoscope._report.html import joined, tag
-from isoscope._report.worth import worth
-from isoscope.auditing.compare import changes
+from isoscope._report.cards import SYMBOLS, VERDICT_LABELS, describe_verdicts, render_cards, render_comparison_table
+from isoscope._report.cloud import render_point_cloud
+from isoscope._report.document import document, render_definition_list, section
+from isoscope._report.heading import SUMMARY, interleave_separators, render_heading
+from isoscope._report.html import join_markup, tag
+from isoscope._report.worth import render_similarity
+from isoscope.auditing.compare import compare_findings
 from isoscope.auditing.settings import Settings
 from isoscope.stores.columns import plural
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import HeldOut
+    from isoscope.auditing.compare import HeldOutComparison
 
-MOST = 26
+MAX_AUDITS = 26
 """Spaces on one page: each has a letter."""
 
 
-def page(
+def render_page(
     audits: Sequence[Audit],
     *,
     baseline: Audit | None = None,
     agreement: float | None = None,
-    held_out: HeldOut | None = None,
+    held_out: HeldOutComparison | None = None,
 ) -> str:
     """One audit, or several side by side, as a self-contained document.
 
@@ -53,11 +53,11 @@ def page(
     --------
     >>> import numpy as np, isoscope
     >>> found = isoscope.audit(np.random.default_rng(0).standard_normal((200, 8)))
-    >>> page([found])[:15]
+    >>> render_page([found])[:15]
     '<!doctype html>'
     """
-    if not 1 <= len(audits) <= MOST:
-        raise InputError(f"{len(audits)} audits were given: a page shows from 1 to {MOST}")
+    if not 1 <= len(audits) <= MAX_AUDITS:
+        raise InputError(f"{len(audits)} audits were given: a page shows from 1 to {MAX_AUDITS}")
     if baseline is not None and len(audits) > 1:
         raise InputError(f"a baseline was given with {len(audits)} audits: it goes with one")
     if agreement is not None and len(audits) != 2:
@@ -65,16 +65,16 @@ def page(
     if held_out is not None and len(audits) != 2:
         raise InputError(f"held_out was given with {plural(len(audits), 'audit')}: it goes with two, before and after")
     return document(
-        "".join(listed([audit.source for audit in audits])),
+        "".join(interleave_separators([audit.source for audit in audits])),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        heading(audits, baseline, agreement, held_out),
+        render_heading(audits, baseline, agreement, held_out),
         tag(
             "main",
-            _findings(audits, baseline, held_out),
-            worth(audits),
-            _pictures(audits),
-            _notes(audits),
+            _render_findings(audits, baseline, held_out),
+            render_similarity(audits),
+            _render_pictures(audits),
+            _render_notes(audits),
         ),
         styles=["page.css"],
         scripts=["cloud.js", "page.js"],
@@ -84,41 +84,41 @@ def page(
 # the body
 
 
-def _findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOut | None) -> Markup:
+def _render_findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOutComparison | None) -> Markup:
     confidence = f"{100 * audits[0].settings.confidence:g}%"
     lead = tag(
         "p",
-        _sign("value", "M11 1V17"),
+        _render_sign("value", "M11 1V17"),
         "the value, ",
-        _sign("interval", "M2 9H20"),
+        _render_sign("interval", "M2 9H20"),
         f"its {confidence} interval, ",
-        _sign("null-mark", "M11 14L16 4H6Z"),
+        _render_sign("null-mark", "M11 14L16 4H6Z"),
         "what a cloud of as many rows and dimensions has that is without structure.",
         class_="hint",
     )
     if held_out is not None:
-        since = {change.name: change for change in changes(*audits)}
-        return section("findings", "Findings", lead, beside(audits, since))
+        since = {change.name: change for change in compare_findings(*audits)}
+        return section("findings", "Findings", lead, render_comparison_table(audits, since))
     if len(audits) > 1:
-        return section("findings", "Findings", lead, beside(audits))
-    since = {} if baseline is None else {change.name: change for change in changes(baseline, audits[0])}
-    return section("findings", "Findings", lead, cards(audits[0], since))
+        return section("findings", "Findings", lead, render_comparison_table(audits))
+    since = {} if baseline is None else {change.name: change for change in compare_findings(baseline, audits[0])}
+    return section("findings", "Findings", lead, render_cards(audits[0], since))
 
 
-def _sign(class_: str, path: str) -> Markup:
+def _render_sign(class_: str, path: str) -> Markup:
     return tag("svg", tag("path", d=path, class_=class_), viewBox="0 0 22 18", class_="sign", aria_hidden="true")
 
 
-def _pictures(audits: Sequence[Audit]) -> Markup | None:
+def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
     drawn = [(audit, audit.pictures) for audit in audits if audit.pictures is not None]
     if not drawn:
         return None
     among = [pictures for _, pictures in drawn]
-    kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], audit_charts.Drawn]]] = [
-        ("The cosines", audit_charts.cosines),
-        ("The spectrum", audit_charts.spectrum),
-        ("The coordinates", audit_charts.activations),
-        ("The barcode", audit_charts.barcode),
+    kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], audit_charts.CaptionedChart]]] = [
+        ("The cosines", audit_charts.draw_cosines),
+        ("The spectrum", audit_charts.draw_spectrum),
+        ("The coordinates", audit_charts.draw_activations),
+        ("The barcode", audit_charts.draw_barcode),
     ]
     figures = []
     for title, draw in kinds:
@@ -128,34 +128,41 @@ def _pictures(audits: Sequence[Audit]) -> Markup | None:
                 "div",
                 tag("h3", title),
                 panels[0][1].key,
-                tag("div", *(_panel(audits, audit, one.chart, one.caption) for audit, one in panels), class_="panels"),
+                tag(
+                    "div",
+                    *(_render_panel(audits, audit, one.chart, one.caption) for audit, one in panels),
+                    class_="panels",
+                ),
                 class_="picture wide" if len(drawn) > 1 else "picture",
             )
         )
     clouds = []
     for i, (audit, pictures) in enumerate(drawn):
-        content, caption = cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
-        clouds.append(_panel(audits, audit, content, caption))
+        content, caption = render_point_cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
+        clouds.append(_render_panel(audits, audit, content, caption))
     figures.insert(0, tag("div", tag("h3", "The cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
     return section("pictures", "Pictures", tag("div", *figures, class_="figures"))
 
 
-def _panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
+def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
     """One space's part of a figure; figures of several spaces say whose it is."""
     whose = tag("h4", tag("bdi", audit.source)) if len(audits) > 1 else None
     return tag("figure", whose, content, tag("figcaption", caption))
 
 
-def _notes(audits: Sequence[Audit]) -> Markup:
+def _render_notes(audits: Sequence[Audit]) -> Markup:
     return section(
         "notes",
         "How this was measured",
-        *(joined(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _note(audit)) for audit in audits),
+        *(
+            join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
+            for audit in audits
+        ),
         tag("p", "What each number means, and how each range is derived: ", tag("code", "docs/findings.md"), "."),
     )
 
 
-def _note(audit: Audit) -> Markup:
+def _render_settings(audit: Audit) -> Markup:
     settings = audit.settings
     sampled = [f"{finding.title} ({finding.rows:,} rows)" for finding in audit.findings if finding.sampled]
     rows: list[tuple[str, object]] = [
@@ -168,14 +175,14 @@ def _note(audit: Audit) -> Markup:
         ("Rows with NaN or infinity", "refused" if settings.nonfinite == "raise" else "left out and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To do it again", tag("code", _command(audit))))
-    return facts(*rows)
+    rows.append(("To do it again", tag("code", _format_command(audit))))
+    return render_definition_list(*rows)
 
 
-def _command(audit: Audit) -> str:
+def _format_command(audit: Audit) -> str:
     """What makes this page again: in a shell for a file or a database, in Python for an array."""
     settings = audit.settings
-    if "." not in audit.source and address(audit.source) is None:
+    if "." not in audit.source and parse_address(audit.source) is None:
         changed = (
             f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
         )
@@ -192,7 +199,7 @@ def _command(audit: Audit) -> str:
 # notebooks
 
 
-def fragment(audit: Audit) -> str:
+def render_notebook_table(audit: Audit) -> str:
     """The verdict and the findings as a table for a notebook: no script, no ids, its own colours."""
     cell = "padding:.25em .9em .25em 0;text-align:left;vertical-align:top;background:none;white-space:normal;"
     edge = "border:0;border-top:1px solid rgba(128,128,128,.35);"
@@ -200,7 +207,7 @@ def fragment(audit: Audit) -> str:
 
     def sign(verdict: str) -> Markup:
         chip = f"background:{colours[verdict]};color:#fff;border-radius:.3em;padding:.05em .5em;white-space:nowrap"
-        return tag("span", f"{SYMBOLS[verdict]} {WORDS[verdict]}", style=chip)
+        return tag("span", f"{SYMBOLS[verdict]} {VERDICT_LABELS[verdict]}", style=chip)
 
     rows = [
         tag(
@@ -230,7 +237,7 @@ def fragment(audit: Audit) -> str:
     lead = tag(
         "p",
         tag("strong", tag("bdi", audit.source)),
-        f", {audit.n:,} × {audit.d:,}. {SUMMARY[audit.verdict]} Findings: {counted(audit.findings)}.",
+        f", {audit.n:,} × {audit.d:,}. {SUMMARY[audit.verdict]} Findings: {describe_verdicts(audit.findings)}.",
         style="margin:.3em 0",
     )
     skipped = "; ".join(f"{name}: {reason}" for name, reason in audit.skipped.items())

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isoscope._report.document import facts
-from isoscope._report.html import joined, tag
-from isoscope._report.meter import meter
-from isoscope.auditing.finding import VERDICTS, written
+from isoscope._report.document import render_definition_list
+from isoscope._report.html import join_markup, tag
+from isoscope._report.meter import draw_meter
+from isoscope.auditing.finding import VERDICTS, format_number
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
 
 SYMBOLS = {"ok": "✓", "look": "◐", "bad": "✕"}
-WORDS = {"ok": "ok", "look": "worth a look", "bad": "bad"}
-DIRECTIONS = {
+VERDICT_LABELS = {"ok": "ok", "look": "worth a look", "bad": "bad"}
+CHANGE_LABELS = {
     "better": "▲ better",
     "worse": "▼ worse",
     "moved": "moved, same verdict",
@@ -31,28 +31,30 @@ DIRECTIONS = {
 
 def badge(verdict: str, *, brief: bool = False) -> Markup:
     """A verdict as sign, word and colour."""
-    words = verdict if brief else WORDS[verdict]
+    words = verdict if brief else VERDICT_LABELS[verdict]
     return tag("span", tag("span", SYMBOLS[verdict], aria_hidden="true"), " ", words, class_=f"badge {verdict}")
 
 
-def counted(findings: Sequence[Finding]) -> str:
+def describe_verdicts(findings: Sequence[Finding]) -> str:
     """How many findings have which verdict: "2 bad, 3 worth a look, 10 ok"."""
     counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in reversed(VERDICTS)}
-    return ", ".join(f"{count} {WORDS[verdict]}" for verdict, count in counts.items() if count) or "no findings"
-
-
-def cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
-    """All findings of one space: open cards for what is not ok, lines to unfold for what is."""
-    attention = [finding for finding in audit.findings if finding.verdict != "ok"]
-    well = [finding for finding in audit.findings if finding.verdict == "ok"]
-    return joined(
-        *(_card(finding, audit, since) for finding in attention),
-        tag("h3", "What is well" if attention else "Everything is well") if well else None,
-        tag("div", *(_line(finding, audit, since) for finding in well), class_="lines") if well else None,
+    return (
+        ", ".join(f"{count} {VERDICT_LABELS[verdict]}" for verdict, count in counts.items() if count) or "no findings"
     )
 
 
-def _card(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
+def render_cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
+    """All findings of one space: open cards for what is not ok, lines to unfold for what is."""
+    attention = [finding for finding in audit.findings if finding.verdict != "ok"]
+    well = [finding for finding in audit.findings if finding.verdict == "ok"]
+    return join_markup(
+        *(_render_card(finding, audit, since) for finding in attention),
+        tag("h3", "What is well" if attention else "Everything is well") if well else None,
+        tag("div", *(_render_row(finding, audit, since) for finding in well), class_="lines") if well else None,
+    )
+
+
+def _render_card(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
     return tag(
         "article",
         tag(
@@ -60,51 +62,58 @@ def _card(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup
             tag("header", tag("h3", finding.title), badge(finding.verdict)),
             tag("p", finding.meaning, class_="meaning"),
             tag("p", tag("strong", "Try: "), finding.advice, class_="advice"),
-            _doubt(finding, audit),
+            _render_caveats(finding, audit),
             class_="words",
         ),
-        tag("div", _number(finding), _before(finding, since), meter(finding), _range(finding), class_="numbers"),
-        _more(finding),
+        tag(
+            "div",
+            _render_value(finding),
+            _render_baseline(finding, since),
+            draw_meter(finding),
+            _render_range(finding),
+            class_="numbers",
+        ),
+        _render_details(finding),
         id=f"finding-{finding.name}",
         class_=f"card {finding.verdict}",
     )
 
 
-def _line(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
+def _render_row(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
     return tag(
         "details",
         tag(
             "summary",
             badge(finding.verdict),
             tag("span", finding.title, class_="title"),
-            _number(finding, "span"),
-            meter(finding) or tag("span", class_="meter"),
+            _render_value(finding, "span"),
+            draw_meter(finding) or tag("span", class_="meter"),
         ),
-        _before(finding, since),
+        _render_baseline(finding, since),
         tag("p", finding.meaning, class_="meaning"),
         tag("p", finding.advice, class_="advice"),
-        _doubt(finding, audit),
-        _range(finding),
-        _facts(finding),
+        _render_caveats(finding, audit),
+        _render_range(finding),
+        _render_facts(finding),
         id=f"finding-{finding.name}",
         class_="fine",
     )
 
 
-def _number(finding: Finding, element: str = "p") -> Markup:
+def _render_value(finding: Finding, element: str = "p") -> Markup:
     interval = tag("span", finding.interval, class_="range") if finding.interval else None
-    return tag(element, tag("b", finding.shown), interval and joined(" ", interval), class_="number")
+    return tag(element, tag("b", finding.shown), interval and join_markup(" ", interval), class_="number")
 
 
-def _range(finding: Finding) -> Markup:
+def _render_range(finding: Finding) -> Markup:
     words = finding.range
     null = finding.judged.null
     if null is not None and math.isfinite(null):
-        words += f"; without structure: {written(null, finding.form)}"
+        words += f"; without structure: {format_number(null, finding.form)}"
     return tag("p", words[:1].upper() + words[1:], class_="bounds")
 
 
-def _doubt(finding: Finding, audit: Audit) -> Markup | None:
+def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
     """What to know before trusting the number: a sample, a close call."""
     words = []
     if finding.sampled:
@@ -114,7 +123,7 @@ def _doubt(finding: Finding, audit: Audit) -> Markup | None:
     return tag("p", " ".join(words), class_="doubt") if words else None
 
 
-def _before(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
+def _render_baseline(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
     """What the number was, and whether it is better now."""
     change = since.get(finding.name)
     if change is None:
@@ -122,34 +131,37 @@ def _before(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
     if change.before is None:
         return tag("p", "Not in the baseline", class_="before")
     same = ", same verdict" if change.trend != change.direction else ""
-    words = tag("strong", DIRECTIONS[change.trend] + same)
+    words = tag("strong", CHANGE_LABELS[change.trend] + same)
     return tag(
-        "p", f"Was {change.before.shown} ({WORDS[change.before.verdict]}): ", words, class_=f"before {change.trend}"
+        "p",
+        f"Was {change.before.shown} ({VERDICT_LABELS[change.before.verdict]}): ",
+        words,
+        class_=f"before {change.trend}",
     )
 
 
-def _more(finding: Finding) -> Markup:
-    return tag("details", tag("summary", "The range, and where it comes from"), _facts(finding), class_="more")
+def _render_details(finding: Finding) -> Markup:
+    return tag("details", tag("summary", "The range, and where it comes from"), _render_facts(finding), class_="more")
 
 
-def _facts(finding: Finding) -> Markup:
+def _render_facts(finding: Finding) -> Markup:
     rows = [
         ("Range from", finding.judged.source),
         ("Rows", f"{finding.rows:,}{' (a sample)' if finding.sampled else ''}"),
     ]
-    rows += [(name.replace("_", " ").capitalize(), _shown(value)) for name, value in finding.details.items()]
+    rows += [(name.replace("_", " ").capitalize(), _format_detail(value)) for name, value in finding.details.items()]
     rows.append(("Name in scripts", tag("code", finding.name)))
-    return facts(*rows)
+    return render_definition_list(*rows)
 
 
-def _shown(value: Any) -> str:
+def _format_detail(value: Any) -> str:
     """A detail for people."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items())
+        return ", ".join(f"{name}: {_format_detail(each)}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_shown(each) for each in value) or "none"
+        return ", ".join(_format_detail(each) for each in value) or "none"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
@@ -157,7 +169,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def beside(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
+def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
     """One table with a column for each space; with changes `since` the first, one more column for them."""
     names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
     worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
@@ -168,11 +180,11 @@ def beside(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -
         title = next(audit[name].title for audit in audits if name in audit)
         change = None if since is None else since[name]
         cells = [
-            _cell(audit, name, chr(ord("A") + i), change if i == len(audits) - 1 else None)
+            _render_cell(audit, name, chr(ord("A") + i), change if i == len(audits) - 1 else None)
             for i, audit in enumerate(audits)
         ]
         if change is not None:
-            cells.append(tag("td", _changed(change), data_space="Change"))
+            cells.append(tag("td", _render_change(change), data_space="Change"))
         rows.append(tag("tr", tag("th", title, scope="row"), *cells, id=f"finding-{name}"))
     head = tag(
         "tr",
@@ -186,27 +198,27 @@ def beside(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="findings-title")
 
 
-def _changed(change: Change) -> Markup:
-    return tag("p", tag("strong", DIRECTIONS[change.trend]), class_=f"before {change.trend}")
+def _render_change(change: Change) -> Markup:
+    return tag("p", tag("strong", CHANGE_LABELS[change.trend]), class_=f"before {change.trend}")
 
 
-def _cell(audit: Audit, name: str, letter: str, change: Change | None) -> Markup:
+def _render_cell(audit: Audit, name: str, letter: str, change: Change | None) -> Markup:
     if name not in audit:
         return tag("td", tag("p", f"Not measured: {audit.skipped.get(name, 'it does not apply')}"), data_space=letter)
     finding = audit[name]
     lost = change is not None and change.trend == "worse" and finding.verdict == "ok"
-    verdict = tag("span", DIRECTIONS["worse"], class_="badge look") if lost else badge(finding.verdict, brief=True)
+    verdict = tag("span", CHANGE_LABELS["worse"], class_="badge look") if lost else badge(finding.verdict, brief=True)
     return tag(
         "td",
-        tag("div", _number(finding), verdict, class_="read"),
-        meter(finding),
+        tag("div", _render_value(finding), verdict, class_="read"),
+        draw_meter(finding),
         tag(
             "details",
             tag("summary", "What it means"),
             tag("p", finding.meaning),
             tag("p", finding.advice),
-            _doubt(finding, audit),
-            _range(finding),
+            _render_caveats(finding, audit),
+            _render_range(finding),
             tag("p", "From: ", finding.judged.source, class_="bounds"),
         ),
         data_space=letter,

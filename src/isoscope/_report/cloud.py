@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._report.coloring import classes, colourings
-from isoscope._report.coloring import legend as legend_of
-from isoscope._report.html import data, joined, tag
-from isoscope._report.svg import short
-from isoscope.auditing.finding import written
+from isoscope._report.coloring import find_colorings, points_by_class
+from isoscope._report.coloring import render_legend as legend_of
+from isoscope._report.html import join_markup, json_script, tag
+from isoscope._report.svg import format_coordinate
+from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
-    from isoscope._report.coloring import Groups, Measure
+    from isoscope._report.coloring import CategoricalColoring, ContinuousColoring
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
 
 _WIDTH, _HEIGHT = 1000, 620
 
 
-def cloud(p: Pictures, identity: str, name: str, total: int) -> tuple[Markup, str]:
+def render_point_cloud(p: Pictures, identity: str, name: str, total: int) -> tuple[Markup, str]:
     """The figure's content, and its caption."""
-    caption = caption_of(p, total)
-    ways = colourings(p)
+    caption = format_caption(p, total)
+    ways = find_colorings(p)
     choices = [(way.key, way.title) for way in ways]
-    body = turning(
+    body = render_interactive_cloud(
         identity,
         f"Points of {name}. {caption}",
         choices,
-        three=len(_axes(p)) == 3,
-        still=_still(p, ways[0], caption),
+        three=len(_axis_names(p)) == 3,
+        still=_draw_static_cloud(p, ways[0], caption),
         legend=legend_of(ways[0]),
     )
-    return joined(body, data(identity, held(p, ways))), caption
+    return join_markup(body, json_script(identity, encode_cloud(p, ways))), caption
 
 
-def turning(
+def render_interactive_cloud(
     identity: str,
     words: str,
     choices: Sequence[tuple[str, str]],
@@ -55,8 +55,8 @@ def turning(
     """
     controls = tag(
         "div",
-        choice("Colour by", "colour", choices),
-        choice("View", "view", [("3", "3-D"), ("2", "2-D")]) if three else None,
+        render_button_group("Colour by", "colour", choices),
+        render_button_group("View", "view", [("3", "3-D"), ("2", "2-D")]) if three else None,
         tag(
             "div",
             *(
@@ -114,13 +114,13 @@ def turning(
     )
 
 
-def caption_of(p: Pictures, total: int) -> str:
+def format_caption(p: Pictures, total: int) -> str:
     """How many points are drawn, along what."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
     directions = min(3, len(p.activation_mean))
-    shares = [written(float(share), "share") for share in p.explained[:directions]]
-    together = written(min(float(p.explained.sum()), 1.0), "share")
+    shares = [format_number(float(share), "share") for share in p.explained_variance[:directions]]
+    together = format_number(min(float(p.explained_variance.sum()), 1.0), "share")
     return (
         f"{count}, along the first {'three' if directions == 3 else 'two'} principal directions, which hold "
         f"{', '.join(shares[:-1])} and {shares[-1]} of the variance, together {together}. "
@@ -128,7 +128,7 @@ def caption_of(p: Pictures, total: int) -> str:
     )
 
 
-def choice(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
+def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
     """Buttons of which one is pressed, the first to begin with: (value, words)."""
     buttons = (
         tag("button", words, type="button", aria_pressed="false" if i else "true", **{f"data_{kind}": value})
@@ -137,7 +137,7 @@ def choice(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
     return tag("div", tag("span", name, aria_hidden="true"), *buttons, role="group", aria_label=name, class_="choice")
 
 
-def _still(p: Pictures, way: Groups | Measure, caption: str) -> Markup:
+def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str) -> Markup:
     """The first two directions, for print and where no script runs."""
     x, y = p.points[:, 0], -p.points[:, 1]
     wide, high = float(np.ptp(x)) if len(x) else 0.0, float(np.ptp(y)) if len(y) else 0.0
@@ -147,7 +147,7 @@ def _still(p: Pictures, way: Groups | Measure, caption: str) -> Markup:
     across, down = _WIDTH / 2 + scale * (x - middle[0]), _HEIGHT / 2 + scale * (y - middle[1])
     return tag(
         "svg",
-        *dots(across, down, way),
+        *draw_points(across, down, way),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
         aria_label=f"The points along two directions. {caption}",
@@ -155,11 +155,16 @@ def _still(p: Pictures, way: Groups | Measure, caption: str) -> Markup:
     )
 
 
-def dots(across: np.ndarray, down: np.ndarray, way: Groups | Measure | None) -> list[Markup]:
+def draw_points(
+    across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
+) -> list[Markup]:
     """Points at places of a drawing, in their colours; of no colouring they are all alike."""
     paths = []
-    for class_, members in classes(way) if way is not None else [("other disc", np.arange(len(across)))]:
-        d = "".join(f"M{short(a)} {short(b)}h0" for a, b in zip(across[members], down[members], strict=True))
+    for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
+        d = "".join(
+            f"M{format_coordinate(a)} {format_coordinate(b)}h0"
+            for a, b in zip(across[members], down[members], strict=True)
+        )
         if d:
             paths.append(tag("path", d=d, class_=f"dots {class_}"))
             if "ring" in class_:
@@ -167,14 +172,16 @@ def dots(across: np.ndarray, down: np.ndarray, way: Groups | Measure | None) -> 
     return paths
 
 
-def _axes(p: Pictures) -> list[str]:
+def _axis_names(p: Pictures) -> list[str]:
     """Names of the directions in which there is anything to see."""
     return [
-        f"direction {i + 1}: {written(share, 'share')}" for i, share in enumerate(p.explained.tolist()) if share > 1e-9
+        f"direction {i + 1}: {format_number(share, 'share')}"
+        for i, share in enumerate(p.explained_variance.tolist())
+        if share > 1e-9
     ]
 
 
-def held(p: Pictures, ways: Sequence[Groups | Measure]) -> dict[str, Any]:
+def encode_cloud(p: Pictures, ways: Sequence[CategoricalColoring | ContinuousColoring]) -> dict[str, Any]:
     """Everything the script needs; coordinates are 16-bit numbers, of which the greatest is 32767."""
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
     coordinates = np.rint(p.points / greatest * 32767).astype("<i2")
@@ -182,6 +189,6 @@ def held(p: Pictures, ways: Sequence[Groups | Measure]) -> dict[str, Any]:
         "points": b64encode(coordinates.tobytes()).decode("ascii"),
         "rows": p.rows.tolist(),
         "text": p.text,
-        "axes": _axes(p),
+        "axes": _axis_names(p),
         "colourings": [way.held() for way in ways],
     }

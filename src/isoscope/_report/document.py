@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 
-from isoscope._report.html import Markup, fingerprint, joined, tag
+from isoscope._report.html import Markup, csp_hash, join_markup, tag
 
 
 def document(title: str, version: str, *content: Markup, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
@@ -16,13 +16,13 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
     >>> document("a < b", "1.0", tag("main", "Text."), styles=["page.css"])[:15]
     '<!doctype html>'
     """
-    style, script = _together(styles), _together(scripts)
+    style, script = _read_resources(styles), _read_resources(scripts)
     if script:
         # a class on the root tells the style that scripts run
         script = "document.documentElement.classList.add('scripted');\n" + script
     policy = (
-        f"default-src 'none'; style-src {fingerprint(style)}; "
-        + (f"script-src {fingerprint(script)}; " if script else "")
+        f"default-src 'none'; style-src {csp_hash(style)}; "
+        + (f"script-src {csp_hash(script)}; " if script else "")
         + "img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = tag(
@@ -54,10 +54,10 @@ def section(identity: str, title: str, *children: object) -> Markup:
     )
 
 
-def facts(*rows: tuple[object, object]) -> Markup:
+def render_definition_list(*rows: tuple[object, object]) -> Markup:
     """Names and what is to be said of each."""
-    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
+    return tag("dl", *(join_markup(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
 
 
-def _together(names: Sequence[str]) -> str:
+def _read_resources(names: Sequence[str]) -> str:
     return "".join(files("isoscope._report").joinpath(name).read_text("utf-8") for name in names)

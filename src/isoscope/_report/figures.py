@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._report.audit_charts import BARS
-from isoscope._report.grouped_words import are_numbers
+from isoscope._report.audit_charts import MAX_BARS
+from isoscope._report.grouped_words import has_numeric_groups
 from isoscope.auditing.findings.token_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.grouped import GroupedAudit
 
-_BLUE, _ORANGE, _GREY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
-GROUPS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
+_BLUE, _ORANGE, _GRAY, _PALE = "#2a56b0", "#b4500b", "#6b6861", "#bccdf0"
+GROUP_COLORS = ("#3357be", "#d67d12", "#27a48f", "#a61a68", "#8e6202", "#a664fd", "#611327")
 """Colours that can be told apart."""
 
 _MARKERS = ("o", "s", "^")
-_NAMES = len(GROUPS) * len(_MARKERS)
+_MAX_GROUPS = len(GROUP_COLORS) * len(_MARKERS)
 
 
-def spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
+def draw_spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
     """Each direction's share by rank: as stored, with the mean subtracted, and of an isotropic cloud."""
-    ax = _axes(ax)
+    ax = _ensure_axes(ax)
     for shares, name, color, style in (
         (pictures.spectrum_raw, "as stored", _BLUE, "-"),
-        (pictures.spectrum_centred, "mean subtracted", _ORANGE, "-"),
-        (pictures.spectrum_null, "isotropic cloud", _GREY, "--"),
+        (pictures.spectrum_centered, "mean subtracted", _ORANGE, "-"),
+        (pictures.spectrum_null, "isotropic cloud", _GRAY, "--"),
     ):
         ranks = np.flatnonzero(shares > 1e-6 * max(float(shares.max(initial=0)), 1e-300))
         ax.plot(ranks + 1, shares[ranks], style, color=color, label=name)
@@ -40,13 +40,13 @@ def spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def cosines(pictures: Pictures, ax: Axes | None = None) -> Axes:
+def draw_cosines(pictures: Pictures, ax: Axes | None = None) -> Axes:
     """The cosines of random pairs, of nearest neighbours, and of random directions."""
-    ax = _axes(ax)
+    ax = _ensure_axes(ax)
     edges = pictures.cosine_edges
     middles = (edges[1:] + edges[:-1]) / 2
     ax.stairs(pictures.cosines, edges, fill=True, color=_PALE, label="random pairs")
-    ax.plot(middles, pictures.cosine_null, "--", color=_GREY, label="random directions")
+    ax.plot(middles, pictures.cosine_null, "--", color=_GRAY, label="random directions")
     if pictures.nearest_cosines is not None:
         ax.stairs(pictures.nearest_cosines, edges, color=_ORANGE, label="nearest neighbours")
     ax.axvline(pictures.mean_cosine, color=_BLUE, linestyle=":", label="mean of pairs")
@@ -55,14 +55,14 @@ def cosines(pictures: Pictures, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
+def draw_activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
     """Each coordinate's mean and the band of one deviation around it; those that stick out are numbered."""
-    ax = _axes(ax)
+    ax = _ensure_axes(ax)
     mean, spread = pictures.activation_mean, pictures.activation_spread
     edges = np.arange(len(mean) + 1) - 0.5
     ax.stairs(mean + spread, edges, baseline=mean - spread, fill=True, color=_PALE, label="± one deviation")
     ax.stairs(mean, edges, fill=True, facecolor=_BLUE, edgecolor=_BLUE, linewidth=0.7, label="mean")
-    for index in pictures.rogue:
+    for index in pictures.rogue_dimensions:
         up = mean[index] >= 0
         tip = mean[index] + spread[index] if up else mean[index] - spread[index]
         ax.annotate(
@@ -81,7 +81,7 @@ def activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") -> Axes:
+def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") -> Axes:
     """The rows along the first two principal directions, or three if `ax` is 3-D."""
     there = {
         "labels": pictures.labels,
@@ -93,7 +93,7 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
     if there.get(color) is None:
         can = ", ".join(f'"{name}"' for name, values in there.items() if values is not None)
         raise InputError(f"color is {color!r}: this audit has {can}")
-    ax = _axes(ax)
+    ax = _ensure_axes(ax)
     three = ax.name == "3d"
     along = [pictures.points[:, i] for i in range(3 if three else 2)]
     names = {"labels": pictures.label_names, "clusters": None, "kinds": list(KINDS)}
@@ -106,7 +106,7 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
         ax.figure.colorbar(
             drawn, ax=ax, pad=0.12 if three else 0.02, label={"frequency": "frequency", "lengths": "length"}[color]
         )
-    shares = [f"direction {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained)]
+    shares = [f"direction {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained_variance)]
     ax.set(xlabel=shares[0], ylabel=shares[1])
     if three:
         cast("Any", ax).set_zlabel(shares[2])
@@ -118,24 +118,24 @@ def points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") ->
 def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names: list[str] | None) -> None:
     """Points of each group in its own colour and marker, the most frequent first; the rest in grey."""
     found, counts = np.unique(codes[codes >= 0], return_counts=True)
-    shown = found[np.argsort(-counts, kind="stable")][:_NAMES]
+    shown = found[np.argsort(-counts, kind="stable")][:_MAX_GROUPS]
     rest = ~np.isin(codes, shown)
     if rest.any():
-        cast("Any", ax).scatter(*(a[rest] for a in along), s=8, color=_GREY, alpha=0.5, label="others")
+        cast("Any", ax).scatter(*(a[rest] for a in along), s=8, color=_GRAY, alpha=0.5, label="others")
     for slot, code in enumerate(shown.tolist()):
         name = names[code] if names is not None else f"cluster {slot + 1}"
-        look = {"color": GROUPS[slot % len(GROUPS)], "marker": _MARKERS[slot // len(GROUPS)]}
+        look = {"color": GROUP_COLORS[slot % len(GROUP_COLORS)], "marker": _MARKERS[slot // len(GROUP_COLORS)]}
         mine = codes == code
-        cast("Any", ax).scatter(*(a[mine] for a in along), s=8, label=literal(name), **look)
+        cast("Any", ax).scatter(*(a[mine] for a in along), s=8, label=escape_label(name), **look)
     ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
-def barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
+def draw_barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
     """The distances at which the cloud grows together, longest first, those that stand out highlighted."""
-    ax = _axes(ax)
-    bars = pictures.bars[:BARS]
-    kept = min(pictures.bars_kept, len(bars))
-    for start, stop, color, name in ((0, kept, _ORANGE, "stands out"), (kept, len(bars), _GREY, "noise")):
+    ax = _ensure_axes(ax)
+    bars = pictures.bars[:MAX_BARS]
+    kept = min(pictures.n_significant_bars, len(bars))
+    for start, stop, color, name in ((0, kept, _ORANGE, "stands out"), (kept, len(bars), _GRAY, "noise")):
         if stop > start:
             ax.hlines(np.arange(start, stop) + 1, 0, bars[start:stop], color=color, label=name)
             ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
@@ -145,7 +145,7 @@ def barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def along_groups(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> Axes:
+def draw_series(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> Axes:
     """One finding along the groups with its interval, and what a cloud without structure has.
 
     Groups with an order are joined by a line; names stand one after the other.
@@ -153,32 +153,32 @@ def along_groups(grouped: GroupedAudit, finding: str, ax: Axes | None = None) ->
     series = grouped.series(finding)
     if not np.isfinite(series.estimates).any():
         raise InputError(f"no {grouped.by} has {finding}: it could not be measured in any of {len(grouped)} groups")
-    ax = _axes(ax)
-    numbers = are_numbers(grouped)
+    ax = _ensure_axes(ax)
+    numbers = has_numeric_groups(grouped)
     places = np.asarray(series.values, dtype=float) if numbers else np.arange(float(len(series.names)))
     title = next(group[finding].title for group in grouped.groups.values() if finding in group)
     if grouped.ordered:
         ax.fill_between(places, series.low, series.high, color=_PALE, linewidth=0)
-        ax.plot(places, series.estimates, "o-", color=_BLUE, markersize=4, label=literal(grouped.source))
+        ax.plot(places, series.estimates, "o-", color=_BLUE, markersize=4, label=escape_label(grouped.source))
     else:
         reach = np.nan_to_num(np.abs([series.estimates - series.low, series.high - series.estimates]))
-        ax.errorbar(places, series.estimates, reach, fmt="o", color=_BLUE, label=literal(grouped.source))
+        ax.errorbar(places, series.estimates, reach, fmt="o", color=_BLUE, label=escape_label(grouped.source))
     if np.isfinite(series.null).any():
-        ax.plot(places, series.null, "--", color=_GREY, linewidth=1, label="without structure")
+        ax.plot(places, series.null, "--", color=_GRAY, linewidth=1, label="without structure")
     if not numbers:
         turn: Any = {} if grouped.ordered else {"rotation": 45, "ha": "right"}
-        ax.set_xticks(places, [literal(name) for name in series.names.tolist()], **turn)
-    ax.set(xlabel=literal(grouped.by), ylabel=title)
+        ax.set_xticks(places, [escape_label(name) for name in series.names.tolist()], **turn)
+    ax.set(xlabel=escape_label(grouped.by), ylabel=title)
     ax.legend(frameon=False)
     return ax
 
 
-def literal(name: str) -> str:
+def escape_label(name: str) -> str:
     """A name as it is: bare, one that begins with _ would be left out of a legend, one with $ be set as a formula."""
     return " " + name.replace("$", r"\$")
 
 
-def _axes(ax: Axes | None) -> Axes:
+def _ensure_axes(ax: Axes | None) -> Axes:
     """The axes to draw on: those given, or new ones."""
     if ax is not None:
         return ax

@@ -8,25 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._report.cloud import caption_of, choice, dots, held, turning
-from isoscope._report.coloring import alike, legends
-from isoscope._report.grouped_words import called, one_of
-from isoscope._report.html import data, joined, tag
-from isoscope._report.pictures import thinned
-from isoscope.auditing.finding import written
+from isoscope._report.cloud import (
+    draw_points,
+    encode_cloud,
+    format_caption,
+    render_button_group,
+    render_interactive_cloud,
+)
+from isoscope._report.coloring import find_shared_colorings, render_legends
+from isoscope._report.grouped_words import format_group_name, group_noun
+from isoscope._report.html import join_markup, json_script, tag
+from isoscope._report.pictures import subsample_points
+from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
-    from isoscope._report.coloring import Groups, Measure
+    from isoscope._report.coloring import CategoricalColoring, ContinuousColoring
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit
 
-_POINTS = 30_000  # on a page
-_MOST, _LEAST = 1_500, 400  # in one cloud
-_TEXT = 80  # characters of a point's text
+_MAX_PAGE_POINTS = 30_000  # on a page
+_MAX_CLOUD_POINTS, _MIN_CLOUD_POINTS = 1_500, 400  # in one cloud
+_MAX_TEXT_LENGTH = 80  # characters of a point's text
 _WIDTH, _HEIGHT = 400, 300
-_BULK = (0.02, 0.98)  # quantiles that are in the frame
+_FRAME_QUANTILES = (0.02, 0.98)  # quantiles that are in the frame
 
 
 @dataclass(frozen=True)
@@ -40,63 +46,63 @@ class _Tile:
     pictures: Pictures
 
 
-def gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
+def render_gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
     """The stills of all groups with what they share: the choice of a colouring, its legend, the stage."""
-    tiles = list(_tiles(audits))
+    tiles = list(_make_tiles(audits))
     if not tiles:
         return None
-    ways = alike([tile.pictures for tile in tiles])
-    each = one_of(audits[0].by)
-    found = legends(ways, each)
+    ways = find_shared_colorings([tile.pictures for tile in tiles])
+    each = group_noun(audits[0].by)
+    found = render_legends(ways, each)
     choices = [(key, title) for key, (title, _) in found.items()]
     shown = [
-        joined(
+        join_markup(
             tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
             tag(
                 "div",
-                *(_still(tile, way) for tile, way in zip(tiles, ways, strict=True) if tile.store == store),
+                *(_draw_tile(tile, way) for tile, way in zip(tiles, ways, strict=True) if tile.store == store),
                 class_="tiles",
             ),
         )
         for store, audit in enumerate(audits)
     ]
     texts: dict[str, int] = {}
-    kept = [data(tile.identity, _kept(tile, way, texts)) for tile, way in zip(tiles, ways, strict=True)]
+    kept = [json_script(tile.identity, _encode_tile(tile, way, texts)) for tile, way in zip(tiles, ways, strict=True)]
     return tag(
         "div",
-        tag("p", _lead(tiles, each), class_="hint"),
+        tag("p", _format_lead(tiles, each), class_="hint"),
         tag(
             "div",
-            tag("div", choice("Colour by", "colour", choices), class_="controls live"),
+            tag("div", render_button_group("Colour by", "colour", choices), class_="controls live"),
             *(
-                tag("div", words, _note(key, each), data_legend=key, hidden=bool(i))
+                tag("div", words, _render_cluster_note(key, each), data_legend=key, hidden=bool(i))
                 for i, (key, (_, words)) in enumerate(found.items())
             ),
             class_="shared",
         ),
         *shown,
-        _stage(choices),
+        _render_dialog(choices),
         *kept,
-        data("gallery-texts", list(texts)),
+        json_script("gallery-texts", list(texts)),
         data_gallery=True,
     )
 
 
-def _tiles(audits: Sequence[GroupedAudit]) -> Iterator[_Tile]:
+def _make_tiles(audits: Sequence[GroupedAudit]) -> Iterator[_Tile]:
     drawn = [
         (i, audit, name, group, group.pictures)
         for i, audit in enumerate(audits)
         for name, group in audit.groups.items()
         if group.pictures is not None
     ]
-    count = min(max(_POINTS // max(len(drawn), 1), _LEAST), _MOST)
+    count = min(max(_MAX_PAGE_POINTS // max(len(drawn), 1), _MIN_CLOUD_POINTS), _MAX_CLOUD_POINTS)
     for n, (i, audit, name, group, pictures) in enumerate(drawn):
-        words = called(audit, name)
+        words = format_group_name(audit, name)
         whole = f"{audit.source}, {words}" if len(audits) > 1 else words
-        yield _Tile(f"tile-{n + 1}", i, words, whole, group, thinned(pictures, count))
+        yield _Tile(f"tile-{n + 1}", i, words, whole, group, subsample_points(pictures, count))
 
 
-def _lead(tiles: Sequence[_Tile], each: str) -> str:
+def _format_lead(tiles: Sequence[_Tile], each: str) -> str:
     most = max(len(tile.pictures.points) for tile in tiles)
     drawn = "All vectors are" if all(len(tile.pictures.points) >= tile.audit.n for tile in tiles) else None
     drawn = drawn or f"At most {most:,} vectors of each {each}, chosen at random, are"
@@ -106,19 +112,19 @@ def _lead(tiles: Sequence[_Tile], each: str) -> str:
     )
 
 
-def _note(key: str, each: str) -> Markup | None:
+def _render_cluster_note(key: str, each: str) -> Markup | None:
     if key != "clusters":
         return None
     words = f"Each {each} has clusters of its own, the largest is number 1; without colour are those with one cluster."
     return tag("p", words, class_="hint")
 
 
-def _still(tile: _Tile, ways: Sequence[Groups | Measure]) -> Markup:
+def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColoring]) -> Markup:
     p = tile.pictures
-    x, y, scale = _frame(p)
+    x, y, scale = _fit_frame(p)
     across, down = _WIDTH / 2 + scale * (p.points[:, 0] - x), _HEIGHT / 2 - scale * (p.points[:, 1] - y)
     outside = int(((across < 0) | (across > _WIDTH) | (down < 0) | (down > _HEIGHT)).sum())
-    share = written(min(float(p.explained[:2].sum()), 1.0), "share")
+    share = format_number(min(float(p.explained_variance[:2].sum()), 1.0), "share")
     facts = f"{len(p.points):,} of {tile.audit.n:,}" if len(p.points) < tile.audit.n else f"all {tile.audit.n:,}"
     facts += f" · {share} of the variance" + (f" · {outside:,} outside" if outside else "")
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
@@ -126,7 +132,7 @@ def _still(tile: _Tile, ways: Sequence[Groups | Measure]) -> Markup:
         "figure",
         tag(
             "svg",
-            *dots(across, down, ways[0]),
+            *draw_points(across, down, ways[0]),
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
             role="img",
             aria_label=f"The cloud of {tile.whole}: {facts}",
@@ -143,11 +149,11 @@ def _still(tile: _Tile, ways: Sequence[Groups | Measure]) -> Markup:
     )
 
 
-def _frame(p: Pictures) -> tuple[float, float, float]:
+def _fit_frame(p: Pictures) -> tuple[float, float, float]:
     """The middle of the bulk of the points, and what it is drawn larger by: a few far ones do not shrink the rest."""
     if not len(p.points):
         return 0.0, 0.0, 1.0
-    low, high = np.quantile(p.points[:, :2], _BULK, axis=0)
+    low, high = np.quantile(p.points[:, :2], _FRAME_QUANTILES, axis=0)
     margin = 0.15 * (high - low)
     low, high = (
         np.maximum(low - margin, p.points[:, :2].min(axis=0)),
@@ -159,17 +165,19 @@ def _frame(p: Pictures) -> tuple[float, float, float]:
     return x, y, scale if max(wide, tall) > 0 else 0.0
 
 
-def _kept(tile: _Tile, ways: Sequence[Groups | Measure], texts: dict[str, int]) -> dict[str, Any]:
+def _encode_tile(
+    tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColoring], texts: dict[str, int]
+) -> dict[str, Any]:
     """What the script needs of a cloud; texts are numbers in a list that all clouds share."""
     p = tile.pictures
     text = None
     if p.text is not None:
-        text = [texts.setdefault(entry[:_TEXT], len(texts)) for entry in p.text]
-    words = {"name": tile.whole, "caption": caption_of(p, tile.audit.n)}
-    return held(p, ways) | {"text": text} | words
+        text = [texts.setdefault(entry[:_MAX_TEXT_LENGTH], len(texts)) for entry in p.text]
+    words = {"name": tile.whole, "caption": format_caption(p, tile.audit.n)}
+    return encode_cloud(p, ways) | {"text": text} | words
 
 
-def _stage(choices: Sequence[tuple[str, str]]) -> Markup:
+def _render_dialog(choices: Sequence[tuple[str, str]]) -> Markup:
     """Where one cloud at a time turns."""
     return tag(
         "dialog",
@@ -178,7 +186,7 @@ def _stage(choices: Sequence[tuple[str, str]]) -> Markup:
             tag("h3", id="stage-title"),
             tag("button", "Close", type="button", data_close=True),
         ),
-        turning("stage", "", choices, three=True, later=True),
+        render_interactive_cloud("stage", "", choices, three=True, later=True),
         tag("p", class_="hint", id="stage-caption"),
         aria_labelledby="stage-title",
         aria_describedby="stage-caption",

@@ -10,27 +10,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._report.cards import SYMBOLS, WORDS
+from isoscope._report.cards import SYMBOLS, VERDICT_LABELS
 from isoscope._report.coloring import HUES
-from isoscope._report.document import document, facts, section
-from isoscope._report.gallery import gallery
-from isoscope._report.grouped_panels import panels
-from isoscope._report.grouped_words import along, are_numbers, called, one_of, sentences, several_of
-from isoscope._report.heading import counted_in_words, listed
-from isoscope._report.html import joined, tag
-from isoscope._report.line_chart import Axis, Course, course_chart, nulls_outside, sign
-from isoscope._report.svg import Scale, key, swatch
-from isoscope.auditing.finding import VERDICTS, written
+from isoscope._report.document import document, render_definition_list, section
+from isoscope._report.gallery import render_gallery
+from isoscope._report.grouped_panels import choose_panels
+from isoscope._report.grouped_words import (
+    describe_groups,
+    describe_series,
+    format_group_name,
+    group_noun,
+    has_numeric_groups,
+    plural_group_noun,
+)
+from isoscope._report.heading import interleave_separators, spell_number
+from isoscope._report.html import join_markup, tag
+from isoscope._report.line_chart import Axis, GroupCurve, draw_group_chart, draw_verdict_mark, find_offscale_nulls
+from isoscope._report.svg import Scale, render_legend, render_legend_entry
+from isoscope.auditing.finding import VERDICTS, format_number
 
 if TYPE_CHECKING:
     from isoscope._report.grouped_panels import Panel, Trace
     from isoscope._report.html import Markup
     from isoscope.auditing.grouped import GroupedAudit
 
-_TICKS = 4  # names of ranges under a chart
+_MAX_TICKS = 4  # names of ranges under a chart
 
 
-def grouped_page(audits: Sequence[GroupedAudit]) -> str:
+def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
     """Audits by groups as a self-contained document: what changes in words, each measurement along the groups, clouds.
 
     Parameters
@@ -43,31 +50,31 @@ def grouped_page(audits: Sequence[GroupedAudit]) -> str:
     >>> import numpy as np, isoscope
     >>> layer = np.arange(400) // 200
     >>> cloud = np.random.default_rng(0).standard_normal((400, 8)) + layer[:, None]
-    >>> grouped_page([isoscope.audit(cloud, by=layer)])[:15]
+    >>> render_grouped_page([isoscope.audit(cloud, by=layer)])[:15]
     '<!doctype html>'
     """
-    _need_alike(audits)
-    axis = _axis(audits)
-    drawn, zero = panels(audits)
-    clouds = gallery(audits)
+    _check_audits(audits)
+    axis = _choose_axis(audits)
+    drawn, zero = choose_panels(audits)
+    clouds = render_gallery(audits)
     return document(
-        _title(audits),
+        _format_title(audits),
         audits[0].version,
         tag("a", "Skip to the charts", href="#courses", class_="skip"),
-        _heading(audits),
+        _render_heading(audits),
         tag(
             "main",
-            _courses(audits, axis, drawn, zero),
-            _numbers(audits, drawn),
+            _render_charts(audits, axis, drawn, zero),
+            _render_numbers(audits, drawn),
             None if clouds is None else section("clouds", "The clouds", clouds),
-            _notes(audits),
+            _render_notes(audits),
         ),
         styles=["page.css", "advice.css", "training.css", "grouped.css"],
         scripts=["cloud.js", "gallery.js", "page.js"],
     )
 
 
-def _need_alike(audits: Sequence[GroupedAudit]) -> None:
+def _check_audits(audits: Sequence[GroupedAudit]) -> None:
     if not 1 <= len(audits) <= HUES:
         raise InputError(f"{len(audits)} audits by groups were given: a page shows from 1 to {HUES}")
     columns = list(dict.fromkeys(audit.by for audit in audits))
@@ -78,49 +85,49 @@ def _need_alike(audits: Sequence[GroupedAudit]) -> None:
             raise InputError(f"{audit.source} has no group that was audited by {audit.by}: need one at least")
 
 
-def _title(audits: Sequence[GroupedAudit]) -> str:
-    return f"{''.join(listed([audit.source for audit in audits]))} by {audits[0].by}"
+def _format_title(audits: Sequence[GroupedAudit]) -> str:
+    return f"{''.join(interleave_separators([audit.source for audit in audits]))} by {audits[0].by}"
 
 
 # what is said first
 
 
-def _heading(audits: Sequence[GroupedAudit]) -> Markup:
+def _render_heading(audits: Sequence[GroupedAudit]) -> Markup:
     by, many = audits[0].by, len(audits)
-    what = "an embedding space" if many == 1 else f"{counted_in_words(many)} embedding spaces"
-    names = listed([audit.source for audit in audits])
+    what = "an embedding space" if many == 1 else f"{spell_number(many)} embedding spaces"
+    names = interleave_separators([audit.source for audit in audits])
     title = [tag("span", part, class_="and") if i % 2 else tag("bdi", part) for i, part in enumerate(names)]
     return tag(
         "header",
         tag("p", f"isoscope: {what} by {by}", class_="brand"),
         tag("h1", *title, tag("span", f" by {by}", class_="and")),
-        *(_told(audit, letter if many > 1 else "") for letter, audit in zip(LETTERS, audits, strict=False)),
+        *(_render_summary(audit, letter if many > 1 else "") for letter, audit in zip(LETTERS, audits, strict=False)),
     )
 
 
-def _told(audit: GroupedAudit, letter: str) -> Markup:
+def _render_summary(audit: GroupedAudit, letter: str) -> Markup:
     """How one store's groups differ, and what is wrong with which."""
-    said = sentences(audit, 2 if letter else 3)
+    said = describe_groups(audit, 2 if letter else 3)
     return tag(
         "div",
         tag("h2", f"{letter}: ", tag("bdi", audit.source)) if letter else None,
-        tag("p", _size(audit), class_="size"),
+        tag("p", _format_size(audit), class_="size"),
         tag("p", " ".join(said) or "Nothing could be measured.", class_="reasons"),
-        _tally(audit),
+        _render_tally(audit),
         class_="told",
     )
 
 
-def _size(audit: GroupedAudit) -> str:
+def _format_size(audit: GroupedAudit) -> str:
     counts = [group.n for group in audit.groups.values()]
     widths = sorted({group.d for group in audit.groups.values()})
     rows = f"{counts[0]:,}" if len(set(counts)) == 1 else f"from {min(counts):,} to {max(counts):,}"
     each = " each" if len(counts) > 1 else ""
-    groups = f"{len(counts)} {several_of(audit) if len(counts) > 1 else one_of(audit.by)}"
+    groups = f"{len(counts)} {plural_group_noun(audit) if len(counts) > 1 else group_noun(audit.by)}"
     return f"{groups} · {rows} vectors{each} × {' or '.join(f'{d:,}' for d in widths)} dimensions"
 
 
-def _tally(audit: GroupedAudit) -> Markup:
+def _render_tally(audit: GroupedAudit) -> Markup:
     """Which findings are not well, in how many groups."""
     entries = []
     for verdict in reversed(VERDICTS[1:]):
@@ -130,19 +137,19 @@ def _tally(audit: GroupedAudit) -> Markup:
                 if finding.verdict == verdict:
                     where.setdefault(finding.title, []).append(name)
         if where:
-            parts = [f"{title}{_where(audit, names)}" for title, names in where.items()]
-            label = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {WORDS[verdict]}")
+            parts = [f"{title}{_describe_location(audit, names)}" for title, names in where.items()]
+            label = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {VERDICT_LABELS[verdict]}")
             entries.append(tag("li", label, tag("span", ", ".join(parts)), class_=verdict))
     if not entries:
         return tag("p", "Nothing stands out in any of them.", class_="size")
     return tag("ul", *entries, class_="tally")
 
 
-def _where(audit: GroupedAudit, names: Sequence[str]) -> str:
+def _describe_location(audit: GroupedAudit, names: Sequence[str]) -> str:
     if len(audit.groups) == 1:
         return ""
     if len(names) == 1:
-        return f" ({called(audit, names[0])})"
+        return f" ({format_group_name(audit, names[0])})"
     every = "both" if len(names) == 2 else f"all {len(names)}"
     return f" ({every if len(names) == len(audit.groups) else f'{len(names)} of {len(audit.groups)}'})"
 
@@ -150,66 +157,70 @@ def _where(audit: GroupedAudit, names: Sequence[str]) -> str:
 # the charts
 
 
-def _axis(audits: Sequence[GroupedAudit]) -> Axis:
+def _choose_axis(audits: Sequence[GroupedAudit]) -> Axis:
     """Where the groups stand: at their numbers, at their place in the model, or one after the other."""
     by = audits[0].by
     names = list(dict.fromkeys(name for audit in audits for name in audit.groups))
     if not all(audit.ordered for audit in audits):
         return Axis(Scale(0, len(names) - 1), by, None, rows=names)
-    if not _numeric(audits):
-        step = max(1, math.ceil((len(names) - 1) / (_TICKS - 1)))
+    if not _are_all_numeric(audits):
+        step = max(1, math.ceil((len(names) - 1) / (_MAX_TICKS - 1)))
         ticks = [
             (float(i), names[i] if len(names[i]) < 14 else names[i][:12] + "…") for i in range(0, len(names), step)
         ]
         return Axis(Scale(0, len(names) - 1), by, ticks)
-    places = np.concatenate([_places(audit, audits) for audit in audits])
-    name = "depth (1: the last layer)" if _relative(audits) else by
-    return Axis(Scale(float(places.min()), float(places.max())), name, _round(places))
+    places = np.concatenate([_group_positions(audit, audits) for audit in audits])
+    name = "depth (1: the last layer)" if _is_relative_depth(audits) else by
+    return Axis(Scale(float(places.min()), float(places.max())), name, _round_ticks(places))
 
 
-def _cut(name: str) -> str:
+def _truncate_name(name: str) -> str:
     return name if len(name) < 14 else name[:12] + "…"
 
 
-def _round(places: np.ndarray) -> list[tuple[float, str]]:
+def _round_ticks(places: np.ndarray) -> list[tuple[float, str]]:
     scale = Scale(float(places.min()), float(places.max()))
     whole = bool((places == np.rint(places)).all()) and scale.high - scale.low > 1
     found = [tick for tick in scale.ticks(6) if not whole or tick == round(tick)]
     return [(tick, f"{tick:,.6g}".replace("-", "−")) for tick in found]
 
 
-def _numeric(audits: Sequence[GroupedAudit]) -> bool:
-    return all(map(are_numbers, audits))
+def _are_all_numeric(audits: Sequence[GroupedAudit]) -> bool:
+    return all(map(has_numeric_groups, audits))
 
 
-def _relative(audits: Sequence[GroupedAudit]) -> bool:
+def _is_relative_depth(audits: Sequence[GroupedAudit]) -> bool:
     """Whether models of different depth share an axis."""
     return audits[0].by == "layer" and len({max(map(float, audit.values.values())) for audit in audits}) > 1
 
 
-def _places(audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> np.ndarray:
-    if _numeric(audits):
+def _group_positions(audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> np.ndarray:
+    if _are_all_numeric(audits):
         values = np.asarray([float(audit.values[name]) for name in audit.groups])
-        return values / max(float(values.max()), 1e-300) if _relative(audits) else values
+        return values / max(float(values.max()), 1e-300) if _is_relative_depth(audits) else values
     names = list(dict.fromkeys(name for each in audits for name in each.groups))
     return np.asarray([float(names.index(name)) for name in audit.groups])
 
 
-def _courses(audits: Sequence[GroupedAudit], axis: Axis, drawn: Sequence[Panel], zero: Sequence[str]) -> Markup:
+def _render_charts(audits: Sequence[GroupedAudit], axis: Axis, drawn: Sequence[Panel], zero: Sequence[str]) -> Markup:
     figures = []
     for panel in drawn:
-        courses = [_course(panel, trace, audit, i, audits) for i, audit in enumerate(audits) for trace in panel.traces]
+        courses = [
+            _make_curve(panel, trace, audit, i, audits) for i, audit in enumerate(audits) for trace in panel.traces
+        ]
         courses = [course for course in courses if np.isfinite(course.estimates).any()]
-        told = " ".join(_described(panel, trace, audit, audits) for audit in audits for trace in panel.main)
-        chart = course_chart(panel.title, told, courses, axis, panel.form, powers=panel.powers)
+        told = " ".join(
+            _describe_curve(panel, trace, audit, audits) for audit in audits for trace in panel.judged_traces
+        )
+        chart = draw_group_chart(panel.title, told, courses, axis, panel.form, powers=panel.is_log10)
         figures.append(
-            tag("figure", tag("h3", panel.title), chart, tag("figcaption", _caption(panel, courses, audits)))
+            tag("figure", tag("h3", panel.title), chart, tag("figcaption", _format_caption(panel, courses, audits)))
         )
     nothing = f"0 wherever it was measured, and not drawn: {', '.join(zero)}." if zero else ""
     return section(
         "courses",
-        f"Along the {several_of(audits[0])}",
-        _lead(audits, lines=not axis.rows),
+        f"Along the {plural_group_noun(audits[0])}",
+        _render_legend(audits, lines=not axis.rows),
         tag(
             "div",
             *figures,
@@ -219,14 +230,18 @@ def _courses(audits: Sequence[GroupedAudit], axis: Axis, drawn: Sequence[Panel],
     )
 
 
-def _layout(audits: Sequence[GroupedAudit], axis: Axis) -> list[str]:
+def _layout_classes(audits: Sequence[GroupedAudit], axis: Axis) -> list[str]:
     return ["lettered"] * (len(audits) > 1) + ["by-name"] * bool(axis.rows)
 
 
-def _lead(audits: Sequence[GroupedAudit], *, lines: bool) -> Markup:
+def _render_legend(audits: Sequence[GroupedAudit], *, lines: bool) -> Markup:
     """What the signs in the charts are."""
     signs = [
-        tag("li", tag("svg", sign(verdict, "50%", "50%", "hue-0"), class_="sign", aria_hidden="true"), WORDS[verdict])
+        tag(
+            "li",
+            tag("svg", draw_verdict_mark(verdict, "50%", "50%", "hue-0"), class_="sign", aria_hidden="true"),
+            VERDICT_LABELS[verdict],
+        )
         for verdict in VERDICTS
     ]
     confidence = f"{100 * audits[0].settings.confidence:g}%"
@@ -235,28 +250,29 @@ def _lead(audits: Sequence[GroupedAudit], *, lines: bool) -> Markup:
         interval += f"; in each row {LETTERS[0]} is on top"
     stores = None
     if len(audits) > 1:
-        stores = key(*((f"line course hue-{i}", f"{LETTERS[i]}: {a.source}") for i, a in enumerate(audits)))
-    return joined(
-        stores, tag("ul", *signs, tag("li", interval), swatch("line null", "without structure"), class_="key")
+        stores = render_legend(*((f"line course hue-{i}", f"{LETTERS[i]}: {a.source}") for i, a in enumerate(audits)))
+    return join_markup(
+        stores,
+        tag("ul", *signs, tag("li", interval), render_legend_entry("line null", "without structure"), class_="key"),
     )
 
 
-def _course(panel: Panel, trace: Trace, audit: GroupedAudit, i: int, audits: Sequence[GroupedAudit]) -> Course:
+def _make_curve(panel: Panel, trace: Trace, audit: GroupedAudit, i: int, audits: Sequence[GroupedAudit]) -> GroupCurve:
     series = audit.series(trace.finding)
-    judged = trace in panel.main
+    judged = trace in panel.judged_traces
     empty = np.full(len(series.names), math.nan)
-    hue = i if len(audits) > 1 else [each.finding for each in panel.main].index(trace.finding)
+    hue = i if len(audits) > 1 else [each.finding for each in panel.judged_traces].index(trace.finding)
     bounds = [series.low, series.high, series.null] if judged else [empty, empty, empty]
-    if panel.powers:
+    if panel.is_log10:
         bounds = [np.log10(np.where(each > 0, each, math.nan)) for each in bounds]
     whose = f"{audit.source}, " if len(audits) > 1 else ""
     what = f", {trace.name}" if len(panel.traces) > 1 else ""
     low, high, null = bounds if trace.null else [*bounds[:2], empty]
-    return Course(
+    return GroupCurve(
         name=trace.name,
         look=f"hue-{hue}" + ("" if judged else " dashed"),
-        places=_places(audit, audits),
-        called=[f"{whose}{called(audit, name)}{what}" for name in audit.groups],
+        places=_group_positions(audit, audits),
+        called=[f"{whose}{format_group_name(audit, name)}{what}" for name in audit.groups],
         estimates=trace.numbers(audit),
         low=low,
         high=high,
@@ -266,33 +282,35 @@ def _course(panel: Panel, trace: Trace, audit: GroupedAudit, i: int, audits: Seq
     )
 
 
-def _described(panel: Panel, trace: Trace, audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> str:
+def _describe_curve(panel: Panel, trace: Trace, audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> str:
     """A course for those who cannot see it."""
     words = f"{audit.source}: {trace.name}" if len(audits) > 1 else trace.name
-    return along(words[:1].upper() + words[1:], audit.series(trace.finding), audit, panel.form)
+    return describe_series(words[:1].upper() + words[1:], audit.series(trace.finding), audit, panel.form)
 
 
-def _caption(panel: Panel, courses: Sequence[Course], audits: Sequence[GroupedAudit]) -> str:
+def _format_caption(panel: Panel, courses: Sequence[GroupCurve], audits: Sequence[GroupedAudit]) -> str:
     """What to see, and what a cloud without structure has if that is too far away to be drawn."""
-    words = panel.caption or _meaning(panel.main[0], audits)
+    words = panel.caption or _describe_range(panel.judged_traces[0], audits)
     if any("within_clusters" in trace.path for trace in panel.traces):
         words += " Dashed: once the mean of each cluster is subtracted."
-    far = [10**each if panel.powers else each for each in nulls_outside(courses)]
+    far = [10**each if panel.is_log10 else each for each in find_offscale_nulls(courses)]
     if far:
-        ends = list(dict.fromkeys(written(each, panel.form) for each in (min(far), max(far))))
+        ends = list(dict.fromkeys(format_number(each, panel.form) for each in (min(far), max(far))))
         words += f" Without structure, off the scale: {' to '.join(ends)}."
     published = [
-        called(audit, name)
+        format_group_name(audit, name)
         for audit in audits
         for name, group in audit.groups.items()
-        if panel.main[0].finding == "isoscore" and "isoscore" in group and "published" in group["isoscore"].title
+        if panel.judged_traces[0].finding == "isoscore"
+        and "isoscore" in group
+        and "published" in group["isoscore"].title
     ]
     if published:
         words += f" Judged as published in {', '.join(published)}, where a few long rows carry the variance."
     return words
 
 
-def _meaning(trace: Trace, audits: Sequence[GroupedAudit]) -> str:
+def _describe_range(trace: Trace, audits: Sequence[GroupedAudit]) -> str:
     """What a finding that has no caption of its own is judged by."""
     found = next(g[trace.finding] for audit in audits for g in audit.groups.values() if trace.finding in g)
     return f"{found.range[:1].upper()}{found.range[1:]}."
@@ -301,28 +319,28 @@ def _meaning(trace: Trace, audits: Sequence[GroupedAudit]) -> str:
 # the numbers
 
 
-def _numbers(audits: Sequence[GroupedAudit], drawn: Sequence[Panel]) -> Markup:
-    traces = list(dict.fromkeys((trace.finding, panel.form) for panel in drawn for trace in panel.main))
+def _render_numbers(audits: Sequence[GroupedAudit], drawn: Sequence[Panel]) -> Markup:
+    traces = list(dict.fromkeys((trace.finding, panel.form) for panel in drawn for trace in panel.judged_traces))
     tables = []
     for audit in audits:
         tables += [
             tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
-            _scrolled(_table(audit, traces), f"All numbers of {audit.source}"),
+            _render_scrollable(_render_table(audit, traces), f"All numbers of {audit.source}"),
         ]
-    lead = tag("p", ", ".join(f"{SYMBOLS[each]} {WORDS[each]}" for each in VERDICTS), class_="hint")
+    lead = tag("p", ", ".join(f"{SYMBOLS[each]} {VERDICT_LABELS[each]}" for each in VERDICTS), class_="hint")
     return section("numbers", "All numbers", lead, *tables)
 
 
-def _scrolled(table: Markup, words: str) -> Markup:
+def _render_scrollable(table: Markup, words: str) -> Markup:
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=words)
 
 
-def _table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Markup:
+def _render_table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Markup:
     titles: dict[str, str] = {}
     for group in audit.groups.values():
         titles |= {finding.name: finding.title for finding in group.findings}
     shown = [(name, form) for name, form in traces if name in titles]
-    head = [tag("th", one_of(audit.by), scope="col"), tag("th", "vectors", scope="col")]
+    head = [tag("th", group_noun(audit.by), scope="col"), tag("th", "vectors", scope="col")]
     head += [tag("th", titles[name], scope="col") for name, _ in shown]
     rows = []
     for name, group in audit.groups.items():
@@ -336,34 +354,39 @@ def _table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Markup:
                 "span",
                 SYMBOLS[found.verdict],
                 role="img",
-                aria_label=WORDS[found.verdict],
+                aria_label=VERDICT_LABELS[found.verdict],
                 class_=f"verdict-sign {found.verdict}",
             )
-            cells.append(tag("td", verdict, " ", written(found.value, form), title=found.interval or None))
+            cells.append(tag("td", verdict, " ", format_number(found.value, form), title=found.interval or None))
         rows.append(tag("tr", tag("th", tag("bdi", name), scope="row", title=name), *cells))
     return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="trials by-group")
 
 
-def _sign(verdict: str) -> Markup:
-    return tag("span", SYMBOLS[verdict], role="img", aria_label=WORDS[verdict], class_=f"verdict-sign {verdict}")
+def _render_verdict_mark(verdict: str) -> Markup:
+    return tag(
+        "span", SYMBOLS[verdict], role="img", aria_label=VERDICT_LABELS[verdict], class_=f"verdict-sign {verdict}"
+    )
 
 
 # how it was done
 
 
-def _notes(audits: Sequence[GroupedAudit]) -> Markup:
+def _render_notes(audits: Sequence[GroupedAudit]) -> Markup:
     return section(
         "notes",
         "How this was measured",
         *(
-            joined(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, facts(*_facts(audit)))
+            join_markup(
+                tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
+                render_definition_list(*_measurement_facts(audit)),
+            )
             for audit in audits
         ),
         tag("p", "What each number means, and how each range is derived: ", tag("code", "docs/findings.md"), "."),
     )
 
 
-def _facts(audit: GroupedAudit) -> list[tuple[object, object]]:
+def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
     settings = audit.settings
     rows: list[tuple[object, object]] = [
         ("Groups", f"by “{audit.by}”, each audited as a space of its own"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
 
-Path = tuple[str | int, ...]
+DetailPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Trace:
 
     finding: str
     name: str
-    path: Path = ()
+    path: DetailPath = ()
     null: bool = True
     """Whether what a cloud without structure has is worth drawing."""
     alone: tuple[str, str] = ("", "")
@@ -41,13 +41,13 @@ class Panel:
     traces: tuple[Trace, ...]
     """First what is judged, then its details, which are dashed."""
     form: str = "number"
-    powers: bool = False
+    is_log10: bool = False
     """Whether the numbers are powers of ten."""
 
     @property
-    def main(self) -> list[Trace]:
+    def judged_traces(self) -> list[Trace]:
         """What is judged."""
-        return [trace for trace in self.traces if not trace.path or self.powers]
+        return [trace for trace in self.traces if not trace.path or self.is_log10]
 
 
 _PANELS = (
@@ -113,7 +113,7 @@ _PANELS = (
         "The least total weight that any direction sees by the greatest, on a scale of powers of ten.",
         (Trace("partition_isotropy", "partition isotropy", ("log10",)),),
         "power",
-        powers=True,
+        is_log10=True,
     ),
     Panel(
         "Hubness",
@@ -176,13 +176,13 @@ _PANELS = (
 )
 
 
-def panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
+def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
     """The charts for which there are numbers, and the titles of findings that are 0 in all groups.
 
     With several audits a chart has one judged measurement, and a line for each audit.
     """
     known = {trace.finding for panel in _PANELS for trace in panel.traces}
-    titles = _findings(audits)
+    titles = _first_findings(audits)
     others = [
         Panel(finding.title, "", (Trace(name, finding.title),), finding.form)
         for name, finding in titles.items()
@@ -190,18 +190,18 @@ def panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
     ]
     drawn, zero = [], []
     for panel in [*_PANELS, *others]:
-        for part in _split(panel) if len(audits) > 1 else [panel]:
-            seen = _seen(part, audits)
+        for part in _split_panel(panel) if len(audits) > 1 else [panel]:
+            seen = _drop_unmeasured(part, audits)
             if seen is None:
                 continue
             if all(np.nan_to_num(trace.numbers(audit)).any() == 0 for trace in seen.traces for audit in audits):
-                zero += [titles[trace.finding].title for trace in seen.main]
+                zero += [titles[trace.finding].title for trace in seen.judged_traces]
             else:
                 drawn.append(seen)
     return drawn, zero
 
 
-def _findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
+def _first_findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
     """Each finding as the first group has it."""
     found: dict[str, Finding] = {}
     for audit in audits:
@@ -211,20 +211,20 @@ def _findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
     return found
 
 
-def _split(panel: Panel) -> Iterator[Panel]:
+def _split_panel(panel: Panel) -> Iterator[Panel]:
     """A panel for each judged measurement, with its own details."""
-    if len(panel.main) == 1:
+    if len(panel.judged_traces) == 1:
         yield panel
         return
-    for trace in panel.main:
+    for trace in panel.judged_traces:
         yield replace(panel, traces=tuple(each for each in panel.traces if each.finding == trace.finding))
 
 
-def _seen(panel: Panel, audits: Sequence[GroupedAudit]) -> Panel | None:
+def _drop_unmeasured(panel: Panel, audits: Sequence[GroupedAudit]) -> Panel | None:
     """The panel with those measurements that there are."""
     there = tuple(t for t in panel.traces if any(np.isfinite(t.numbers(audit)).any() for audit in audits))
     seen = replace(panel, traces=there)
-    if not seen.main:
+    if not seen.judged_traces:
         return None
-    title, caption = seen.main[0].alone
-    return replace(seen, title=title, caption=caption) if title and len(seen.main) == 1 else seen
+    title, caption = seen.judged_traces[0].alone
+    return replace(seen, title=title, caption=caption) if title and len(seen.judged_traces) == 1 else seen

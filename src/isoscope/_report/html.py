@@ -9,7 +9,7 @@ from base64 import b64encode
 from typing import Any
 
 _VOID = {"meta", "link", "input", "br"}
-_IN_SCRIPT = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
+_SCRIPT_ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
 
 
 class Markup(str):
@@ -18,18 +18,18 @@ class Markup(str):
     __slots__ = ()
 
 
-def escaped(value: object) -> Markup:
+def escape(value: object) -> Markup:
     """Text as HTML shows it.
 
-    >>> escaped("a < b"), escaped(Markup("<b>"))
+    >>> escape("a < b"), escape(Markup("<b>"))
     ('a &lt; b', '<b>')
     """
     return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
 
 
-def joined(*parts: object) -> Markup:
+def join_markup(*parts: object) -> Markup:
     """Parts one after the other; None is nothing."""
-    return Markup("".join(escaped(part) for part in parts if part is not None))
+    return Markup("".join(escape(part) for part in parts if part is not None))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
@@ -43,19 +43,19 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Markup(f"<{name}{written}>" + ("" if name in _VOID else f"{joined(*children)}</{name}>"))
+    return Markup(f"<{name}{written}>" + ("" if name in _VOID else f"{join_markup(*children)}</{name}>"))
 
 
-def data(identity: str, held: Any) -> Markup:
+def json_script(identity: str, held: Any) -> Markup:
     """JSON for the page's script to read: no text in it can end the element.
 
-    >>> data("a", "</script>")
+    >>> json_script("a", "</script>")
     '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>'
     """
-    text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_IN_SCRIPT)
+    text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_SCRIPT_ESCAPES)
     return tag("script", Markup(text), type="application/json", id=identity)
 
 
-def fingerprint(text: str) -> str:
+def csp_hash(text: str) -> str:
     """The source expression that allows one inline style or script in a content security policy."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope.auditing import nulls
-from isoscope.auditing.findings.frequency import positive
+from isoscope.auditing.findings.frequency import replace_zeros
 from isoscope.auditing.findings.token_kinds import are_words, token_kinds
 from isoscope.metrics.topology import select_bars
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
-    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.measure import Measurements
     from isoscope.stores.sampling import Sample
 
-POINTS = 3_000
+MAX_POINTS = 3_000
 """Points that are drawn; the page says so where there are more."""
 
-_TEXT = 160  # characters of a point's text
+_MAX_TEXT_LENGTH = 160  # characters of a point's text
 _BINS = 200
 
 
@@ -30,7 +30,7 @@ class Pictures:
 
     spectrum_raw: np.ndarray
     """Each direction's share of Σ‖x‖², largest first."""
-    spectrum_centred: np.ndarray
+    spectrum_centered: np.ndarray
     spectrum_null: np.ndarray
     """The same of an isotropic cloud."""
     cosine_edges: np.ndarray
@@ -49,11 +49,11 @@ class Pictures:
     """Of each coordinate."""
     activation_spread: np.ndarray
     """Standard deviation of each coordinate."""
-    rogue: list[int]
+    rogue_dimensions: list[int]
     """Coordinates worth naming."""
     points: np.ndarray
     """(m, 3): rows along the first principal directions, centred."""
-    explained: np.ndarray
+    explained_variance: np.ndarray
     """(3,): these directions' shares of the variance."""
     rows: np.ndarray
     """(m,): the points' numbers in the store."""
@@ -70,15 +70,15 @@ class Pictures:
     """(m,) codes into `token_kinds.KINDS`; None if the rows are no tokens or words, or all of one kind."""
     bars: np.ndarray
     """Lengths of the barcode of a sample, longest first."""
-    bars_kept: int
+    n_significant_bars: int
     """How many of them stand out from noise."""
     bar_rows: int
 
 
-def pictures(m: Measured, findings: list[Finding]) -> Pictures:
+def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     """Make what is drawn from what was measured."""
     centred, raw = m.centred.values, m.raw.values
-    at = m.sample.first(POINTS)
+    at = m.sample.first(MAX_POINTS)
     shown = m.sample.at(at)
     k = min(3, m.d)
     points = np.zeros((len(at), 3))
@@ -87,13 +87,13 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
     explained = np.zeros(3)
     explained[:k] = centred[:k] / trace
     near = _nearest_cosines(m)
-    edges, cosines, null, nearest = _cosines(m, near)
-    labels, names = _labels(m, shown.columns.get("labels"))
+    edges, cosines, null, nearest = _cosine_densities(m, near)
+    labels, names = _label_codes(m, shown.columns.get("labels"))
     text = shown.columns.get("text")
     rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
     return Pictures(
         spectrum_raw=raw / max(raw.sum(), 1e-300),
-        spectrum_centred=centred / trace,
+        spectrum_centered=centred / trace,
         spectrum_null=nulls.spectrum(m.n, m.d),
         cosine_edges=edges,
         cosines=cosines,
@@ -103,24 +103,24 @@ def pictures(m: Measured, findings: list[Finding]) -> Pictures:
         mean_nearest_cosine=None if near is None else float(near.mean()),
         activation_mean=m.sketch.mean,
         activation_spread=np.sqrt(np.diag(m.sketch.scatter) / (m.n - 1)),
-        rogue=list(rogue.details["dimensions"]) if rogue is not None else [],
+        rogue_dimensions=list(rogue.details["dimensions"]) if rogue is not None else [],
         points=points,
-        explained=explained,
+        explained_variance=explained,
         rows=shown.rows,
         lengths=np.linalg.norm(shown.vectors.astype(np.float64), axis=1),
-        text=None if text is None else [_shortened(entry) for entry in text],
+        text=None if text is None else [_truncate_text(entry) for entry in text],
         labels=labels,
         label_names=names,
-        clusters=_clusters(m, at),
-        frequency=_frequency(m, shown),
-        kinds=_kinds(m, at),
+        clusters=_cluster_codes(m, at),
+        frequency=_point_frequency(m, shown),
+        kinds=_point_kinds(m, at),
         bars=m.bars,
-        bars_kept=len(np.asarray(select_bars(m.bars))),
+        n_significant_bars=len(np.asarray(select_bars(m.bars))),
         bar_rows=m.bar_rows,
     )
 
 
-def thinned(p: Pictures, count: int) -> Pictures:
+def subsample_points(p: Pictures, count: int) -> Pictures:
     """The same with at most so many points, chosen alike for clouds of as many points."""
     if len(p.points) <= count:
         return p
@@ -130,14 +130,16 @@ def thinned(p: Pictures, count: int) -> Pictures:
     return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
 
 
-def _nearest_cosines(m: Measured) -> np.ndarray | None:
+def _nearest_cosines(m: Measurements) -> np.ndarray | None:
     """The cosine of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
     if m.around is None or m.settings.metric != "cosine":
         return None
     return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)
 
 
-def _cosines(m: Measured, nearest: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+def _cosine_densities(
+    m: Measurements, nearest: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Edges and densities over the stretch where anything is to be seen."""
     fine = np.linspace(-1, 1, len(m.cosines) + 1)
     some = np.flatnonzero(m.cosines)
@@ -153,32 +155,32 @@ def _cosines(m: Measured, nearest: np.ndarray | None) -> tuple[np.ndarray, np.nd
     return edges, density, nulls.cosine_density(middle, m.d), found
 
 
-def _labels(m: Measured, labels: np.ndarray | None) -> tuple[np.ndarray | None, list[str]]:
+def _label_codes(m: Measurements, labels: np.ndarray | None) -> tuple[np.ndarray | None, list[str]]:
     if labels is None or m.label_scores is None:
         return None, []
     names, codes = np.unique(labels, return_inverse=True)
-    return codes, [_shortened(name) for name in names]
+    return codes, [_truncate_text(name) for name in names]
 
 
-def _clusters(m: Measured, at: np.ndarray) -> np.ndarray | None:
+def _cluster_codes(m: Measurements, at: np.ndarray) -> np.ndarray | None:
     if m.clusters is None or m.clusters.n_clusters == 1:
         return None
     codes = np.full(len(m.sample), -1)
-    codes[m.cluster_at] = m.clusters.labels
+    codes[m.cluster_positions] = m.clusters.labels
     return np.asarray(codes[at])
 
 
-def _frequency(m: Measured, shown: Sample) -> np.ndarray | None:
+def _point_frequency(m: Measurements, shown: Sample) -> np.ndarray | None:
     if "frequency" in shown.columns:
-        return positive(shown.columns["frequency"])
+        return replace_zeros(shown.columns["frequency"])
     types = shown.columns.get("types")
-    if types is None or m.types is None or m.types_given_up:
+    if types is None or m.types is None or m.n_dropped_types:
         return None
     counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))
     return np.asarray([counts.get(kind, 1) for kind in types.tolist()])
 
 
-def _kinds(m: Measured, at: np.ndarray) -> np.ndarray | None:
+def _point_kinds(m: Measurements, at: np.ndarray) -> np.ndarray | None:
     """The kind of each point's type, or of its text if that is a word; all of the sample tells what the marks are."""
     for role in ("types", "text"):
         entries = m.sample.columns.get(role)
@@ -188,6 +190,6 @@ def _kinds(m: Measured, at: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _shortened(entry: object) -> str:
+def _truncate_text(entry: object) -> str:
     text = " ".join(str(entry).split())
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+    return text if len(text) <= _MAX_TEXT_LENGTH else text[: _MAX_TEXT_LENGTH - 1] + "…"

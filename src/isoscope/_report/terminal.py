@@ -15,62 +15,62 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._core.errors import InputError
-from isoscope.auditing.compare import Change, aligned, changes, differences_in_setting
-from isoscope.auditing.finding import VERDICTS, percentage, written
+from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
+from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import HeldOut
+    from isoscope.auditing.compare import HeldOutComparison
     from isoscope.auditing.finding import Finding
     from isoscope.sketching.sketch import Sketch
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
-STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
+CHANGE_STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
-_PATIENCE = 1.0  # seconds before a bar is shown
+_SHOW_DELAY = 1.0  # seconds before a bar is shown
 
 
-def as_text(audit: Audit) -> str:
+def render_text(audit: Audit) -> str:
     """The audit as plain text."""
-    return printed(shown(audit))
+    return to_plain_text(render_audit(audit))
 
 
-def printed(shown: RenderableType, width: int = _WIDTH) -> str:
+def to_plain_text(shown: RenderableType, width: int = _WIDTH) -> str:
     """What rich shows, as plain text."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False).print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def shown(audit: Audit, baseline: Audit | None = None) -> Group:
+def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
     """The audit for rich's console: what needs a look is spelled out, what is ok gets a line."""
-    parts: list[RenderableType] = [_headline(audit), Text()]
+    parts: list[RenderableType] = [_render_headline(audit), Text()]
     for finding in audit.findings:
-        parts.append(_finding(finding, spelled_out=finding.verdict != "ok"))
-    parts += [Text(), _similarity(audit)]
+        parts.append(_render_finding(finding, spelled_out=finding.verdict != "ok"))
+    parts += [Text(), _render_similarity(audit)]
     if audit.skipped:
         parts += [Text()] + [Text(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()]
     if baseline is not None:
-        parts += [Text(), _since(baseline, audit)]
+        parts += [Text(), _render_changes(baseline, audit)]
     return Group(*parts)
 
 
-def counted(audit: Audit) -> str:
+def describe_verdicts(audit: Audit) -> str:
     """How many findings have each verdict, in words."""
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
 
 
-def _headline(audit: Audit) -> Text:
+def _render_headline(audit: Audit) -> Text:
     text = Text.assemble(
         (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
     )
-    return text.append(counted(audit), f"bold {COLORS[audit.verdict]}")
+    return text.append(describe_verdicts(audit), f"bold {COLORS[audit.verdict]}")
 
 
-def _finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
+def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
     color = COLORS[finding.verdict]
     first = Text.assemble((f"{MARKS[finding.verdict]} {finding.verdict:<5}", color))
     value = Text.assemble((f"{finding.title}  ", "bold" if spelled_out else ""), finding.shown)
@@ -90,28 +90,31 @@ def _finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
     return Padding(table, (0, 0, 1 if spelled_out else 0, 0))
 
 
-def _similarity(audit: Audit) -> RenderableType:
+def _render_similarity(audit: Audit) -> RenderableType:
     table = Table(title="What a cosine is worth here", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("cosine", justify="right")
     table.add_column("random pairs below it", justify="right")
     table.add_column("nearest neighbours below it", justify="right")
     for cosine, pairs, nearest in audit.similarity.table():
         if pairs > 0 or cosine == 0:
-            table.add_row(f"{cosine:.2f}", percentage(pairs), "–" if nearest is None else percentage(nearest))
+            table.add_row(
+                f"{cosine:.2f}", format_percentage(pairs), "–" if nearest is None else format_percentage(nearest)
+            )
     return table
 
 
-def _since(baseline: Audit, audit: Audit) -> RenderableType:
+def _render_changes(baseline: Audit, audit: Audit) -> RenderableType:
     parts: list[RenderableType] = [Text(f"Since {baseline.source} ({baseline.n:,} × {baseline.d})", "bold")]
     parts += [
-        Text(f"not like with like: {difference}", "yellow") for difference in differences_in_setting(baseline, audit)
+        Text(f"not like with like: {difference}", "yellow")
+        for difference in describe_setting_differences(baseline, audit)
     ]
-    told = [change for change in changes(baseline, audit) if change.direction != "same"]
-    parts += [Text(str(change), STYLES.get(change.trend, "")) for change in told]
+    told = [change for change in compare_findings(baseline, audit) if change.direction != "same"]
+    parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in told]
     return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
 
 
-def moments(sketch: Sketch, name: str) -> Group:
+def render_moments(sketch: Sketch, name: str) -> Group:
     """What the sums over all rows say, without a verdict."""
     table = Table.grid(padding=(0, 2, 0, 0))
     shares: list[tuple[str, Callable[[], float], str]] = [
@@ -134,13 +137,15 @@ def moments(sketch: Sketch, name: str) -> Group:
     ]
     for title, value, form in shares:
         try:
-            table.add_row(title, Text(written(value(), form), justify="right"))
+            table.add_row(title, Text(format_number(value(), form), justify="right"))
         except InputError:  # without types, or too few rows for this one
             continue
     return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
 
 
-def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOut | None = None) -> Group:
+def render_side_by_side(
+    audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
+) -> Group:
     """Several audits in one table, and how far each but the first agrees with the first on who is near.
 
     Two audits before and after a repair get one more column: what the repair made better or worse.
@@ -152,27 +157,30 @@ def side_by_side(audits: Sequence[Audit], agreements: Sequence[float | None], he
     if held_out is not None:
         table.add_column("change")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
-    for title, findings in aligned(audits):
+    for title, findings in align_findings(audits):
         if held_out is None:
-            table.add_row(title, *(_cell(finding) for finding in findings))
+            table.add_row(title, *(_render_cell(finding) for finding in findings))
             continue
         change = Change("", title, findings[0], findings[1])
         lost = change.trend == "worse"
         table.add_row(
-            title, _cell(findings[0]), _cell(findings[1], lost=lost), Text(change.trend, STYLES.get(change.trend, ""))
+            title,
+            _render_cell(findings[0]),
+            _render_cell(findings[1], lost=lost),
+            Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
     parts: list[RenderableType] = [table] if held_out is None else [Text(held_out.note), Text(), table]
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None:
             where = "the other" if len(audits) == 2 else other.source
             here = "one space" if len(audits) == 2 else audits[0].source
-            share = written(agreement, "share")
+            share = format_number(agreement, "share")
             told = f"Row by row, {share} of a row's nearest neighbours in {here} are nearest in {where} as well."
             parts += [Text(), Text(told)]
     return Group(*parts)
 
 
-def _cell(finding: Finding | None, *, lost: bool = False) -> Text:
+def _render_cell(finding: Finding | None, *, lost: bool = False) -> Text:
     """A value with the mark of its verdict; what a repair lost is not marked ok."""
     if finding is None:
         return Text("–")
@@ -183,7 +191,7 @@ def _cell(finding: Finding | None, *, lost: bool = False) -> Text:
     return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second.
 
     `unit` names what is counted. What a stage begins with was done before, and took no time of this run.
@@ -197,7 +205,7 @@ class Bar:
         self.stage = ""
         self.stage_began = self.began
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(
@@ -212,14 +220,14 @@ class Bar:
         if stage != self.stage:
             self.stage, self.stage_began = stage, now
             self.before = (rows, share) if rows and share else (0, 0.0)
-        if not sys.stderr.isatty() or now - self.began < _PATIENCE:
+        if not sys.stderr.isatty() or now - self.began < _SHOW_DELAY:
             return
         if self.live is None:
             self._start()
         spent = now - self.stage_began
         rows, done = rows - self.before[0], share - self.before[1]
         speed = f"{rows / spent:,.0f} {self.unit}/s" if rows and spent > 0.2 else ""
-        left = _time_left(spent * (1 - share) / done) if done > 0.002 and share < 1 and spent > 2 else ""
+        left = _format_time_left(spent * (1 - share) / done) if done > 0.002 and share < 1 and spent > 2 else ""
         total = 1.0 if share else None
         self.live.update(self.task, description=stage, completed=share, total=total, speed=speed, left=left)
 
@@ -234,7 +242,7 @@ class Bar:
         self.live.start()
 
 
-def _time_left(seconds: float) -> str:
+def _format_time_left(seconds: float) -> str:
     """Seconds as one says them."""
     minutes, hours = round(seconds / 60), int(seconds // 3600)
     if hours:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope._io.files import replacing
-from isoscope._report.figures import GROUPS, literal
-from isoscope._report.profile import called
-from isoscope._report.training_words import NAMES
+from isoscope._io.files import atomic_replace
+from isoscope._report.figures import GROUP_COLORS, escape_label
+from isoscope._report.profile import format_layer_name
+from isoscope._report.training_words import MEASUREMENT_LABELS
 from isoscope.training.runs import Runs
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _FORMATS = ("png", "svg", "pdf")
 _LIGHTEST = 0.9  # of the colours: the last are too pale for paper
-_NAMED = 8  # layers that each have a place in the legend
+_MAX_NAMED_LAYERS = 8  # layers that each have a place in the legend
 
 
-def profile(runs: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> Figure:
+def draw_profile(runs: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> Figure:
     """anisotropy_1 to _3 by step, raw above and centred below.
 
     One training has a line for each layer, coloured by depth. Of several the last layer is drawn: a thin line for each
@@ -46,13 +46,13 @@ def profile(runs: History | Sequence[History] | Mapping[str, History | Sequence[
                 _draw_layers(ax, drawn, name, colormaps["viridis"])
             else:
                 _draw_arms(ax, drawn, name)
-            ax.set_title(NAMES[name], fontsize="medium")
+            ax.set_title(MEASUREMENT_LABELS[name], fontsize="medium")
             ax.set_ylim(bottom=0)
             ax.grid(alpha=0.25)
             if down:
                 ax.set_xlabel("step")
     handles, names = panels[0, 0].get_legend_handles_labels()
-    if drawn.alone is not None and len(names) > _NAMED:
+    if drawn.alone is not None and len(names) > _MAX_NAMED_LAYERS:
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import Normalize
 
@@ -74,8 +74,8 @@ def save_profile(
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in _FORMATS:
         raise InputError(f"path is {os.fspath(path)!r}: need a name that ends in .png, .svg or .pdf")
-    figure = profile(runs)
-    with replacing(path) as temporary:
+    figure = draw_profile(runs)
+    with atomic_replace(path) as temporary:
         figure.savefig(temporary, format=form, dpi=160)
 
 
@@ -84,14 +84,16 @@ def _draw_layers(ax: Any, runs: Runs, name: str, colours: Any) -> None:
     for i, layer in enumerate(layers):
         steps, values = runs.mean(arm, layer, name)
         colour = colours(i / max(len(layers) - 1, 1) * _LIGHTEST)
-        ax.plot(steps, values, color=colour, linewidth=2.2 if i == len(layers) - 1 else 1, label=called(layer))
+        ax.plot(
+            steps, values, color=colour, linewidth=2.2 if i == len(layers) - 1 else 1, label=format_layer_name(layer)
+        )
 
 
 def _draw_arms(ax: Any, runs: Runs, name: str) -> None:
     for i, arm in enumerate(runs.arms):
-        colour = GROUPS[i % len(GROUPS)]
+        colour = GROUP_COLORS[i % len(GROUP_COLORS)]
         seeds = runs.seeds(arm, runs.layers[-1], name)
         for steps, values in seeds if len(seeds) > 1 else ():
             ax.plot(steps, values, color=colour, linewidth=0.7, alpha=0.45)
         steps, values = runs.mean(arm, runs.layers[-1], name)
-        ax.plot(steps, values, color=colour, linewidth=2.2, label=literal(arm))
+        ax.plot(steps, values, color=colour, linewidth=2.2, label=escape_label(arm))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
-from isoscope.advising.candidates import candidates as all_candidates
-from isoscope.advising.inference import STABLE, compare, decide
+from isoscope._io.files import atomic_replace
+from isoscope.advising.candidates import build_candidates as all_candidates
+from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
 from isoscope.advising.settings import AdviceSettings
 from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
 from isoscope.advising.trials import try_candidates
-from isoscope.auditing.finding import plain
+from isoscope.auditing.finding import to_json_value
 from isoscope.stores.columns import plural
-from isoscope.stores.databases.address import shown
+from isoscope.stores.databases.address import redact_source_name
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -118,15 +118,15 @@ def advise(
     if store.dim < 2:
         raise InputError(f"{store.name} has vectors of 1 dimension: need at least 2")
     if progress is True:
-        from isoscope._report.terminal import Bar
+        from isoscope._report.terminal import ProgressBar
 
-        with Bar() as bar:
-            return _advised(store, pairs, queries, qrels, labels, measure, candidates, settings, bar)
+        with ProgressBar() as bar:
+            return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, bar)
     told = progress or (lambda stage, rows, share: None)
-    return _advised(store, pairs, queries, qrels, labels, measure, candidates, settings, told)
+    return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, told)
 
 
-def _advised(
+def _compute_advice(
     store: Store,
     pairs: Any,
     queries: Any,
@@ -156,7 +156,9 @@ def _advised(
     choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     advice = Advice.of(store, task, trials, choice, promise, settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
-    advice.given = {role: shown(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)}
+    advice.given = {
+        role: redact_source_name(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)
+    }
     advice.alone = measure is not None
     return advice
 
@@ -234,7 +236,7 @@ class Advice:
     ) -> Advice:
         """Return the advice that trials, choice and nested selection amount to."""
         gains = {
-            name: choice.gains.get(name) or compare(tried.scores, settings.confidence, [name])[name]
+            name: choice.gains.get(name) or compare_candidates(tried.scores, settings.confidence, [name])[name]
             for name in task.measures
         }
         trials = []
@@ -275,7 +277,7 @@ class Advice:
         return self.choice.repair
 
     @property
-    def leaves_alone(self) -> bool:
+    def leaves_vectors_unchanged(self) -> bool:
         """Whether the advice is to leave the vectors as they are."""
         return self.chosen == 0
 
@@ -287,7 +289,7 @@ class Advice:
     @property
     def is_stable(self) -> bool:
         """Whether at least 80% of the selections on parts of the examples agree with the advice."""
-        return self.stability >= STABLE
+        return self.stability >= STABLE_SHARE
 
     @property
     def paragraph(self) -> str:
@@ -303,20 +305,20 @@ class Advice:
         raise KeyError(f"{name}: " + self.left_out.get(name, "not among " + ", ".join(t.name for t in self.trials)))
 
     def __repr__(self) -> str:
-        return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples})"
+        return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
 
     def __str__(self) -> str:
-        from isoscope._report.advice_table import as_text
+        from isoscope._report.advice_table import render_text
 
-        return as_text(self)
+        return render_text(self)
 
     def _repr_html_(self) -> str:
-        from isoscope._report.advice_page import fragment
+        from isoscope._report.advice_page import render_notebook_table
 
-        return fragment(self)
+        return render_notebook_table(self)
 
     @property
-    def _examples(self) -> str:
+    def _examples_text(self) -> str:
         return plural(self.examples, self.example)
 
     # how it is kept
@@ -327,7 +329,7 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
-        held: dict[str, Any] = plain(
+        held: dict[str, Any] = to_json_value(
             {
                 "schema": SCHEMA,
                 "isoscope": self.version,
@@ -356,12 +358,12 @@ class Advice:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the advice as JSON, atomically."""
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the advice and its evidence as one self-contained HTML page, atomically."""
-        from isoscope._report.advice_page import advice_page
+        from isoscope._report.advice_page import render_advice_page
 
-        with replacing(path) as temporary:
-            temporary.write_text(advice_page(self), encoding="utf-8")
+        with atomic_replace(path) as temporary:
+            temporary.write_text(render_advice_page(self), encoding="utf-8")

@@ -26,24 +26,26 @@ class Candidate:
 AS_IS = "as it is"
 
 
-def candidates(d: int, n: int, seed: int, given: Iterable[Any] | None = None) -> list[Candidate]:
+def build_candidates(d: int, n: int, seed: int, given: Iterable[Any] | None = None) -> list[Candidate]:
     """The candidates for n vectors of d dimensions, the simplest first; the first is to do nothing."""
     if given is not None and not isinstance(given, list | tuple | Iterator):
         raise InputError(
             f"candidates is a {type(given).__name__}: need a list of repairs, such as [Center(), Whiten()]"
         )
-    repairs = grid(d, n, seed) if given is None else [_checked(repair) for repair in given]
+    repairs = default_repairs(d, n, seed) if given is None else [_check_repair(repair) for repair in given]
     found: dict[str, Any] = {}
     for repair in repairs:
-        name = named(repair)
+        name = describe_repair(repair)
         if name in found and given is not None and repr(found[name]) != repr(repair):
             raise InputError(f"two candidates are {name}, and differ in what that does not say: give one of them")
         found[name] = repair
-    every = [Candidate(name, repair, numbers_learnt(repair, d)) for name, repair in found.items() if name != AS_IS]
+    every = [
+        Candidate(name, repair, count_learned_numbers(repair, d)) for name, repair in found.items() if name != AS_IS
+    ]
     return [Candidate(AS_IS, Chain(), 0), *sorted(every, key=lambda candidate: candidate.numbers)]
 
 
-def grid(d: int, n: int, seed: int) -> list[Any]:
+def default_repairs(d: int, n: int, seed: int) -> list[Any]:
     """Every repair with a few settings, those left out that n vectors of d dimensions cannot teach."""
     few, many = max(2, round(d / 100)), max(3, round(d / 30))
     found: list[Any] = [Center(), Standardize()]
@@ -62,14 +64,15 @@ def grid(d: int, n: int, seed: int) -> list[Any]:
     return found
 
 
-def named(repair: Any) -> str:
+def describe_repair(repair: Any) -> str:
     """A repair in short: what it is and what was set, in the order of the class's own parameters.
 
-    >>> named(Chain([Standardize(), AllButTheTop(6)])), named(ClusterNull(random_state=0)), named(Whiten("pca", 96))
+    >>> chain = Chain([Standardize(), AllButTheTop(6)])
+    >>> describe_repair(chain), describe_repair(ClusterNull(random_state=0)), describe_repair(Whiten("pca", 96))
     ('Standardize → AllButTheTop(6)', 'ClusterNull(27, 12)', 'Whiten(pca, 96)')
     """
     if isinstance(repair, Chain):
-        return " → ".join(named(step) for step in repair.steps) or AS_IS
+        return " → ".join(describe_repair(step) for step in repair.steps) or AS_IS
     said: list[Any] = []
     if isinstance(repair, AllButTheTop):
         said = [repair.n_components]
@@ -86,12 +89,12 @@ def named(repair: Any) -> str:
     return f"{name}({', '.join(str(each) for each in said)})" if said else name
 
 
-def numbers_learnt(repair: Any, d: int) -> int:
+def count_learned_numbers(repair: Any, d: int) -> int:
     """How many numbers a repair learns from vectors of d dimensions: means, scales, directions."""
     if isinstance(repair, Chain):
         total = 0
         for step in repair.steps:
-            total += numbers_learnt(step, d)
+            total += count_learned_numbers(step, d)
             d = (step.n_components or d) if isinstance(step, Whiten) and step.method == "pca" else d
         return total
     if isinstance(repair, Whiten):
@@ -104,7 +107,7 @@ def numbers_learnt(repair: Any, d: int) -> int:
     return d * (2 if isinstance(repair, Standardize) else 1)
 
 
-def _checked(repair: Any) -> Any:
+def _check_repair(repair: Any) -> Any:
     if not isinstance(repair, Repair):
         raise InputError(f"a candidate is a {type(repair).__name__}: need isoscope's repairs, such as Whiten()")
     repair._check_parameters()

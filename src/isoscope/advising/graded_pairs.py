@@ -50,9 +50,9 @@ class GradedPairs(Task):
         self._note_links()
         self.rounds = [Round(None, np.arange(len(grades)))]
         if new_rows:
-            self.rounds = [self._without(part) for part in self.units.folds(folds, np.random.default_rng(seed))]
+            self.rounds = [self._hold_out(part) for part in self.units.folds(folds, np.random.default_rng(seed))]
 
-    def _without(self, pairs: np.ndarray) -> Round:
+    def _hold_out(self, pairs: np.ndarray) -> Round:
         """Return a round that fits on the rows which none of these pairs use, and scores the pairs."""
         held_out = np.union1d(self.first[pairs], self.second[pairs])
         fit_rows = np.setdiff1d(np.arange(len(self.rows)), held_out)

@@ -22,12 +22,12 @@ TOLERANCE = 0.1
 """A simpler repair is preferred if it gives away at most this share of the best one's gain."""
 SPLITS = 20
 """Nested selections: K-fold partitions are repeated until there are at least this many."""
-STABLE = 0.8
+STABLE_SHARE = 0.8
 """Advice that fewer of the nested selections repeat is reported as unstable."""
 
 _ROUNDING = 1e-10  # scores that differ by no more are equal
 _DRAWS = 10_000  # of the largest studentized difference
-_LEAST_UNITS = 20  # connected components that are fewer leave too little to estimate a variance from
+_MIN_UNITS = 20  # connected components that are fewer leave too little to estimate a variance from
 
 
 class Units:
@@ -46,7 +46,7 @@ class Units:
         self.of = np.unique(component, return_inverse=True)[1]
         self.links: csr_array | None = None
         sizes = np.bincount(self.of)
-        if len(sizes) < m and (sizes.max() > m / folds or len(sizes) < _LEAST_UNITS):
+        if len(sizes) < m and (sizes.max() > m / folds or len(sizes) < _MIN_UNITS):
             ones = csr_array((np.ones(len(at[0])), at), shape=(m, n))
             self.links = csr_array(ones @ ones.T)
             self.links.data[:] = 1.0
@@ -55,7 +55,7 @@ class Units:
     def __len__(self) -> int:
         return int(self.of.max()) + 1
 
-    def effective(self, examples: np.ndarray) -> float:
+    def effective_count(self, examples: np.ndarray) -> float:
         """Return the number of independent units that these examples are worth: fewer if a few hold most of them."""
         if self.links is not None:
             return len(examples) ** 2 / float(self.links[examples][:, examples].sum())
@@ -98,7 +98,7 @@ class Scores:
     repeats: dict[str, np.ndarray]
     """By measure that repeats a random procedure: (repetitions, candidates)."""
     units: Units
-    factors: dict[str, float] = field(default_factory=dict)
+    variance_factors: dict[str, float] = field(default_factory=dict)
     """By measure: how many times larger its variance may be than that of independent units (1 by default)."""
 
     def __len__(self) -> int:
@@ -152,18 +152,20 @@ def decide(scores: Scores, confidence: float, measure: str | None, folds: int, s
     A repair is prescribed only if at least half of the nested selections prescribe one. A gain that most parts of the
     examples do not confirm is withheld, and `best` names it.
     """
-    choice = choose(scores, confidence, measure)
-    promise = nested(scores, choice, confidence, measure, folds, seed)
+    choice = choose_candidate(scores, confidence, measure)
+    promise = estimate_nested_gain(scores, choice, confidence, measure, folds, seed)
     return replace(choice, chosen=0) if promise.share(0) > 0.5 else choice, promise
 
 
-def choose(scores: Scores, confidence: float, measure: str | None = None, examples: np.ndarray | None = None) -> Choice:
+def choose_candidate(
+    scores: Scores, confidence: float, measure: str | None = None, examples: np.ndarray | None = None
+) -> Choice:
     """Return the simplest candidate whose gain is significant and within a tenth of the best significant gain.
 
     A requested measure decides alone. Otherwise a candidate that loses significantly by any measure is excluded, and
     the first measure by which a remaining one gains significantly decides.
     """
-    gains = compare(scores, confidence, [measure] if measure is not None else list(scores.values), examples)
+    gains = compare_candidates(scores, confidence, [measure] if measure is not None else list(scores.values), examples)
     count = len(next(iter(gains.values())).gains)
     eligible = [i for i in range(count) if not any(of.verdict(i) == "loss" for of in gains.values())]
     for name, of in gains.items():
@@ -176,7 +178,7 @@ def choose(scores: Scores, confidence: float, measure: str | None = None, exampl
     return Choice(next(iter(gains)), 0, 0, gains)
 
 
-def compare(
+def compare_candidates(
     scores: Scores, confidence: float, measures: Sequence[str], examples: np.ndarray | None = None
 ) -> dict[str, Gains]:
     """Return every candidate's gain by each measure; the intervals of all of them hold at once."""
@@ -184,9 +186,9 @@ def compare(
     values = [scores.values[measure][chosen] for measure in measures]
     differences = np.hstack([of - of[:, :1] for of in values])
     gains = differences.mean(axis=0)
-    scale = np.repeat([np.sqrt(scores.factors.get(measure, 1.0)) for measure in measures], values[0].shape[1])
+    scale = np.repeat([np.sqrt(scores.variance_factors.get(measure, 1.0)) for measure in measures], values[0].shape[1])
     covariance = scores.units.covariance((differences - gains) * scale, chosen)
-    freedom = np.full(len(gains), max(scores.units.effective(chosen) - 1, 1.0))
+    freedom = np.full(len(gains), max(scores.units.effective_count(chosen) - 1, 1.0))
     covariance, freedom = _add_repeats(covariance, freedom, scores, measures)
     error = np.sqrt(np.diag(covariance))
     error[error <= _ROUNDING] = 0.0
@@ -241,7 +243,9 @@ def _normal_draws(width: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((_DRAWS, width))
 
 
-def nested(scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int) -> Promise:
+def estimate_nested_gain(
+    scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int
+) -> Promise:
     """Return what the whole selection rule gains on folds it has not seen, averaged over repeated partitions.
 
     The gain is by the measure that decided on all examples. Leaving the vectors alone gains 0.
@@ -254,7 +258,7 @@ def nested(scores: Scores, choice: Choice, confidence: float, measure: str | Non
         parts = [part for part in scores.units.folds(folds, rng) if len(part)]
         for part in parts:
             others = np.setdiff1d(np.arange(len(scores)), part)
-            chosen = choose(scores, confidence, measure, others).chosen
+            chosen = choose_candidate(scores, confidence, measure, others).chosen
             counts[chosen] += 1
             total += float((values[part, chosen] - values[part, 0]).sum())
     return Promise(total / (partitions * len(scores)), dict(counts))

@@ -16,8 +16,8 @@ import numpy as np
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import plural
 
-_SCORES = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")
-_SIDES = (
+_SCORE_COLUMNS = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")
+_PAIR_COLUMNS = (
     *(("id1", "id2"), ("sentence1", "sentence2"), ("text1", "text2"), ("word1", "word2"), ("row1", "row2")),
     *(("a", "b"), ("left", "right"), ("first", "second"), ("source", "target"), ("sentence_a", "sentence_b")),
 )
@@ -47,19 +47,19 @@ def read_pairs(source: Any) -> NamedPairs:
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
-        first, second, scores = _pair_columns(_table(path), path)
+        first, second, scores = _select_pair_columns(_read_table(path), path)
         where = str(path)
     else:
         where = "pairs"
         try:
             if isinstance(source, Mapping) or hasattr(source, "columns"):
                 raise TypeError
-            first, second, scores = (_listed(side) for side in source)
+            first, second, scores = (_to_list(side) for side in source)
         except (TypeError, ValueError):
             raise InputError(f"pairs is a {type(source).__name__}: need a file, or (first, second, scores)") from None
     if not len(first) == len(second) == len(scores):
         raise InputError(f"{where} has {len(first)}, {len(second)} and {len(scores)} entries: need as many of each")
-    graded = NamedPairs([str(each) for each in first], [str(each) for each in second], _numbers(scores, where))
+    graded = NamedPairs([str(each) for each in first], [str(each) for each in second], _check_scores(scores, where))
     if len(graded) < 20:
         raise InputError(f"{where} has {plural(len(graded), 'pair')}: need 20 at least to tell a gain from noise")
     if graded.scores.min() == graded.scores.max():
@@ -89,7 +89,7 @@ def read_qrels(source: Any) -> Qrels:
         raise InputError(f"qrels is a {type(source).__name__}: need a file, or {{query: {{document: relevance}}}}")
     path = Path(source).expanduser()
     found = {}
-    for number, words in _lines(path):
+    for number, words in _read_fields(path):
         if len(words) == 4:  # TREC
             query, _, document, relevance = words
         elif len(words) == 3:  # BEIR
@@ -108,19 +108,19 @@ def read_qrels(source: Any) -> Qrels:
     return found
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_ended(_text(path)), 1):
+def _read_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(_split_lines(_read_text(path)), 1):
         words = line.strip().split("\t") if "\t" in line else line.split()
         if words:
             yield number, [word.strip() for word in words]
 
 
-def _ended(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Lines as files end them: text may hold other marks that Python would end a line at."""
     return text.replace("\r\n", "\n").split("\n")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -133,19 +133,19 @@ Table = tuple[list[str] | None, list[list[Any]]]
 """Names of columns, if there are any, and rows."""
 
 
-def _table(path: Path) -> Table:
+def _read_table(path: Path) -> Table:
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".pq"):
-        return _parquet(path)
+        return _read_parquet(path)
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(path)
+        return _read_json_lines(path)
     if suffix == ".csv":
-        reader = csv.reader(io.StringIO(_text(path), newline=""))
+        reader = csv.reader(io.StringIO(_read_text(path), newline=""))
         numbered = [(reader.line_num, row) for row in reader]
     else:
-        text = _text(path)
+        text = _read_text(path)
         split = "\t" if "\t" in text else None
-        numbered = [(number, line.split(split)) for number, line in enumerate(_ended(text), 1)]
+        numbered = [(number, line.split(split)) for number, line in enumerate(_split_lines(text), 1)]
     numbered = [(number, row) for number, row in numbered if any(cell.strip() for cell in row)]
     if not numbered:
         raise InputError(f"{path} is empty: need a pair and its score on each line")
@@ -159,7 +159,7 @@ def _table(path: Path) -> Table:
     return [cell.strip().lower() for cell in rows[0]], rows[1:]
 
 
-def _parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -171,19 +171,19 @@ def _parquet(path: Path) -> Table:
     return [name.lower() for name in table.column_names], [list(row) for row in zip(*columns, strict=True)]
 
 
-def _json_lines(path: Path) -> Table:
+def _read_json_lines(path: Path) -> Table:
     try:
-        records = [json.loads(line) for line in _ended(_text(path)) if line.strip()]
+        records = [json.loads(line) for line in _split_lines(_read_text(path)) if line.strip()]
         names = list(records[0])
         return [name.lower() for name in names], [[record[name] for name in names] for record in records]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not JSON lines with the same fields: {type(error).__name__} {error}") from error
 
 
-def _pair_columns(table: Table, path: Path) -> tuple[list[Any], list[Any], list[Any]]:
+def _select_pair_columns(table: Table, path: Path) -> tuple[list[Any], list[Any], list[Any]]:
     names, rows = table
     width = len(names) if names is not None else len(rows[0])
-    places = (0, 1, 2) if names is None else _named_places(names)
+    places = (0, 1, 2) if names is None else _find_columns(names)
     if places is None or (names is None and width != 3):
         has = f"the columns are {', '.join(names[:8])}" if names else f"it has {plural(width, 'column')} without names"
         raise InputError(f"{path} does not say its pairs: {has}; need three columns, or the names id1, id2 and score")
@@ -191,15 +191,15 @@ def _pair_columns(table: Table, path: Path) -> tuple[list[Any], list[Any], list[
     return first, second, score
 
 
-def _named_places(names: list[str]) -> tuple[int, int, int] | None:
-    score = next((names.index(name) for name in _SCORES if name in names), None)
-    for one, other in _SIDES:
+def _find_columns(names: list[str]) -> tuple[int, int, int] | None:
+    score = next((names.index(name) for name in _SCORE_COLUMNS if name in names), None)
+    for one, other in _PAIR_COLUMNS:
         if one in names and other in names and score is not None:
             return names.index(one), names.index(other), score
     return (0, 1, 2) if len(names) == 3 else None
 
 
-def _numbers(values: Sequence[Any], where: str) -> np.ndarray:
+def _check_scores(values: Sequence[Any], where: str) -> np.ndarray:
     try:
         found = np.asarray([float(value) for value in values])
     except (TypeError, ValueError):
@@ -218,5 +218,5 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _listed(values: Any) -> list[Any]:
+def _to_list(values: Any) -> list[Any]:
     return values.tolist() if hasattr(values, "tolist") else list(values)

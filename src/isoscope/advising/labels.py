@@ -14,14 +14,14 @@ from isoscope.advising.measures import Evidence, v_measure
 from isoscope.advising.probe import LinearProbe
 from isoscope.advising.search import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
-from isoscope.metrics.clusters import scattered_rows
+from isoscope.metrics.clusters import kmeans_plus_plus
 from isoscope.stores.columns import plural
 
 if TYPE_CHECKING:
     from isoscope.advising.rows import Rows
 
 _NEIGHBORS, _CLUSTERINGS = 10, 8
-_MOST_CLUSTERED = 4_000
+_MAX_CLUSTERED = 4_000
 
 
 class Labels(Task):
@@ -56,10 +56,10 @@ class Labels(Task):
             )
         self.seed = seed
         everything = np.arange(len(self.labels))
-        self.units = Units(_independent(len(everything)), folds)
+        self.units = Units(_independent_examples(len(everything)), folds)
         self.rounds = [Round(None, everything)]
         if new_rows:
-            parts = stratified(self.labels, folds, np.random.default_rng(seed))
+            parts = stratified_folds(self.labels, folds, np.random.default_rng(seed))
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
 
     def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
@@ -77,10 +77,10 @@ class Labels(Task):
         return {
             "probe": Evidence((predicted == truth).astype(np.float64)),
             "knn": Evidence((plurality(near) == truth).astype(np.float64)),
-            "v_measure": v_measure(self._clusterings(compared, len(np.unique(truth))), truth),
+            "v_measure": v_measure(self._run_kmeans(compared, len(np.unique(truth))), truth),
         }
 
-    def _clusterings(self, Z: np.ndarray, k: int) -> np.ndarray:
+    def _run_kmeans(self, Z: np.ndarray, k: int) -> np.ndarray:
         """Return the cluster of each row in each of several runs of k-means."""
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
@@ -88,23 +88,23 @@ class Labels(Task):
 
         Z = Z - Z.mean(axis=0, dtype=np.float64)
         Z /= float(np.abs(Z).max()) or 1.0
-        some = Z[np.sort(np.random.default_rng(self.seed).permutation(len(Z))[:_MOST_CLUSTERED])]
+        some = Z[np.sort(np.random.default_rng(self.seed).permutation(len(Z))[:_MAX_CLUSTERED])]
         codes = []
         # one thread: k-means on few rows spends its time waiting for the others
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than classes
             for start in range(_CLUSTERINGS):
-                centers = some[scattered_rows(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
+                centers = some[kmeans_plus_plus(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
                 codes.append(KMeans(len(centers), init=centers, n_init=1).fit(some).predict(Z))
         return np.asarray(codes, np.int64)
 
 
-def _independent(m: int) -> csr_array:
+def _independent_examples(m: int) -> csr_array:
     """Return examples that share nothing."""
     return csr_array((np.ones(m), (np.arange(m), np.arange(m))), shape=(m, m))
 
 
-def stratified(labels: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
+def stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Return rows in folds that each hold about the same share of every label, in random order."""
     shuffled = rng.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]

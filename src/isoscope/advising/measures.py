@@ -31,7 +31,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> Evidence:
     0.8
     """
     m = len(a)
-    by_a, by_b = _Order(a), _Order(b)
+    by_a, by_b = _RankedValues(a), _RankedValues(b)
     x, y = by_a.ranks - by_a.ranks.mean(), by_b.ranks - by_b.ranks.mean()
     xx, yy, xy = float(x @ x), float(y @ y), float(x @ y)
     if not xx * yy > 0:
@@ -44,7 +44,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> Evidence:
     return Evidence(value + m * slope)
 
 
-class _Order:
+class _RankedValues:
     """Values in order, with their mid-ranks."""
 
     def __init__(self, values: np.ndarray):
@@ -70,11 +70,11 @@ def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> Evidence:
     them out. The information expected by chance is subtracted; V is then the adjusted mutual information.
     """
     labels = np.unique(labels, return_inverse=True)[1]
-    each = [_adjusted(codes, labels) for codes in clusterings]
+    each = [_adjusted_v_measure(codes, labels) for codes in clusterings]
     return Evidence(np.mean(each, axis=0), np.mean(each, axis=1))
 
 
-def _adjusted(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _adjusted_v_measure(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
     from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
     table = contingency_matrix(labels, codes, sparse=True).astype(np.int64)

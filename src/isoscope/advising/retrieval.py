@@ -43,7 +43,7 @@ class Retrieval(Task):
         super().__init__(rows, metric)
         check_folds(folds, len(queries), "queries")
         self.queries, self.relevant = queries, relevant
-        self.units = Units(_shared(queries, relevant, rows), folds)
+        self.units = Units(_query_links(queries, relevant, rows), folds)
         self._note_links()
         rng = np.random.default_rng(seed)
         self.order = rng.permutation(len(rows))  # equally similar documents are found in random order
@@ -70,7 +70,7 @@ class Retrieval(Task):
         }
 
 
-def _shared(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
+def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
     """Return which query shares what: its relevant documents (equal ones are one) and queries of the same vector."""
     judged = np.unique([row for of in relevant for row in of]).astype(np.int64)
     identity = row_identity(rows.vectors[judged])
@@ -91,7 +91,7 @@ def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = _NDCG_DEPTH) 
     """
     gains = [judged.get(int(document), 0.0) for document in found[:depth]]
     best = sorted(judged.values(), reverse=True)[:depth]
-    return _discounted(gains) / _discounted(best)
+    return _dcg(gains) / _dcg(best)
 
 
 def recall(found: np.ndarray, judged: dict[int, float]) -> float:
@@ -99,5 +99,5 @@ def recall(found: np.ndarray, judged: dict[int, float]) -> float:
     return sum(int(document) in judged for document in found) / len(judged)
 
 
-def _discounted(gains: list[float]) -> float:
+def _dcg(gains: list[float]) -> float:
     return float(np.sum(np.asarray(gains) / np.log2(np.arange(2, len(gains) + 2))))

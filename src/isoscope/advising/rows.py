@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.arrays import host
+from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import InputError
-from isoscope._core.memory import sample_rows
+from isoscope._core.memory import limit_sample_size
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
@@ -51,14 +51,16 @@ class Rows:
         )
 
 
-def gather(store: Store, needed: np.ndarray, size: int, seed: int, progress: Progress, stage: str = "reading") -> Rows:
+def read_rows(
+    store: Store, needed: np.ndarray, size: int, seed: int, progress: Progress, stage: str = "reading"
+) -> Rows:
     """Return the rows with these numbers and a uniform random sample of `size` rows, in one pass over the store."""
     needed = np.unique(needed)
-    size = sample_rows(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
+    size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
     sampler = Sampler(size, seed)
     kept, numbers, total, stop = [], [], Sketch(), 0
     for batch in store.batches():
-        vectors = host(batch.vectors)
+        vectors = to_numpy(batch.vectors)
         stop = batch.start + len(vectors)
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
@@ -99,17 +101,17 @@ def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarra
             return best
     if best is not None and "ids" in store.columns:
         return best
-    rows = np.fromiter((_row_number(name, len(store)) for name in names), np.int64, len(names))
+    rows = np.fromiter((_parse_row_number(name, len(store)) for name in names), np.int64, len(names))
     if best is None or (rows < 0).sum() < best[1].sum():
         best = rows, rows < 0
     return best
 
 
-def _row_number(name: str, n: int) -> int:
+def _parse_row_number(name: str, n: int) -> int:
     return int(name) if name.isascii() and name.isdigit() and int(name) < n else -1
 
 
-def refuse_unknown(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
+def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
     """Raise InputError if a source lacks some of the names, with their number and the first one."""
     if not unknown.any():
         return

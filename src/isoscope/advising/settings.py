@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
-from isoscope.auditing.settings import LEAST_SAMPLE
+from isoscope.auditing.settings import MIN_SAMPLE
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class AdviceSettings:
     def __post_init__(self) -> None:
         if self.metric not in ("cosine", "euclidean"):
             raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
-        if not 2 <= whole(self.folds, "folds") <= 50:
+        if not 2 <= check_integer(self.folds, "folds") <= 50:
             raise InputError(f"folds is {self.folds}: need 2 to 50")
-        if whole(self.sample, "sample") < LEAST_SAMPLE:
-            raise InputError(f"sample is {self.sample}: need at least {LEAST_SAMPLE} rows")
-        if not 0 <= whole(self.seed, "seed") < 2**31:
+        if check_integer(self.sample, "sample") < MIN_SAMPLE:
+            raise InputError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
+        if not 0 <= check_integer(self.seed, "seed") < 2**31:
             raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**31 - 1}")
         if self.missing not in ("raise", "drop"):
             raise InputError(f'missing is {self.missing!r}: need "raise" or "drop"')

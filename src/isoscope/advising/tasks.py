@@ -11,7 +11,7 @@ from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.judgments import read_pairs, read_qrels
 from isoscope.advising.labels import Labels
 from isoscope.advising.retrieval import Retrieval
-from isoscope.advising.rows import find_rows, gather, refuse_unknown
+from isoscope.advising.rows import check_known, find_rows, read_rows
 from isoscope.advising.unlabeled import Unlabeled
 from isoscope.stores.columns import plural
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from isoscope.engines.engine import Progress
     from isoscope.stores.store import Store
 
-NOTHING = np.empty(0, np.int64)
+NO_ROWS = np.empty(0, np.int64)
 
 
 def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> Task:
     """Return the task of graded pairs of rows of the store."""
     named = read_pairs(pairs)
     rows, unknown = find_rows(store, [*named.first, *named.second])
-    dropped = _drop_or_refuse([*named.first, *named.second], unknown, "the pairs", store, settings)
+    dropped = _check_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)
     m = len(named)
     kept = ~(unknown[:m] | unknown[m:])
     first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
     if len(scores) < 20 or scores.min() == scores.max():
         raise InputError(f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ")
-    held = gather(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    held = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
     sides = held.places(first), held.places(second)
     task = GradedPairs(held, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
     if dropped:
@@ -55,12 +55,12 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         raise InputError("the qrels have no relevance above 0: need at least one relevant document")
     names = list(judged)
     asked, unknown = find_rows(queries, names)
-    gone = _drop_or_refuse(names, unknown, "the qrels", queries, settings)
+    gone = _check_unknown(names, unknown, "the qrels", queries, settings)
     documents = list(dict.fromkeys(document for of in judged.values() for document in of))
     places, missing = find_rows(store, documents)
-    gone += _drop_or_refuse(documents, missing, "the qrels", store, settings)
+    gone += _check_unknown(documents, missing, "the qrels", store, settings)
     where = {d: int(row) for d, row, no in zip(documents, places, missing, strict=True) if not no}
-    held = gather(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
+    held = read_rows(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
     kept, relevant = [], []
     for name, row, no in zip(names, asked, unknown, strict=True):
         of = {int(held.places(np.asarray([where[d]]))[0]): r for d, r in judged[name].items() if d in where}
@@ -86,7 +86,7 @@ def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> T
     """Return the task of the labels of the store."""
     if "labels" not in store.columns:
         raise InputError(f"{store.name} has no labels: name their column")
-    held = gather(store, NOTHING, settings.sample, settings.seed, progress)
+    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
     labels = store.column("labels", held.numbers)
     assert labels is not None
     task = Labels(held, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
@@ -95,7 +95,7 @@ def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> T
 
 def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
     """Return the task that uses the vectors alone."""
-    held = gather(store, NOTHING, settings.sample, settings.seed, progress)
+    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
     return _note_sample(Unlabeled(held, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows))
 
 
@@ -106,8 +106,8 @@ def _note_sample(task: Task) -> Task:
     return task
 
 
-def _drop_or_refuse(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
+def _check_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
     """Return how many names are unknown; raise InputError unless unknown names may be dropped and some are known."""
     if settings.missing == "raise" or unknown.all():
-        refuse_unknown(names, unknown, what, store)
+        check_known(names, unknown, what, store)
     return len({name for name, no in zip(names, unknown, strict=True) if no})

@@ -46,7 +46,7 @@ class Trials:
 
 def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:
     """Fit every candidate and score it on every round of the task; one that cannot be fitted is left out."""
-    shape_rows = _shape_rows(task, seed)
+    shape_rows = _split_shape_rows(task, seed)
     repairs: dict[str, Any] = {}
     values: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
     repeats: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
@@ -55,8 +55,8 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
     for i, candidate in enumerate(candidates):
         try:
             repair = fit_to_source(candidate, task, store)
-            evidence = _score(task, candidate, repair)
-            shape = _shape(task, candidate, *shape_rows)
+            evidence = _score_candidate(task, candidate, repair)
+            shape = _measure_shape(task, candidate, *shape_rows)
         except InputError as error:
             if candidate.name == AS_IS:
                 raise
@@ -103,7 +103,7 @@ def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> An
     return repair.fit(total if isinstance(repair, AffineRepair) else vectors)
 
 
-def _score(task: Task, candidate: Candidate, repair: Any) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def _score_candidate(task: Task, candidate: Candidate, repair: Any) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """Return the values of all examples and the repeated scores, by measure, averaged over the rounds."""
     counts = np.zeros(len(task))
     sums = {measure: np.zeros(len(task)) for measure in task.measures}
@@ -124,14 +124,14 @@ def _score(task: Task, candidate: Candidate, repair: Any) -> dict[str, tuple[np.
     }
 
 
-def _shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sketch]:
+def _split_shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sketch]:
     """Return rows to fit on and other rows to measure, at most a few thousand of each."""
     some = np.random.default_rng(seed).permutation(len(task.rows))[: 2 * _SHAPE_ROWS]
     fit_rows, held_out = np.array_split(some, 2)
     return fit_rows, held_out, sketch(task.rows.vectors[fit_rows])
 
 
-def _shape(
+def _measure_shape(
     task: Task, candidate: Candidate, fit_rows: np.ndarray, held_out: np.ndarray, total: Sketch
 ) -> dict[str, float]:
     """Return IsoScore, mean cosine and the labels' silhouette of the repaired space, on rows it was not fitted to."""

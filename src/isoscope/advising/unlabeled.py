@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isoscope.advising.rows import Rows
 
 _NEIGHBORS, _SPLITS = 10, 8
-_MOST_SCORED, _MOST_FITTED = 4_000, 10_000  # rows
+_MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # rows
 
 
 class Unlabeled(Task):
@@ -45,9 +45,9 @@ class Unlabeled(Task):
         rng = np.random.default_rng(seed)
         self.seed = seed
         shuffled = rng.permutation(len(rows))
-        self.scored = np.sort(shuffled[: min(_MOST_SCORED, len(rows) // 2 if new_rows else len(rows))])
+        self.scored = np.sort(shuffled[: min(_MAX_SCORED, len(rows) // 2 if new_rows else len(rows))])
         learned = np.setdiff1d(shuffled, self.scored) if new_rows else np.arange(len(rows))
-        self.learned = np.sort(rng.permutation(learned)[:_MOST_FITTED])
+        self.learned = np.sort(rng.permutation(learned)[:_MAX_FITTED])
         m = len(self.scored)
         identity = row_identity(rows.vectors[self.scored])
         self.units = Units(csr_array((np.ones(m), (np.arange(m), identity)), shape=(m, m)), folds)
@@ -61,7 +61,7 @@ class Unlabeled(Task):
         for split in range(_SPLITS):
             lists = []
             for half in np.array_split(rng.permutation(scored.shape[1]), 2):
-                Y = prepare(halved(repair).fit(learned[:, half]).transform(scored[:, half]), self.metric)
+                Y = prepare(halve_repair(repair).fit(learned[:, half]).transform(scored[:, half]), self.metric)
                 order = rng.permutation(len(Y))  # equally similar rows are found in random order
                 near = np.empty((len(Y), _NEIGHBORS), np.int64)
                 near[order] = order[top_k(Y[order], Y[order], _NEIGHBORS, self.metric, exclude_self=True)]
@@ -71,10 +71,10 @@ class Unlabeled(Task):
         return {"stability": Evidence(common.mean(axis=0), common.mean(axis=1))}
 
 
-def halved(repair: Any) -> Any:
+def halve_repair(repair: Any) -> Any:
     """Return the same repair, unfitted, for half the dimensions; one that keeps k dimensions keeps k/2."""
     if isinstance(repair, Chain):
-        return Chain([halved(step) for step in repair.steps])
+        return Chain([halve_repair(step) for step in repair.steps])
     repair = clone(repair)
     if isinstance(repair, Whiten) and repair.n_components is not None:
         repair.set_params(n_components=max(1, repair.n_components // 2))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 import isoscope
-from isoscope._core.arrays import real, whole
+from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
-from isoscope._report.pictures import pictures
-from isoscope.auditing.finding import VERDICTS, Finding, plain, worst
+from isoscope._io.files import atomic_replace
+from isoscope._report.pictures import build_pictures
+from isoscope.auditing.finding import VERDICTS, Finding, to_json_value, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import measure
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.similarity import Similarity
-from isoscope.engines.engine import engine_for, silent
+from isoscope.engines.engine import ignore_progress, open_engine
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.open import open_store
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.grouped import GroupedAudit
-    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.measure import Measurements
     from isoscope.engines.engine import Engine, Progress
     from isoscope.stores.store import Store
 
@@ -150,47 +150,51 @@ def audit(
     asked = None if queries is None else open_store(queries)
 
     def made(progress: Progress) -> Audit | GroupedAudit:
-        with engine_for(engine) as running:
+        with open_engine(engine) as running:
             if by is None:
-                return Audit.of(_measured(store.without("by"), asked, settings.fitted_to(store), progress, running))
+                return Audit.of(
+                    _measure_store(store.without("by"), asked, settings.limit_sample(store), progress, running)
+                )
             from isoscope.auditing.grouped import audit_groups
 
             return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)
 
     if progress is True:
-        from isoscope._report.terminal import Bar
+        from isoscope._report.terminal import ProgressBar
 
-        with Bar() as bar:
+        with ProgressBar() as bar:
             return made(bar)
-    return made(progress or silent)
+    return made(progress or ignore_progress)
 
 
-def _measured(store: Store, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
-    def measured(store: Store) -> Measured:
+def _measure_store(
+    store: Store, queries: Store | None, settings: Settings, progress: Progress, engine: Engine
+) -> Measurements:
+    def measured(store: Store) -> Measurements:
         return measure(store, queries=queries, settings=settings, progress=progress, engine=engine)
 
-    found, lacking = forgiving(store, measured)
+    found, lacking = run_with_usable_columns(store, measured)
     found.skipped.update(lacking)
     return found
 
 
-def forgiving(store: Store, work: Callable[[Store], T]) -> tuple[T, dict[str, str]]:
+def run_with_usable_columns(store: Store, work: Callable[[Store], T]) -> tuple[T, dict[str, str]]:
     """What comes of a store; a column that was only guessed and cannot serve is done without, and said."""
     try:
         return work(store), {}
     except ColumnError as error:
         if error.role not in store.guessed:
             raise
-        done, lacking = forgiving(store.without(error.role), work)
+        done, lacking = run_with_usable_columns(store.without(error.role), work)
         return done, {**lacking, error.role: str(error)}
 
 
-def printable(name: str) -> str:
+def make_printable(name: str) -> str:
     """A name as any file and terminal can hold it."""
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
 
 
-def held_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str, Any]:
     """The object in a JSON file of this schema, which some command writes."""
     try:
         held = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -223,16 +227,16 @@ class Audit:
     """What a cosine is worth here."""
     columns: dict[str, str] = field(default_factory=dict)
     version: str = ""
-    measured: Measured | None = None
+    measured: Measurements | None = None
     """The numbers behind it; None if the audit was read from JSON."""
     pictures: Pictures | None = None
 
     @classmethod
-    def of(cls, measured: Measured) -> Audit:
+    def of(cls, measured: Measurements) -> Audit:
         """Judge what was measured."""
         findings, skipped = judge(measured)
         return cls(
-            source=printable(measured.name),
+            source=make_printable(measured.name),
             n=measured.n,
             d=measured.d,
             dtype=measured.dtype,
@@ -245,13 +249,13 @@ class Audit:
             columns=measured.columns,
             version=isoscope.__version__,
             measured=measured,
-            pictures=pictures(measured, findings),
+            pictures=build_pictures(measured, findings),
         )
 
     @property
     def verdict(self) -> str:
         """The worst of the findings' verdicts: ok, look or bad."""
-        return worst(self.findings)
+        return worst_verdict(self.findings)
 
     def __getitem__(self, name: str) -> Finding:
         found = self.get(name)
@@ -270,14 +274,14 @@ class Audit:
         return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
 
     def __str__(self) -> str:
-        from isoscope._report.terminal import as_text
+        from isoscope._report.terminal import render_text
 
-        return as_text(self)
+        return render_text(self)
 
     def _repr_html_(self) -> str:
-        from isoscope._report.audit_page import fragment
+        from isoscope._report.audit_page import render_notebook_table
 
-        return fragment(self)
+        return render_notebook_table(self)
 
     # how it is kept
 
@@ -292,18 +296,18 @@ class Audit:
             "verdict": self.verdict,
             "findings": [finding.to_dict() for finding in self.findings],
             "skipped": self.skipped,
-            "similarity": plain(self.similarity.to_dict()),
+            "similarity": to_json_value(self.similarity.to_dict()),
         }
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON; an interruption leaves the old file."""
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
         """Read what `to_json` wrote; it has no pictures."""
-        return cls.from_dict(held_json(path, SCHEMA, "isoscope audit --json"), path)
+        return cls.from_dict(read_json(path, SCHEMA, "isoscope audit --json"), path)
 
     @classmethod
     def from_dict(cls, held: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
@@ -311,8 +315,8 @@ class Audit:
         try:
             return cls(
                 source=held["source"]["name"],
-                n=whole(held["source"]["rows"], "rows"),
-                d=whole(held["source"]["dimensions"], "dimensions"),
+                n=check_integer(held["source"]["rows"], "rows"),
+                d=check_integer(held["source"]["dimensions"], "dimensions"),
                 dtype=held["source"]["dtype"],
                 settings=Settings(**held["settings"]),
                 findings=[Finding.from_dict(finding) for finding in held["findings"]],
@@ -326,10 +330,10 @@ class Audit:
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
         """Write the page: one file that needs nothing else; an interruption leaves the old one."""
-        from isoscope._report.audit_page import page
+        from isoscope._report.audit_page import render_page
 
-        with replacing(path) as temporary:
-            temporary.write_text(page([self], baseline=baseline), encoding="utf-8")
+        with atomic_replace(path) as temporary:
+            temporary.write_text(render_page([self], baseline=baseline), encoding="utf-8")
 
     def percentile(self, cosine: float) -> float:
         """The share of random pairs of rows that are less alike than this cosine, in per cent.
@@ -341,7 +345,7 @@ class Audit:
         >>> round(isoscope.audit(cone).percentile(0.8))    # 0.8 sounds high, and is what any two rows have
         46
         """
-        if not -1 <= real(cosine, "cosine") <= 1:
+        if not -1 <= check_real(cosine, "cosine") <= 1:
             raise InputError(f"cosine is {cosine}: need a number from −1 to 1")
         return self.similarity.percentile(float(cosine))
 
@@ -351,19 +355,19 @@ class Audit:
         """Draw each direction's share of the variance against an isotropic cloud's."""
         from isoscope._report import figures
 
-        return figures.spectrum(self._drawn(), ax)
+        return figures.draw_spectrum(self._require_pictures(), ax)
 
     def plot_cosines(self, ax: Axes | None = None) -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours against an isotropic cloud's."""
         from isoscope._report import figures
 
-        return figures.cosines(self._drawn(), ax)
+        return figures.draw_cosines(self._require_pictures(), ax)
 
     def plot_activations(self, ax: Axes | None = None) -> Axes:
         """Draw each coordinate's mean and deviation: rogue dimensions stand out."""
         from isoscope._report import figures
 
-        return figures.activations(self._drawn(), ax)
+        return figures.draw_activations(self._require_pictures(), ax)
 
     def plot_points(self, ax: Axes | None = None, *, color: str = "labels") -> Axes:
         """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
@@ -372,15 +376,15 @@ class Audit:
         """
         from isoscope._report import figures
 
-        return figures.points(self._drawn(), ax, color)
+        return figures.draw_points(self._require_pictures(), ax, color)
 
     def plot_barcode(self, ax: Axes | None = None) -> Axes:
         """Draw the lengths at which the cloud grows together, those that stand out first."""
         from isoscope._report import figures
 
-        return figures.barcode(self._drawn(), ax)
+        return figures.draw_barcode(self._require_pictures(), ax)
 
-    def _drawn(self) -> Pictures:
+    def _require_pictures(self) -> Pictures:
         if self.pictures is None:
             raise InputError("this audit was read from JSON, which holds no pictures: audit the vectors again")
         return self.pictures

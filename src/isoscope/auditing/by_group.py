@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._core.memory import sample_rows
+from isoscope._core.memory import limit_sample_size
 from isoscope.auditing.grouping import drop_single_groups
-from isoscope.auditing.measure import Measuring
-from isoscope.auditing.passes import FirstLook, held
-from isoscope.engines.engine import silent, tallied
+from isoscope.auditing.measure import MeasurementRun
+from isoscope.auditing.passes import FirstPassTally, sample_batches
+from isoscope.engines.engine import ignore_progress, tally_batches
 from isoscope.engines.tally import Tally
-from isoscope.sketching.group_blocks import most_blocks
+from isoscope.sketching.group_blocks import max_blocks
 from isoscope.stores.store import Batch, default_rows
 
 if TYPE_CHECKING:
     from isoscope.auditing.grouping import Grouping
-    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.measure import Measurements
     from isoscope.auditing.settings import Settings
     from isoscope.engines.engine import Engine, Progress
     from isoscope.stores.store import Store
 
 _SAMPLE_BYTES = 2**30  # what the samples of all groups may take
-_LEAST_SAMPLE = 2_000
+_MIN_SAMPLE = 2_000
 
 
 @dataclass(frozen=True)
-class MeasuredGroups:
+class GroupMeasurements:
     """What was measured of each group, by its name, and why it was not of others."""
 
-    groups: dict[str, Measured]
+    groups: dict[str, Measurements]
     skipped: dict[str, str]
     settings: Settings
     """As they were for each group: the more there are, the smaller their samples may have to be."""
@@ -41,50 +41,50 @@ class MeasuredGroups:
 
 def measure_groups(
     store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress, engine: Engine
-) -> MeasuredGroups:
+) -> GroupMeasurements:
     """Measure everything that applies, for each group apart, in at most two passes over the store.
 
     Each group gives what it would give as a store of its own, on one machine to the last bit: its rows are numbered
     from 0 and come in the batches that they would come in alone.
     """
     store = drop_single_groups(store.without("ids").without("by"), grouping.codes)
-    settings = replace(settings, sample=_sample(settings.sample, len(grouping.names), store.dim))
+    settings = replace(settings, sample=_group_sample_size(settings.sample, len(grouping.names), store.dim))
     names = [f"{store.name}, {by} {name}" for name in grouping.names]
-    looks: list[FirstLook] = []
-    blocks = most_blocks(store.dim, len(names))
-    looks += [FirstLook(settings, columns=store.columns, others=looks, blocks=blocks) for _ in names]
+    looks: list[FirstPassTally] = []
+    blocks = max_blocks(store.dim, len(names))
+    looks += [FirstPassTally(settings, columns=store.columns, others=looks, blocks=blocks) for _ in names]
     rows = default_rows(store.dim)
-    seen = engine.tally(ByGroup(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
-    found: dict[int, Measuring] = {}
+    seen = engine.tally(GroupTally(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
+    found: dict[int, MeasurementRun] = {}
     skipped: dict[str, str] = {}
     for code, look in seen.tallies.items():
         try:
-            found[code] = Measuring(names[code], store, settings, look.seen(names[code]))
+            found[code] = MeasurementRun(names[code], store, settings, look.seen(names[code]))
         except InputError as error:
             skipped[grouping.names[code]] = str(error)
-    _second(engine, store, grouping, names, found, progress)
+    _run_second_pass(engine, store, grouping, names, found, progress)
     progress("groups", 0, 0.0)
     measured = {}
     for code, one in zip(found, engine.each(_finish, found.values()), strict=True):
         measured[grouping.names[code]] = one
         progress("groups", one.n, len(measured) / len(found))
-    return MeasuredGroups(measured, skipped | grouping.others, settings)
+    return GroupMeasurements(measured, skipped | grouping.others, settings)
 
 
-def _finish(one: Measuring) -> Measured:
-    return one.measured(silent)
+def _finish(one: MeasurementRun) -> Measurements:
+    return one.measured(ignore_progress)
 
 
-def _sample(asked: int, groups: int, dim: int) -> int:
+def _group_sample_size(asked: int, groups: int, dim: int) -> int:
     """Rows of each group's sample, so that all samples together stay within bounds."""
-    return sample_rows(min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _LEAST_SAMPLE)), dim, clouds=groups)
+    return limit_sample_size(min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, clouds=groups)
 
 
-_Part = tuple[int, Batch]
+_GroupBatch = tuple[int, Batch]
 """A group's code, and some of its rows."""
 
 
-class ByGroup(Tally):
+class GroupTally(Tally):
     """A tally for each of some groups; a group sees its rows alone, numbered within it.
 
     Parameters
@@ -103,29 +103,29 @@ class ByGroup(Tally):
         self.tallies, self.names, self.rows = tallies, names, rows
         self.columns = list(dict.fromkeys(role for tally in tallies.values() for role in tally.columns))
         self._seen = np.zeros(len(grouping.names), np.int64)
-        self._see(grouping.codes, 0, np.zeros_like(self._seen))
+        self._set_rows(grouping.codes, 0, np.zeros_like(self._seen))
         self.counts = self._own
         self._told = 0, self._before
 
-    def _see(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
+    def _set_rows(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
         """Look at the rows from number `first` on, which have these codes; `before` them were so many of each group."""
         self._codes, self._first, self._before = codes, first, before
         mine = np.isin(np.arange(len(before)), [*self.tallies])
         self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
 
-    def items(self, batches: Iterable[Batch]) -> Iterator[_Part]:
+    def items(self, batches: Iterable[Batch]) -> Iterator[_GroupBatch]:
         """Batches of each group's rows."""
         here = (batch._replace(start=batch.start - self._first) for batch in batches)
-        for code, batch in parted(here, self._codes, self._own, self.rows):
+        for code, batch in split_by_group(here, self._codes, self._own, self.rows):
             batch = batch._replace(start=batch.start + int(self._before[code]))
             self.tallies[code].watch(batch)
             yield code, batch
 
-    def summed(self, item: _Part) -> tuple[int, int, Any]:
+    def summarize(self, item: _GroupBatch) -> tuple[int, int, Any]:
         """What a group's batch adds to it."""
         code, batch = item
         try:
-            return code, len(batch.vectors), self.tallies[code].summed(batch)
+            return code, len(batch.vectors), self.tallies[code].summarize(batch)
         except InputError as error:
             raise InputError(f"{self.names[code]}: {error}") from error
 
@@ -139,12 +139,14 @@ class ByGroup(Tally):
         """A group is settled with its last row."""
         self._seen[code] += rows
         if self._seen[code] == self.counts[code]:
-            self.tallies[code].settle()
+            self.tallies[code].finish()
 
-    def gathered(self) -> dict[int, tuple[int, Any]]:
+    def partial_result(self) -> dict[int, tuple[int, Any]]:
         """What each group gathered, of how many rows."""
         return {
-            code: (int(self._seen[code]), tally.gathered()) for code, tally in self.tallies.items() if self._seen[code]
+            code: (int(self._seen[code]), tally.partial_result())
+            for code, tally in self.tallies.items()
+            if self._seen[code]
         }
 
     def join(self, gathered: dict[int, tuple[int, Any]]) -> None:
@@ -163,7 +165,7 @@ class ByGroup(Tally):
 
     def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
         """See only these rows."""
-        self._see(*share)
+        self._set_rows(*share)
 
     def expect(self, rows: int) -> None:
         """Tell each group how many rows it has."""
@@ -179,7 +181,7 @@ class ByGroup(Tally):
         return {**self.__dict__, "_codes": nobody}
 
 
-def parted(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_Part]:
+def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_GroupBatch]:
     """Each group's code and its rows, numbered within it, in batches of `rows` but for its last.
 
     `codes` are the rows' groups and `counts` how many rows each has; a group without any is passed over. Nothing is
@@ -196,7 +198,7 @@ def parted(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows
             last = done[code] + held[code] == counts[code]
             if held[code] < rows and not last:
                 continue
-            joined = _joined(waiting[code])
+            joined = _concat_batches(waiting[code])
             start = 0
             while held[code] >= rows or (last and held[code]):
                 stop = min(start + rows, len(joined.vectors))
@@ -207,7 +209,7 @@ def parted(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows
             waiting[code] = [_slice(joined, start, len(joined.vectors))] if held[code] else []
 
 
-def _split(batch: Batch, codes: np.ndarray) -> Iterator[_Part]:
+def _split(batch: Batch, codes: np.ndarray) -> Iterator[_GroupBatch]:
     """A batch's rows by group."""
     own = codes[batch.start : batch.start + len(batch.vectors)]
     if own[0] >= 0 and (own == own[0]).all():
@@ -219,7 +221,7 @@ def _split(batch: Batch, codes: np.ndarray) -> Iterator[_Part]:
         yield int(code), batch._replace(vectors=batch.vectors[at], columns=columns)
 
 
-def _joined(parts: Sequence[Batch]) -> Batch:
+def _concat_batches(parts: Sequence[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
     columns = {role: np.concatenate([part.columns[role] for part in parts]) for role in parts[0].columns}
@@ -231,12 +233,12 @@ def _slice(batch: Batch, start: int, stop: int) -> Batch:
     return batch._replace(vectors=batch.vectors[start:stop], columns=columns)
 
 
-def _second(
+def _run_second_pass(
     engine: Engine,
     store: Store,
     grouping: Grouping,
     names: Sequence[str],
-    found: Mapping[int, Measuring],
+    found: Mapping[int, MeasurementRun],
     progress: Progress,
 ) -> None:
     """The partition function, and the neighbours of each group's sample among all of its rows.
@@ -246,7 +248,7 @@ def _second(
     stage = "partition and neighbours"
     read = {code: one.second() for code, one in found.items() if not one.whole}
     if read:
-        engine.tally(ByGroup(read, names, grouping, default_rows(store.dim)), store, progress, stage)
+        engine.tally(GroupTally(read, names, grouping, default_rows(store.dim)), store, progress, stage)
     for one in found.values():
         if one.whole:
-            tallied(one.second(), held(one.sample, silent, stage))
+            tally_batches(one.second(), sample_batches(one.sample, ignore_progress, stage))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.auditing.finding import VERDICTS, plain
+from isoscope.auditing.finding import VERDICTS, to_json_value
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
@@ -35,7 +35,7 @@ class Change:
         step = VERDICTS.index(self.after.verdict) - VERDICTS.index(self.before.verdict)
         if step:
             return "worse" if step > 0 else "better"
-        return "moved" if _apart(self.before, self.after) else "same"
+        return "moved" if _are_disjoint(self.before, self.after) else "same"
 
     @property
     def trend(self) -> str:
@@ -58,13 +58,14 @@ class Change:
         """As JSON holds it."""
         sides = {"before": self.before, "after": self.after}
         held = {
-            side: None if f is None else {"value": plain(f.value), "verdict": f.verdict} for side, f in sides.items()
+            side: None if f is None else {"value": to_json_value(f.value), "verdict": f.verdict}
+            for side, f in sides.items()
         }
         return {"name": self.name, "direction": self.direction, **held}
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutComparison:
     """How a repair was compared before and after: fitted on some rows, measured on others."""
 
     repair: str
@@ -73,7 +74,7 @@ class HeldOut:
     """Rows that the compared repair was fitted on."""
     measured: int
     """Other rows, on which both audits were made."""
-    written: int
+    n_final_fit_rows: int
     """Rows that the written repair was fitted on."""
 
     @property
@@ -82,11 +83,11 @@ class HeldOut:
         return (
             f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
-            f"{self.written:,} rows."
+            f"{self.n_final_fit_rows:,} rows."
         )
 
 
-def changes(before: Audit, after: Audit) -> list[Change]:
+def compare_findings(before: Audit, after: Audit) -> list[Change]:
     """Each finding of either audit, in the order of the second."""
     names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
     then = {finding.name: finding for finding in before.findings}
@@ -94,19 +95,19 @@ def changes(before: Audit, after: Audit) -> list[Change]:
     return [Change(name, (now.get(name) or then[name]).title, then.get(name), now.get(name)) for name in names]
 
 
-def aligned(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | None]]]:
+def align_findings(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | None]]]:
     """Each finding of any audit, in the order of the last: its title, and what each audit has of it."""
     names = dict.fromkeys(finding.name for audit in reversed(audits) for finding in audit.findings)
     rows = [[audit.get(name) for audit in audits] for name in names]
     return [(next(finding.title for finding in reversed(row) if finding is not None), row) for row in rows]
 
 
-def agreements(audits: Sequence[Audit]) -> list[float | None]:
-    """How far each audit but the first agrees with the first on who is near; see `agreement`."""
-    return [agreement(audits[0], other) for other in audits[1:]]
+def neighbor_agreements(audits: Sequence[Audit]) -> list[float | None]:
+    """How far each audit but the first agrees with the first on who is near; see `neighbor_agreement`."""
+    return [neighbor_agreement(audits[0], other) for other in audits[1:]]
 
 
-def differences_in_setting(before: Audit, after: Audit) -> list[str]:
+def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
     """What keeps two audits from being compared like with like, a sentence each."""
     found = []
     if before.d != after.d:
@@ -119,7 +120,7 @@ def differences_in_setting(before: Audit, after: Audit) -> list[str]:
     return found
 
 
-def agreement(a: Audit, b: Audit) -> float | None:
+def neighbor_agreement(a: Audit, b: Audit) -> float | None:
     """How many of a row's nearest rows the two spaces have in common, as a share; None if their rows differ."""
     if a.measured is None or b.measured is None or a.n != b.n:
         return None
@@ -136,7 +137,7 @@ def agreement(a: Audit, b: Audit) -> float | None:
     return float((mine[:, :, None] == theirs[:, None, :]).sum() / (len(both) * k))
 
 
-def _apart(a: Finding, b: Finding) -> bool:
+def _are_disjoint(a: Finding, b: Finding) -> bool:
     """Whether the intervals do not meet; without intervals, whether the values differ at all."""
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return a.value != b.value

@@ -24,12 +24,12 @@ class Range:
     """What a cloud of the same size without structure gives: an isotropic one, or one with shuffled labels."""
 
     @classmethod
-    def below(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
+    def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
         """Small is good: from `look` on worth a look, from `bad` on bad."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
-    def above(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
+    def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
         """Large is good: below `look` worth a look, below `bad` bad."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
@@ -79,14 +79,14 @@ class Finding:
     @property
     def shown(self) -> str:
         """The value as it is written."""
-        return written(self.value, self.form)
+        return format_number(self.value, self.form)
 
     @property
     def interval(self) -> str:
         """The interval as it is written, or nothing."""
         if self.low is None or self.high is None or math.isinf(self.high - self.low):
             return ""
-        return f"{written(self.low, self.form)} … {written(self.high, self.form)}"
+        return f"{format_number(self.low, self.form)} … {format_number(self.high, self.form)}"
 
     @property
     def range(self) -> str:
@@ -94,15 +94,15 @@ class Finding:
         (low, high), (worst, most) = self.judged.ok, self.judged.bearable
         parts = []
         if math.isfinite(low) and math.isfinite(high):
-            parts.append(f"ok from {written(low, self.form)} to {written(high, self.form)}")
+            parts.append(f"ok from {format_number(low, self.form)} to {format_number(high, self.form)}")
         elif math.isfinite(high):
-            parts.append("ok if 0" if high <= 0 else f"ok below {written(high, self.form)}")
+            parts.append("ok if 0" if high <= 0 else f"ok below {format_number(high, self.form)}")
         elif math.isfinite(low):
-            parts.append(f"ok from {written(low, self.form)}")
+            parts.append(f"ok from {format_number(low, self.form)}")
         if math.isfinite(worst):
-            parts.append(f"bad below {written(worst, self.form)}")
+            parts.append(f"bad below {format_number(worst, self.form)}")
         if math.isfinite(most):
-            parts.append(f"bad from {written(most, self.form)}")
+            parts.append(f"bad from {format_number(most, self.form)}")
         return ", ".join(parts) or "for information"
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,19 +112,19 @@ class Finding:
             "title": self.title,
             "verdict": self.verdict,
             "borderline": self.borderline,
-            "value": plain(self.value),
-            "low": plain(self.low),
-            "high": plain(self.high),
+            "value": to_json_value(self.value),
+            "low": to_json_value(self.low),
+            "high": to_json_value(self.high),
             "form": self.form,
-            "ok": [plain(end) for end in self.judged.ok],
-            "bearable": [plain(end) for end in self.judged.bearable],
-            "null": plain(self.judged.null),
+            "ok": [to_json_value(end) for end in self.judged.ok],
+            "bearable": [to_json_value(end) for end in self.judged.bearable],
+            "null": to_json_value(self.judged.null),
             "source": self.judged.source,
             "meaning": self.meaning,
             "advice": self.advice,
             "rows": self.rows,
             "sampled": self.sampled,
-            "details": plain(self.details),
+            "details": to_json_value(self.details),
         }
 
     @classmethod
@@ -148,7 +148,7 @@ class Finding:
         return f"{self.verdict:<4}  {self.title}  {self.shown}{interval}  ({self.range})"
 
 
-def written(value: float | None, form: str = "number") -> str:
+def format_number(value: float | None, form: str = "number") -> str:
     """A number for people: three digits, thousands apart, a share in per cent."""
     if value is None or math.isnan(value):
         return "–"
@@ -169,10 +169,10 @@ def written(value: float | None, form: str = "number") -> str:
     return text.replace("-", "−") if any(digit in text for digit in "123456789") else text.replace("-", "")
 
 
-def percentage(value: float) -> str:
+def format_percentage(value: float) -> str:
     """A percentile that never rounds to all or to none; page.js writes them alike.
 
-    >>> [percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
+    >>> [format_percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
     ['0%', '< 0.01%', '12.3%', '99.93%', '> 99.99%', '100%']
     """
     if value <= 0 or value >= 100:
@@ -182,19 +182,19 @@ def percentage(value: float) -> str:
     return f"{value:.{1 if 1 <= value < 99 else 2}f}%"
 
 
-def worst(findings: list[Finding]) -> str:
+def worst_verdict(findings: list[Finding]) -> str:
     """The worst verdict among findings."""
     return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON can hold it: Python's own numbers, None for what is not finite."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json_value(item) for item in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return to_json_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import isoscope
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
-from isoscope._core.threads import in_threads
-from isoscope._io.files import replacing
-from isoscope.auditing.audit import Audit, forgiving, held_json, printable
+from isoscope._core.threads import map_in_threads
+from isoscope._io.files import atomic_replace
+from isoscope.auditing.audit import Audit, make_printable, read_json, run_with_usable_columns
 from isoscope.auditing.by_group import measure_groups
-from isoscope.auditing.finding import VERDICTS, plain
+from isoscope.auditing.finding import VERDICTS, to_json_value
 from isoscope.auditing.findings import FINDINGS
-from isoscope.auditing.grouping import MOST, group_rows
+from isoscope.auditing.grouping import MAX_GROUPS, group_rows
 from isoscope.auditing.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isoscope.auditing.by_group import MeasuredGroups
+    from isoscope.auditing.by_group import GroupMeasurements
     from isoscope.auditing.grouping import Grouping
     from isoscope.engines.engine import Engine, Progress
     from isoscope.stores.store import Store
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCHEMA = "isoscope.grouped-audit/1"
 """The schema of the JSON; see `isoscope.auditing.audit.SCHEMA`."""
 
-_LAYERS = 1_000  # of a model are measured apart, however many there are
+_MAX_LAYERS = 1_000  # of a model are measured apart, however many there are
 
 
 class Series(NamedTuple):
@@ -56,12 +56,12 @@ def audit_groups(store: Store, by: str, settings: Settings, progress: Progress, 
     """Audit each group of a store that has a column to group by."""
     values = store.column("by")
     assert values is not None
-    grouping = group_rows(values, _LAYERS if by == "layer" else MOST)
+    grouping = group_rows(values, _MAX_LAYERS if by == "layer" else MAX_GROUPS)
 
-    def measured(store: Store) -> MeasuredGroups:
+    def measured(store: Store) -> GroupMeasurements:
         return measure_groups(store, grouping, by, settings=settings, progress=progress, engine=engine)
 
-    found, lacking = forgiving(store, measured)
+    found, lacking = run_with_usable_columns(store, measured)
     if not found.groups:
         name, why = next(iter(found.skipped.items()))
         raise InputError(
@@ -109,19 +109,19 @@ class GroupedAudit:
     version: str = ""
 
     @classmethod
-    def of(cls, measured: MeasuredGroups, grouping: Grouping, source: str, by: str) -> GroupedAudit:
+    def of(cls, measured: GroupMeasurements, grouping: Grouping, source: str, by: str) -> GroupedAudit:
         """Judge what was measured of each group."""
         values = dict(zip(grouping.names, grouping.values, strict=True))
         counts = dict(zip(grouping.names, grouping.counts.tolist(), strict=True))
-        judged = in_threads(Audit.of, measured.groups.values(), len(measured.groups))
-        groups = {printable(name): audit for name, audit in zip(measured.groups, judged, strict=True)}
+        judged = map_in_threads(Audit.of, measured.groups.values(), len(measured.groups))
+        groups = {make_printable(name): audit for name, audit in zip(measured.groups, judged, strict=True)}
         return cls(
-            source=printable(source),
-            by=printable(by),
+            source=make_printable(source),
+            by=make_printable(by),
             groups=groups,
-            values={printable(name): _printable_value(values[name]) for name in measured.groups},
+            values={make_printable(name): _make_value_printable(values[name]) for name in measured.groups},
             ordered=grouping.ordered,
-            skipped={printable(name): why for name, why in measured.skipped.items()},
+            skipped={make_printable(name): why for name, why in measured.skipped.items()},
             left_out=grouping.left_out + sum(counts.get(name, 0) for name in measured.skipped),
             settings=measured.settings,
             version=isoscope.__version__,
@@ -155,11 +155,11 @@ class GroupedAudit:
         return Series(
             names=np.asarray(list(self.groups)),
             values=np.asarray(list(self.values.values())),
-            estimates=_numbers([None if each is None else each.value for each in found]),
-            low=_numbers([None if each is None else each.low for each in found]),
-            high=_numbers([None if each is None else each.high for each in found]),
+            estimates=_to_floats([None if each is None else each.value for each in found]),
+            low=_to_floats([None if each is None else each.low for each in found]),
+            high=_to_floats([None if each is None else each.high for each in found]),
             verdicts=np.asarray(["" if each is None else each.verdict for each in found]),
-            null=_numbers([None if each is None else each.judged.null for each in found]),
+            null=_to_floats([None if each is None else each.judged.null for each in found]),
         )
 
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
@@ -169,8 +169,11 @@ class GroupedAudit:
         """
         if finding not in FINDINGS:
             raise KeyError(f"{finding}: not among {', '.join(FINDINGS)}")
-        return _numbers(
-            [_inside(audit[finding].details, path) if finding in audit else None for audit in self.groups.values()]
+        return _to_floats(
+            [
+                _number_at_path(audit[finding].details, path) if finding in audit else None
+                for audit in self.groups.values()
+            ]
         )
 
     def __repr__(self) -> str:
@@ -178,20 +181,20 @@ class GroupedAudit:
         return f"GroupedAudit({self.source} by {self.by}: {many}, {self.verdict})"
 
     def __str__(self) -> str:
-        from isoscope._report.grouped_table import as_text
+        from isoscope._report.grouped_table import render_text
 
-        return as_text(self)
+        return render_text(self)
 
     def _repr_html_(self) -> str:
-        from isoscope._report.grouped_table import fragment
+        from isoscope._report.grouped_table import render_notebook_table
 
-        return fragment(self)
+        return render_notebook_table(self)
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
         """Draw one finding along the groups with its interval, against a cloud's without structure."""
         from isoscope._report import figures
 
-        return figures.along_groups(self, finding, ax)
+        return figures.draw_series(self, finding, ax)
 
     # how it is kept
 
@@ -206,7 +209,7 @@ class GroupedAudit:
             "settings": dict(vars(self.settings)),
             "verdict": self.verdict,
             "groups": [
-                {"name": name, "value": plain(self.values[name]), "audit": audit.to_dict()}
+                {"name": name, "value": to_json_value(self.values[name]), "audit": audit.to_dict()}
                 for name, audit in self.groups.items()
             ],
             "skipped": self.skipped,
@@ -215,13 +218,13 @@ class GroupedAudit:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON; an interruption leaves the old file."""
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
         """Read what `to_json` wrote; it has no pictures."""
-        held = held_json(path, SCHEMA, "isoscope audit --by … --json")
+        held = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
             return cls(
                 source=held["source"],
@@ -230,7 +233,7 @@ class GroupedAudit:
                 values={group["name"]: group["value"] for group in held["groups"]},
                 ordered=bool(held["ordered"]),
                 skipped=held["skipped"],
-                left_out=whole(held["left_out"], "left_out"),
+                left_out=check_integer(held["left_out"], "left_out"),
                 settings=Settings(**held["settings"]),
                 version=held["isoscope"],
             )
@@ -244,21 +247,21 @@ class GroupedAudit:
 
 def write_page(many: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
     """Write the page of one audit by groups, or of several to compare."""
-    from isoscope._report.grouped_page import grouped_page
+    from isoscope._report.grouped_page import render_grouped_page
 
-    with replacing(path) as temporary:
-        temporary.write_text(grouped_page(many), encoding="utf-8")
-
-
-def _printable_value(value: int | float | str) -> int | float | str:
-    return printable(value) if isinstance(value, str) else value
+    with atomic_replace(path) as temporary:
+        temporary.write_text(render_grouped_page(many), encoding="utf-8")
 
 
-def _numbers(values: list[Any]) -> np.ndarray:
+def _make_value_printable(value: int | float | str) -> int | float | str:
+    return make_printable(value) if isinstance(value, str) else value
+
+
+def _to_floats(values: list[Any]) -> np.ndarray:
     return np.asarray([math.nan if value is None else float(value) for value in values])
 
 
-def _inside(held: Any, path: tuple[str | int, ...]) -> float | None:
+def _number_at_path(held: Any, path: tuple[str | int, ...]) -> float | None:
     """What stands at a path through mappings and lists, if it is a number; JSON's keys are strings."""
     for step in path:
         if isinstance(held, dict):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.stores.shards import natural_order
+from isoscope.stores.shards import natural_sort_key
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
-MOST = 24
+MAX_GROUPS = 24
 """Groups that are measured apart."""
 RANGES = 8
 """Ranges into which a column of more different numbers is cut."""
@@ -44,7 +44,7 @@ class Grouping:
         return int((self.codes < 0).sum())
 
 
-def group_rows(values: np.ndarray, most: int = MOST) -> Grouping:
+def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
     """Part rows by their values, one for each: int64 or float64 numbers, or strings as objects.
 
     More than `most` different numbers are cut into ranges, of more names the most frequent are kept.
@@ -59,11 +59,11 @@ def group_rows(values: np.ndarray, most: int = MOST) -> Grouping:
     ['0–9', '10–19', '20–29', '30–39', '40–49', '50–59', '60–69', '70–79']
     """
     if values.dtype.kind == "O":
-        return _by_name(values, most)
+        return _group_by_name(values, most)
     different, codes = np.unique(values, return_inverse=True)
     if len(different) > most:
-        return _by_range(different, codes)
-    return Grouping([_written(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
+        return _group_by_range(different, codes)
+    return Grouping([_format_value(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
 
 
 def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
@@ -80,9 +80,9 @@ def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
     return store.without("groups") if len(np.unique(codes)) == len(codes) else store
 
 
-def _by_name(values: np.ndarray, most: int) -> Grouping:
+def _group_by_name(values: np.ndarray, most: int) -> Grouping:
     counts = Counter(values.tolist())  # far quicker than sorting so many strings
-    natural = sorted(counts, key=lambda name: (natural_order(name), name))
+    natural = sorted(counts, key=lambda name: (natural_sort_key(name), name))
     largest = set(sorted(natural, key=lambda name: -counts[name])[:most])
     names = [name for name in natural if name in largest]
     place = {name: code for code, name in enumerate(names)}
@@ -95,7 +95,7 @@ def _by_name(values: np.ndarray, most: int) -> Grouping:
     return Grouping(names, list(names), codes, ordered=False, others=others)
 
 
-def _by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
+def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
     """Ranges of about equally many rows; rows of one value stay together."""
     counts = np.bincount(codes, minlength=len(different))
     middles = np.cumsum(counts) - counts / 2  # where a value's rows lie, in the middle
@@ -105,7 +105,7 @@ def _by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
     for place in range(int(places.max()) + 1):
         own = np.flatnonzero(places == place)
         low, high = different[own[0]], different[own[-1]]
-        names.append(_written(low) if low == high else f"{_written(low)}–{_written(high)}")
+        names.append(_format_value(low) if low == high else f"{_format_value(low)}–{_format_value(high)}")
         half = np.searchsorted(np.cumsum(counts[own]), counts[own].sum() / 2)
         values.append(different[own[half]].item())
     if len(set(names)) < len(names):  # numbers that four digits do not tell apart
@@ -114,7 +114,7 @@ def _by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
     return Grouping(names, values, places[codes].astype(np.int16), ordered=True)
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A number as a name: whole ones whole, others with four digits."""
     text = f"{int(value)}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return text.replace("-", "−", 1) if text.startswith("-") else text

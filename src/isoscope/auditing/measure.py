@@ -11,13 +11,13 @@ import numpy as np
 
 from isoscope._core.arrays import nonzero_rows, unit_rows
 from isoscope._core.errors import InputError
-from isoscope._core.pairs import CosineCounts, NearestSoFar, nearest
+from isoscope._core.pairs import CosineCounts, NeighborSearch, nearest_neighbors
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.metric_lists import list_overlaps
 from isoscope.auditing.near_duplicates import near_duplicates, typical_distance
-from isoscope.auditing.passes import Neighbors, PartitionSums, Placed, axes_of, first_pass, second_pass
-from isoscope.auditing.structure import LID_AMONG, cluster_rows, label_scores, local_distances
-from isoscope.engines.tally import Together
+from isoscope.auditing.passes import NeighborTally, PartitionTally, RowScaling, first_pass, principal_axes, second_pass
+from isoscope.auditing.structure import LID_SEARCH_ROWS, cluster_rows, label_scores, local_distances
+from isoscope.engines.tally import CombinedTally
 from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from isoscope.stores.sampling import Sample
     from isoscope.stores.store import Store
 
-NEIGHBORS = 100
+LID_NEIGHBORS = 100
 """Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""
-LIST = 10
+LIST_LENGTH = 10
 """Results in a list, for hubness and for how far two spaces agree."""
 COSINE_BINS = 2**14
 
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
-_LEAST_QUERIES = 1_000
+_MIN_QUERIES = 1_000
 _LIST_PRODUCTS = 20_000_000  # pairs of rows that are ranked by several metrics, at most
 _FEW_ROWS = 30
-_LENGTHS = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
+_LENGTH_RANGE = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Neighborhood:
     """Numbers of the rows that ask (positions, for a list within the sample)."""
     distances: np.ndarray
     indices: np.ndarray
-    among: int
+    n_searched: int
     """How many rows were searched."""
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryNeighbors:
     """Where queries lie, seen from the corpus."""
 
     name: str
@@ -72,7 +72,7 @@ class Queries:
 
 
 @dataclass
-class Measured:
+class Measurements:
     """The numbers and the sample from which findings and pictures are made."""
 
     name: str
@@ -101,7 +101,7 @@ class Measured:
     list_overlaps: dict[tuple[str, str], np.ndarray]
     """By two metrics: the share of its nearest rows in the sample that each of some rows keeps; empty for few rows."""
     clusters: ClusterChoice | None
-    cluster_at: np.ndarray
+    cluster_positions: np.ndarray
     """Positions in the sample of the rows that were clustered."""
     bars: np.ndarray
     bar_rows: int
@@ -109,11 +109,11 @@ class Measured:
     """Each row's silhouette under the labels."""
     shuffled_scores: np.ndarray | None
     """The same under shuffled labels."""
-    queries: Queries | None
+    queries: QueryNeighbors | None
     types: TypeCosines | None
     """How alike rows of one type and of different types are."""
     columns: dict[str, str] = field(default_factory=dict)
-    types_given_up: int = 0
+    n_dropped_types: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
     """What could not be measured, and why."""
 
@@ -133,7 +133,9 @@ class Measured:
         return len(self.sample) == self.n
 
 
-def measure(store: Store, *, queries: Store | None, settings: Settings, progress: Progress, engine: Engine) -> Measured:
+def measure(
+    store: Store, *, queries: Store | None, settings: Settings, progress: Progress, engine: Engine
+) -> Measurements:
     """Measure everything that applies."""
     store = drop_single_groups(store.without("ids"))  # ids say nothing of the space
     if queries is not None and queries.dim != store.dim:
@@ -141,16 +143,16 @@ def measure(store: Store, *, queries: Store | None, settings: Settings, progress
             f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
         )
     first = first_pass(engine, store, settings, progress, "summing up", columns=store.columns)
-    one = Measuring(store.name, store, settings, first)
+    one = MeasurementRun(store.name, store, settings, first)
     sketch, sample = one.sketch, one.sample
-    seek = None if queries is None else _Seeking(queries, one.placed, sketch, sample, settings, progress, engine)
+    seek = None if queries is None else _QuerySearch(queries, one.placed, sketch, sample, settings, progress, engine)
     progress("partition and neighbours", 0, 0.0)
     tally = one.second(() if seek is None else (seek.search,))
     second_pass(engine, tally, store, sample, sketch.n, progress, "partition and neighbours")
     return one.measured(progress, None if seek is None else seek.found())
 
 
-class Measuring:
+class MeasurementRun:
     """A cloud between the passes: what the first gave, what the second and third are to find, and the rest from both.
 
     Parameters
@@ -166,7 +168,7 @@ class Measuring:
     """
 
     def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
-        _refuse(name, first.sketch, first.sample)
+        _check_measurable(name, first.sketch, first.sample)
         self.name, self.settings = name, settings
         self.dtype, self.columns = str(store.dtype), dict(store.columns)
         self.first, self.sketch, self.sample = first, first.sketch, first.sample
@@ -179,43 +181,43 @@ class Measuring:
             )
             self.sketch = replace(self.sketch, groups=None)
             self.columns.pop("groups", None)
-        self.placed = Placed(settings.metric, self.sketch)
-        self.raw = axes_of(self.sketch, self.sample, centred=False)
+        self.placed = RowScaling(settings.metric, self.sketch)
+        self.raw = principal_axes(self.sketch, self.sample, centred=False)
         self.usable = np.flatnonzero(self.placed.usable(self.sample.vectors))
-        self.ask = _Asking(self.placed, self.sketch, self.sample, self.usable, self.skipped)
-        self.sums = PartitionSums(self.sketch, self.raw)
+        self.ask = _SampleSearch(self.placed, self.sketch, self.sample, self.usable, self.skipped)
+        self.sums = PartitionTally(self.sketch, self.raw)
 
     @property
     def whole(self) -> bool:
         """Whether the sample holds all rows, so that they need not be read again."""
         return len(self.sample) == self.sketch.n
 
-    def second(self, searches: Sequence[NearestSoFar] = ()) -> Tally:
+    def second(self, searches: Sequence[NeighborSearch] = ()) -> Tally:
         """What all rows are to be shown to in the second pass, and to other `searches` besides."""
         searches = [*([] if self.ask.search is None else [self.ask.search]), *searches]
-        return Together(self.sums, Neighbors(searches, self.placed)) if searches else self.sums
+        return CombinedTally(self.sums, NeighborTally(searches, self.placed)) if searches else self.sums
 
-    def measured(self, progress: Progress, queries: Queries | None = None) -> Measured:
+    def measured(self, progress: Progress, queries: QueryNeighbors | None = None) -> Measurements:
         """After all passes: what they found, and what is measured on the sample."""
         sketch, sample, settings, skipped = self.sketch, self.sample, self.settings, self.skipped
         around, lists = self.ask.found()
         if self.ask.cosines is None:
             progress("pairs of the sample", 0, 0.0)
-        cosines = self.ask.cosines if self.ask.cosines is not None else _cosines(sample)
+        cosines = self.ask.cosines if self.ask.cosines is not None else _count_cosines(sample)
         if sketch.n < _FEW_ROWS:
             skipped["few_rows"] = (
                 f"{sketch.n} rows say little of the space they come from: read every number as a guess"
             )
         progress("clusters", 0, 0.0)
         at = sample.first(_CLUSTER_ROWS)
-        centred = axes_of(sketch, sample, centred=True)
+        centred = principal_axes(sketch, sample, centred=True)
         clusters = cluster_rows(sample.vectors[at], centred, settings.seed, skipped)
-        local = self._local(centred, around)
+        local = self._local_distances(centred, around)
         progress("barcode", 0, 0.0)
         bar_rows = self.placed(sample.vectors[sample.first(_BARCODE_ROWS)])
-        partition, unit_partition = self.sums.logs()
+        partition, unit_partition = self.sums.log_partitions()
         scores, shuffled = label_scores(sample, self.usable, settings, skipped)
-        return Measured(
+        return Measurements(
             name=self.name,
             dtype=self.dtype,
             settings=settings,
@@ -232,7 +234,7 @@ class Measuring:
             near_duplicates=self._near_duplicates(around),
             list_overlaps=_list_overlaps(sample),
             clusters=clusters,
-            cluster_at=at,
+            cluster_positions=at,
             bars=np.asarray(h0_barcode(bar_rows), np.float64),
             bar_rows=len(bar_rows),
             label_scores=scores,
@@ -240,18 +242,18 @@ class Measuring:
             queries=queries,
             types=self.first.types,
             columns=self.columns,
-            types_given_up=self.first.types_given_up,
+            n_dropped_types=self.first.n_dropped_types,
             skipped=skipped,
         )
 
-    def _local(self, centred: Axes, around: Neighborhood | None) -> LocalDistances | None:
+    def _local_distances(self, centred: Axes, around: Neighborhood | None) -> LocalDistances | None:
         """The distances within the sample that the local dimension is read from, and its null."""
         if around is None:
             return None
-        at, seed = self.sample.first(LID_AMONG), self.settings.seed
+        at, seed = self.sample.first(LID_SEARCH_ROWS), self.settings.seed
         rows = self.sample.vectors[at[np.isin(at, self.usable)]]
         known = around.distances if self.whole and len(at) == len(self.sample) else None
-        return local_distances(self.sketch, rows, centred, self.placed, local(len(rows)), seed, known)
+        return local_distances(self.sketch, rows, centred, self.placed, count_lid_neighbors(len(rows)), seed, known)
 
     def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
         if around is None:
@@ -262,12 +264,12 @@ class Measuring:
             around.distances,
             around.indices,
             typical=typical * self.placed.unit,
-            n=around.among,
+            n=around.n_searched,
             d=self.sketch.d,
         )
 
 
-def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
+def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
     """Refuse a cloud without a shape."""
     if sketch.n < 4 or sketch.d < 2:
         raise InputError(
@@ -277,10 +279,10 @@ def _refuse(name: str, sketch: Sketch, sample: Sample) -> None:
         raise InputError(
             f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero: an audit needs two that are not"
         )
-    if not _LENGTHS[0] < sketch.greatest_norm < _LENGTHS[1]:
+    if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
         raise InputError(
-            f"vectors of {name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTHS[0]:g} to "
-            f"{_LENGTHS[1]:g}, scale them"
+            f"vectors of {name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTH_RANGE[0]:g} to "
+            f"{_LENGTH_RANGE[1]:g}, scale them"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
         raise InputError(
@@ -294,60 +296,60 @@ def measure_cosines(
     """Only what tells a cosine's worth: counts of the sample's cosines, and neighbours; at most two passes."""
     first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
-    placed = Placed("cosine", sketch)
+    placed = RowScaling("cosine", sketch)
     usable = np.flatnonzero(placed.usable(sample.vectors))
     if len(usable) < 2:
         raise InputError(f"{len(usable)} vectors of {store.name} have a direction: need 2 for a cosine")
-    ask = _Asking(placed, sketch, sample, usable, {})
+    ask = _SampleSearch(placed, sketch, sample, usable, {})
     if ask.search is not None:
-        second_pass(engine, Neighbors([ask.search], placed), store, sample, sketch.n, progress, "neighbours")
+        second_pass(engine, NeighborTally([ask.search], placed), store, sample, sketch.n, progress, "neighbours")
     around = ask.found()[0]
-    return (_cosines(sample) if ask.cosines is None else ask.cosines), around
+    return (_count_cosines(sample) if ask.cosines is None else ask.cosines), around
 
 
-def _cosines(sample: Sample) -> np.ndarray:
+def _count_cosines(sample: Sample) -> np.ndarray:
     """Counts of the cosines of all pairs of the sample's rows, zero rows left out."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
     counted = CosineCounts(COSINE_BINS)
-    nearest(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
+    nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
     return counted.counts
 
 
 def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
     """How far the lists by cosine, inner product and Euclidean distance agree, zero rows left out."""
     at = np.flatnonzero(nonzero_rows(sample.vectors))
-    if len(at) < LIST + 2:  # one list holds all other rows
+    if len(at) < LIST_LENGTH + 2:  # one list holds all other rows
         return {}
     asked = np.flatnonzero(np.isin(at, sample.first(_LIST_PRODUCTS // len(at))))
-    return list_overlaps(sample.vectors[at], asked, LIST) if len(asked) else {}
+    return list_overlaps(sample.vectors[at], asked, LIST_LENGTH) if len(asked) else {}
 
 
-def asking(n: int, sample: int) -> int:
+def count_queries(n: int, sample: int) -> int:
     """How many rows look for their neighbours among n: all that a sample holds, else few enough to bound the work."""
-    return n if n <= sample else min(max(sample * sample // n, _LEAST_QUERIES), sample)
+    return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
 
 
-def local(n: int) -> int:
+def count_lid_neighbors(n: int) -> int:
     """How many neighbours the local dimension looks at among n rows: a tenth of them, within what is customary."""
-    return min(max(n // 10, LIST), NEIGHBORS, n - 1)
+    return min(max(n // 10, LIST_LENGTH), LID_NEIGHBORS, n - 1)
 
 
-class _Asking:
+class _SampleSearch:
     """The neighbours of some rows among all, and of all rows of the sample within it."""
 
-    def __init__(self, placed: Placed, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
+    def __init__(self, placed: RowScaling, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
-        self.search: NearestSoFar | None = None
+        self.search: NeighborSearch | None = None
         self.cosines: np.ndarray | None = None
         """Counts of the cosines of all pairs of the sample, if they came along."""
         self.enough = len(usable) >= 4
         if not self.enough:
             skipped["neighbors"] = f"{len(usable)} rows have a direction: need 4 for neighbours"
         elif len(sample) < sketch.n:
-            ask = sample.first(asking(sketch.n, len(sample)))
+            ask = sample.first(count_queries(sketch.n, len(sample)))
             self.ask = ask[np.isin(ask, usable)]
-            k = local(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
-            self.search = NearestSoFar(
+            k = count_lid_neighbors(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
+            self.search = NeighborSearch(
                 placed(sample.vectors[self.ask]), k, centre=placed.centre, own=sample.rows[self.ask]
             )
 
@@ -355,24 +357,24 @@ class _Asking:
         if not self.enough:
             return None, None
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
-        k = local(among) if self.search is None else min(LIST, among - 1)
+        k = count_lid_neighbors(among) if self.search is None else min(LIST_LENGTH, among - 1)
         counted = CosineCounts(COSINE_BINS) if self.placed.metric == "cosine" else None
-        distances, at = nearest(self.placed(self.sample.vectors[usable]), k, cosines=counted)
+        distances, at = nearest_neighbors(self.placed(self.sample.vectors[usable]), k, cosines=counted)
         self.cosines = None if counted is None else counted.counts
-        within = Neighborhood(usable, distances[:, :LIST] * unit, usable[at[:, :LIST]], among)
+        within = Neighborhood(usable, distances[:, :LIST_LENGTH] * unit, usable[at[:, :LIST_LENGTH]], among)
         if self.search is None:
             return Neighborhood(self.sample.rows[usable], distances * unit, self.sample.rows[usable[at]], among), within
         distances, indices = self.search.found()
         return Neighborhood(self.sample.rows[self.ask], distances * unit, indices, self.sketch.n), within
 
 
-class _Seeking:
+class _QuerySearch:
     """The nearest rows of the corpus to each query, or to a sample of them."""
 
     def __init__(
         self,
         store: Store,
-        placed: Placed,
+        placed: RowScaling,
         sketch: Sketch,
         sample: Sample,
         settings: Settings,
@@ -381,20 +383,20 @@ class _Seeking:
     ):
         self.name, self.unit = store.name, placed.unit
         self.rows = sample.rows if len(sample) == sketch.n else None
-        size = settings.sample if self.rows is not None else asking(sketch.n, settings.sample)
+        size = settings.sample if self.rows is not None else count_queries(sketch.n, settings.sample)
         self.first = first_pass(engine, store, settings, progress, "reading queries", size=size)
         vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):
             raise InputError(f"all queries of {store.name} are zero: they have no direction")
-        k = min(LIST, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
-        self.search = NearestSoFar(placed(vectors), k, centre=placed.centre)
+        k = min(LIST_LENGTH, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
+        self.search = NeighborSearch(placed(vectors), k, centre=placed.centre)
 
-    def found(self) -> Queries:
+    def found(self) -> QueryNeighbors:
         distances, indices = self.search.found()
         if self.rows is not None:  # rows were numbered as they are held
             indices = self.rows[indices]
-        return Queries(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
+        return QueryNeighbors(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
 
 
 def percentile(counts: np.ndarray, cosine: float) -> float:

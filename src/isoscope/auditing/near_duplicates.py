@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CLOSE = 0.03
+CLOSE_SHARE = 0.03
 """Near-duplicates are closer than this share of the typical distance between two rows."""
-DENSE = 0.01
+DENSE_SHARE = 0.01
 """Within this share of the typical distance, neighbors may all be near-duplicates and say nothing of the density."""
-FALSE_DISCOVERIES = 0.05
+FALSE_DISCOVERY_RATE = 0.05
 """The share of the reported rows that chance may contribute (Benjamini and Hochberg, 1995)."""
 
-_NEAREST = 10  # neighbors that show the density next to a row; all neighbors are tried as well
+_DENSITY_NEIGHBORS = 10  # neighbors that show the density next to a row; all neighbors are tried as well
 _PAIRED_ROWS = 4_000  # rows whose distances give the typical one
 
 
@@ -70,17 +70,17 @@ def near_duplicates(
     Examples
     --------
     >>> import numpy as np
-    >>> from isoscope._core.pairs import nearest
+    >>> from isoscope._core.pairs import nearest_neighbors
     >>> X = np.random.default_rng(0).standard_normal((200, 8))
     >>> X[7] = X[3] + 1e-4
-    >>> found = near_duplicates(np.arange(200), *nearest(X, 20), typical=typical_distance(X, 0), n=200, d=8)
+    >>> found = near_duplicates(np.arange(200), *nearest_neighbors(X, 20), typical=typical_distance(X, 0), n=200, d=8)
     >>> found.rows, found.pairs.tolist()
     (2, [[3, 7]])
     """
-    chances = _chances(distances, typical, n, d)
-    chances[(distances <= 0) | (distances > CLOSE * typical)] = 1.0
+    chances = _p_values(distances, typical, n, d)
+    chances[(distances <= 0) | (distances > CLOSE_SHARE * typical)] = 1.0
     best = np.sort(chances.min(axis=1))
-    allowed = FALSE_DISCOVERIES * np.arange(1, len(best) + 1) / len(best)
+    allowed = FALSE_DISCOVERY_RATE * np.arange(1, len(best) + 1) / len(best)
     near = chances <= allowed[best <= allowed].max(initial=-1.0)
     row, place = np.nonzero(near)
     both = np.sort(np.column_stack([asked[row], indices[row, place]]), axis=1)
@@ -91,7 +91,7 @@ def near_duplicates(
     return NearDuplicates(len(asked), int(with_one.sum()), pairs[order], shares[order], len(row))
 
 
-def _chances(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
+def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
     """Return for each distance how likely a row would have a neighbor so near by chance.
 
     The density is read off the ten nearest neighbors, which a small cluster has too, and off all of them, which
@@ -99,25 +99,25 @@ def _chances(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarra
     rows are then taken to lie within half of the typical distance.
     """
     k = distances.shape[1]
-    scales = [_NEAREST, k] if k >= 2 * _NEAREST else [k]
+    scales = [_DENSITY_NEIGHBORS, k] if k >= 2 * _DENSITY_NEIGHBORS else [k]
     chances = np.ones(distances.shape)
     unknown = np.ones(len(distances), bool)
     middle = float(d)
     for scale in scales:
         inner, outer = distances[:, scale // 2 - 1], distances[:, scale - 1]
-        known = inner > DENSE * typical
+        known = inner > DENSE_SHARE * typical
         with np.errstate(divide="ignore", invalid="ignore"):
             dimension = np.minimum((1 / np.arange(scale // 2, scale)).sum() / np.log(outer / inner), d)
         middle = float(np.median(dimension[known])) if known.any() else float(d)
         dimension = np.minimum(dimension[known], middle)
-        likely = _any_within(distances[known] / outer[known, None], dimension[:, None], scale - 1)
+        likely = _probability_within(distances[known] / outer[known, None], dimension[:, None], scale - 1)
         chances[known] = np.minimum(chances[known], len(scales) * likely)
         unknown &= ~known
-    chances[unknown] = _any_within(2 * distances[unknown] / max(typical, 1e-300), middle, n - 1)
+    chances[unknown] = _probability_within(2 * distances[unknown] / max(typical, 1e-300), middle, n - 1)
     return chances
 
 
-def _any_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
+def _probability_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
     """Return the chance that one of some rows, spread evenly over a ball, is within a share of its radius."""
     share = np.minimum(np.minimum(ratios, 1.0) ** dimension, 1 - 1e-16)
     return np.asarray(-np.expm1(rows * np.log1p(-share)))

@@ -9,7 +9,7 @@ import numpy as np
 _ITERATIONS = 8  # of fixed-point iterations, which settle to a few percent
 
 
-def mean_cosine_spread(n: int, d: int) -> float:
+def mean_cosine_std(n: int, d: int) -> float:
     """Standard deviation of the mean cosine of n random directions: pairs are uncorrelated, each has variance 1/d."""
     return math.sqrt(2 / (n * (n - 1) * d))
 
@@ -61,10 +61,10 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     """
     half = norms**2 / (2 * d)
     ratio = math.sqrt(d / n)
-    edges = _log_mean(half * (1 + ratio) ** 2) - _log_mean(half * max(1 - ratio, 0.0) ** 2)
+    edges = _log_mean_exp(half * (1 + ratio) ** 2) - _log_mean_exp(half * max(1 - ratio, 0.0) ** 2)
     with np.errstate(divide="ignore"):
-        variance = _log_mean(4 * half + np.log(-np.expm1(-2 * half)))
-    excess = (variance - 2 * _log_mean(half) - math.log(n)) / 2
+        variance = _log_mean_exp(4 * half + np.log(-np.expm1(-2 * half)))
+    excess = (variance - 2 * _log_mean_exp(half) - math.log(n)) / 2
     reach = 2 * math.sqrt(2 * math.log(2 * d)) * math.exp(min(excess, 300))
     most = math.hypot(1, ratio) * math.sqrt(2 * math.log(2 * d * n))
     least = max(1 - ratio, 0.0) * math.sqrt(2 * max(math.log(n / math.log(2 * d)), 0.0))
@@ -72,12 +72,12 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     return -1 / math.hypot(1 / short, 1 / long) if short > 0 else 0.0
 
 
-def _log_mean(logs: np.ndarray) -> float:
+def _log_mean_exp(logs: np.ndarray) -> float:
     """log of the mean of exp."""
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
 
 
-def chance_ceiling(n: int, dimensions: float) -> float:
+def max_chance_cosine(n: int, dimensions: float) -> float:
     """The highest cosine that one of n unrelated vectors reaches by chance in a space of so many dimensions."""
     return math.sqrt(2 * math.log(n) / dimensions)
 

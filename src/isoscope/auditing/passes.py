@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.arrays import TILE_BYTES, blocks, host, unit_rows
+from isoscope._core.arrays import TILE_BYTES, blocks, to_numpy, unit_rows
 from isoscope._core.errors import InputError
 from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
-from isoscope.engines.engine import tallied
+from isoscope.engines.engine import tally_batches
 from isoscope.engines.tally import Tally
 from isoscope.metrics.partition import LogSum
 from isoscope.sketching.sketch import Sketch
@@ -21,12 +21,12 @@ from isoscope.stores.sampling import Sample, Sampler
 from isoscope.stores.store import Batch
 
 if TYPE_CHECKING:
-    from isoscope._core.pairs import NearestSoFar
+    from isoscope._core.pairs import NeighborSearch
     from isoscope.auditing.settings import Settings
     from isoscope.engines.engine import Engine, Progress
     from isoscope.stores.store import Store
 
-GROUPS = 16
+JACKKNIFE_GROUPS = 16
 """Groups of rows that are left out in turn, to see how sure the partition function is."""
 
 _TYPE_BYTES = 512 * 2**20  # what the sums of all types may take before they are given up
@@ -40,14 +40,14 @@ class FirstPass:
     sample: Sample
     types: TypeCosines | None
     """How alike rows of one type and of different types are: of all rows, or of the sample if there are too many."""
-    types_given_up: int
+    n_dropped_types: int
     """How many types had been met when their sums became too many to keep; 0 if they were kept."""
 
 
-_Gathered = tuple[Sketch, Sample | None, Any, TypeCosines | None, int]
+_PartialResult = tuple[Sketch, Sample | None, Any, TypeCosines | None, int]
 
 
-class FirstLook(Tally):
+class FirstPassTally(Tally):
     """The first pass over one cloud: its sums and a sample; `others` are looked at along with it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class FirstLook(Tally):
         settings: Settings,
         size: int = 0,
         columns: Iterable[str] = (),
-        others: Sequence[FirstLook] = (),
+        others: Sequence[FirstPassTally] = (),
         blocks: int | None = None,
     ):
         self.settings, self.others, self.columns, self.blocks = settings, others, list(columns), blocks
@@ -75,24 +75,24 @@ class FirstLook(Tally):
             return
         self.types = self.types or TypeUnits(batch.vectors.shape[1])
         self.types.add(batch.vectors, batch.columns["types"])
-        self._bound_types()
+        self._limit_types()
 
-    def _bound_types(self) -> None:
+    def _limit_types(self) -> None:
         looks = [self, *(other for other in self.others if other is not self)]
         while sum(look.type_bytes for look in looks) > tile_bytes(_TYPE_BYTES):
-            max(looks, key=lambda look: look.type_bytes).give_types_up()
+            max(looks, key=lambda look: look.type_bytes).drop_types()
 
     @property
     def type_bytes(self) -> int:
         """What the sums of types take; they grow by doubling."""
         return 16 * len(self.types) * self.types.sums.shape[1] if self.types else 0
 
-    def give_types_up(self) -> None:
+    def drop_types(self) -> None:
         """Keep no sums of types."""
         assert self.types is not None
         self.given_up, self.types = len(self.types), None
 
-    def summed(self, item: Batch) -> Sketch:
+    def summarize(self, item: Batch) -> Sketch:
         """The sums of one batch, by any thread."""
         return Sketch.of(
             item.vectors,
@@ -106,13 +106,13 @@ class FirstLook(Tally):
         """Add the sums of the next batch."""
         self.total = self.total + part
 
-    def gathered(self) -> _Gathered:
+    def partial_result(self) -> _PartialResult:
         """Sums, sample and types so far."""
         sample = self.sampler.sample() if self.sampler.pool else None
-        types = None if self.types is None else self.types.gathered()
+        types = None if self.types is None else self.types.partial_result()
         return self.total, sample, types, self.settled, self.given_up
 
-    def join(self, gathered: _Gathered) -> None:
+    def join(self, gathered: _PartialResult) -> None:
         """Add those of later rows; types that were too many there are too many."""
         total, sample, types, settled, given_up = gathered
         self.add(total)
@@ -125,7 +125,7 @@ class FirstLook(Tally):
         elif types is not None:
             self.types = self.types or TypeUnits(types[1].shape[1])
             self.types.join(types)
-            self._bound_types()
+            self._limit_types()
 
     def expect(self, rows: int) -> None:
         """Keep no row that surely is not among the sample."""
@@ -135,7 +135,7 @@ class FirstLook(Tally):
         """Whether the sample may lack rows."""
         return self.sampler.fell_short() and self.total.n > self.sampler.held
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Keep of the sums of types what they say."""
         if self.types is not None:
             self.settled, self.types = self.types.cosines(), None
@@ -144,7 +144,7 @@ class FirstLook(Tally):
         """What the cloud of this name gave."""
         if not self.total.n:
             raise InputError(f"{name} has no finite row: need vectors of numbers")
-        self.settle()
+        self.finish()
         sample = self.sampler.sample()
         if self.given_up:
             self.settled = TypeCosines.of(sample.vectors, sample.columns["types"])
@@ -162,7 +162,7 @@ def first_pass(
     size: int = 0,
 ) -> FirstPass:
     """Sum up all rows and choose a sample of them, as large as the settings say unless a `size` is given."""
-    return engine.tally(FirstLook(settings, size, columns), store, progress, stage).seen(store.name)
+    return engine.tally(FirstPassTally(settings, size, columns), store, progress, stage).seen(store.name)
 
 
 class Axes(NamedTuple):
@@ -178,7 +178,7 @@ class Axes(NamedTuple):
         return cls(np.maximum(values[::-1], 0), vectors[:, ::-1])
 
 
-def axes_of(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
+def principal_axes(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
     """Principal directions of the cloud: of its scatter, or of XᵀX.
 
     Fewer rows than dimensions, all of them in the sample, have no more directions than rows: the small Gram matrix
@@ -202,10 +202,10 @@ def second_pass(
         gathered = engine.tally(tally, store, progress, stage)
         assert gathered is tally
         return
-    tallied(tally, held(sample, progress, stage))
+    tally_batches(tally, sample_batches(sample, progress, stage))
 
 
-def held(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
+def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
     """The rows of a sample, as if they were a store."""
     rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
     for part in blocks(len(sample), rows):
@@ -213,7 +213,7 @@ def held(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
         progress(stage, part.stop, part.stop / len(sample))
 
 
-class PartitionSums(Tally):
+class PartitionTally(Tally):
     """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows.
 
     Of the rows as they are, and of the same rows scaled to a root-mean-square length of 1.
@@ -224,23 +224,26 @@ class PartitionSums(Tally):
         self.reached = raw.values > least
         self.directions = raw.vectors[:, : int(self.reached.sum())]
         self.unit = math.sqrt(float(raw.values.sum()) / sketch.n)
-        self.tile = max(GROUPS, TILE_BYTES // (128 * sketch.d))
-        shape = (GROUPS, 4 * self.directions.shape[1])
-        self.counts, self.total = np.zeros(GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
+        self.tile = max(JACKKNIFE_GROUPS, TILE_BYTES // (128 * sketch.d))
+        shape = (JACKKNIFE_GROUPS, 4 * self.directions.shape[1])
+        self.counts, self.total = np.zeros(JACKKNIFE_GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
-    def summed(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
+    def summarize(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
         """The sums of one batch, by any thread."""
-        first, chunk = item.start, _finite(host(item.vectors))
+        first, chunk = item.start, _finite(to_numpy(item.vectors))
         kinds = self.directions.astype(chunk.dtype)
         parts = []
-        counts = np.zeros(GROUPS)
+        counts = np.zeros(JACKKNIFE_GROUPS)
         for tile in blocks(len(chunk), self.tile):
             projected = chunk[tile] @ kinds
             scaled = projected / chunk.dtype.type(self.unit)
             projected = np.concatenate([projected, -projected, scaled, -scaled], axis=1)
-            largest, rest = np.full((GROUPS, projected.shape[1]), -np.inf), np.zeros((GROUPS, projected.shape[1]))
-            for g in range(GROUPS):
-                terms = projected[(g - first - tile.start) % GROUPS :: GROUPS]
+            largest, rest = (
+                np.full((JACKKNIFE_GROUPS, projected.shape[1]), -np.inf),
+                np.zeros((JACKKNIFE_GROUPS, projected.shape[1])),
+            )
+            for g in range(JACKKNIFE_GROUPS):
+                terms = projected[(g - first - tile.start) % JACKKNIFE_GROUPS :: JACKKNIFE_GROUPS]
                 if len(terms):
                     largest[g] = terms.max(axis=0)
                     np.exp(terms - largest[g].astype(terms.dtype), out=terms)
@@ -255,7 +258,7 @@ class PartitionSums(Tally):
         for more in part[1]:
             self.total = self.total.plus(np, more)
 
-    def gathered(self) -> tuple[np.ndarray, list[LogSum]]:
+    def partial_result(self) -> tuple[np.ndarray, list[LogSum]]:
         """The sums so far."""
         return self.counts, [self.total]
 
@@ -263,7 +266,7 @@ class PartitionSums(Tally):
         """Add those of later rows."""
         self.add(gathered)
 
-    def logs(self) -> tuple[np.ndarray, np.ndarray]:
+    def log_partitions(self) -> tuple[np.ndarray, np.ndarray]:
         """Return log Z of the rows as they are and of the scaled rows, each (GROUPS, directions).
 
         A direction that no row reaches, if there is one, is last: its terms are e⁰.
@@ -281,7 +284,7 @@ def _finite(chunk: np.ndarray) -> np.ndarray:
     return chunk if finite.all() else chunk[finite]
 
 
-class Placed:
+class RowScaling:
     """Rows as the chosen metric sees them: unit vectors for "cosine", scaled by a power of two for "euclidean"."""
 
     def __init__(self, metric: str, sketch: Sketch):
@@ -300,15 +303,15 @@ class Placed:
         return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
 
 
-class Neighbors(Tally):
+class NeighborTally(Tally):
     """Some searches, to each of which all rows are offered."""
 
-    def __init__(self, searches: Sequence[NearestSoFar], placed: Placed):
+    def __init__(self, searches: Sequence[NeighborSearch], placed: RowScaling):
         self.searches, self.placed = searches, placed
 
-    def summed(self, item: Batch) -> tuple[int, np.ndarray, np.ndarray]:
+    def summarize(self, item: Batch) -> tuple[int, np.ndarray, np.ndarray]:
         """The rows of a batch where the metric sees them, and which of them can be neighbours."""
-        rows = host(item.vectors)
+        rows = to_numpy(item.vectors)
         usable = self.placed.usable(rows)
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
 
@@ -318,7 +321,7 @@ class Neighbors(Tally):
         for search in self.searches:
             search.offer(rows, first, usable)
 
-    def gathered(self) -> list[tuple[np.ndarray, np.ndarray]]:
+    def partial_result(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """The nearest so far, for each search."""
         return [(search.distances, search.indices) for search in self.searches]
 

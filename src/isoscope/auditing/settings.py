@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
-from isoscope._core.memory import sample_rows
+from isoscope._core.memory import limit_sample_size
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
-LEAST_SAMPLE = 100
+MIN_SAMPLE = 100
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Settings:
             raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
         if self.nonfinite not in ("raise", "drop"):
             raise InputError(f'nonfinite is {self.nonfinite!r}: need "raise" or "drop"')
-        if whole(self.sample, "sample") < LEAST_SAMPLE:
-            raise InputError(f"sample is {self.sample}: need {LEAST_SAMPLE} rows at least")
-        if not 0 <= whole(self.seed, "seed") < 2**32:
+        if check_integer(self.sample, "sample") < MIN_SAMPLE:
+            raise InputError(f"sample is {self.sample}: need {MIN_SAMPLE} rows at least")
+        if not 0 <= check_integer(self.seed, "seed") < 2**32:
             raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**32 - 1}")
 
-    def fitted_to(self, store: Store) -> Settings:
+    def limit_sample(self, store: Store) -> Settings:
         """The same, with a sample of the store's rows that a limit of memory has room for."""
-        return replace(self, sample=sample_rows(self.sample, store.dim, store.dtype.itemsize))
+        return replace(self, sample=limit_sample_size(self.sample, store.dim, store.dtype.itemsize))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
 _COSINES = np.arange(-100, 101) / 100
-_ROUND = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+_TABLE_COSINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 
 
@@ -59,7 +59,7 @@ class Similarity:
 
     def table(self) -> list[tuple[float, float, float | None]]:
         """Rows of (cosine, percentile among random pairs, percentile among nearest neighbours) at round cosines."""
-        return [(cosine, self.percentile(cosine), self.nearest_percentile(cosine)) for cosine in _ROUND]
+        return [(cosine, self.percentile(cosine), self.nearest_percentile(cosine)) for cosine in _TABLE_COSINES]
 
     def to_dict(self) -> dict[str, np.ndarray]:
         """The three arrays by name."""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from isoscope.sketching.sketch import Sketch
 
 
-def mean_cosine(sketch: Sketch, rows: np.ndarray) -> float:
+def mean_cosine_error(sketch: Sketch, rows: np.ndarray) -> float:
     """Of the mean cosine: it is a U-statistic, whose error is twice that of each row's mean cosine with the others."""
     units = unit_rows(np, rows, np.dtype(np.float64))
     others = (units @ sketch.unit_sum - (units * units).sum(axis=1)) / (sketch.n - 1)
     return 2 * float(others.std()) / math.sqrt(sketch.n)
 
 
-def isoscore(sketch: Sketch, rows: np.ndarray) -> float:
+def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
     """Of the unbiased IsoScore: leave out each row in turn."""
     n, d = sketch.n, sketch.d
     if n < 5:
@@ -40,11 +40,11 @@ def isoscore(sketch: Sketch, rows: np.ndarray) -> float:
         return math.inf  # one row makes all the variance: nothing can be said
     traces = formulas.unbiased_traces(n - 1, left.trace, left.trace_squared, left.quartic)
     plug_in = left.trace**2 / (n - 2) ** 2
-    scores = formulas.isoscore(formulas.bounded(np, traces, plug_in, n - 1, d), d)
+    scores = formulas.isoscore(formulas.clip_traces(np, traces, plug_in, n - 1, d), d)
     return float(np.std(scores)) * math.sqrt(n - 1)
 
 
-def spectrum_share(values: np.ndarray, squares: np.ndarray, k: int, n: float) -> float:
+def spectrum_share_error(values: np.ndarray, squares: np.ndarray, k: int, n: float) -> float:
     """Return the error of the first k directions' share of Σσ², from squared projections (m, d) on all directions.
 
     The projections are those of some of n rows, or sums over the rows of each of n independent blocks of rows.
@@ -54,7 +54,7 @@ def spectrum_share(values: np.ndarray, squares: np.ndarray, k: int, n: float) ->
     return float(influence.std()) * math.sqrt(n) / float(values.sum())
 
 
-def effective_rank(values: np.ndarray, squares: np.ndarray, n: float) -> float:
+def effective_rank_error(values: np.ndarray, squares: np.ndarray, n: float) -> float:
     """Of exp(entropy of the spectrum): dH = −Σ(ln p + H)dλ/Σλ."""
     p = values / values.sum()
     some = p > 1e-300
@@ -63,7 +63,7 @@ def effective_rank(values: np.ndarray, squares: np.ndarray, n: float) -> float:
     return math.exp(entropy) * float((squares @ slopes[: squares.shape[1]]).std()) * math.sqrt(n) / float(values.sum())
 
 
-def variation(values: np.ndarray, n: int) -> float:
+def variation_error(values: np.ndarray, n: int) -> float:
     """Of the standard deviation over the mean of some positive numbers."""
     mean, spread = values.mean(), values.std()
     if not spread > 0:
@@ -73,17 +73,17 @@ def variation(values: np.ndarray, n: int) -> float:
     return float(influence.std()) / math.sqrt(n)
 
 
-def of_mean(values: np.ndarray) -> float:
+def mean_error(values: np.ndarray) -> float:
     """Of a mean of so many numbers."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
-def of_groups(values: np.ndarray) -> float:
+def jackknife_error(values: np.ndarray) -> float:
     """Of a value that was measured again without each of some equal groups of rows (the delete-a-group jackknife)."""
     return formulas.jackknife_error(values)
 
 
-def share_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's interval for a share of n rows."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)

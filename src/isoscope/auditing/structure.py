@@ -6,39 +6,45 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.pairs import nearest
+from isoscope._core.pairs import nearest_neighbors
 from isoscope.auditing import nulls
 from isoscope.metrics.clusters import choose_clusters, silhouette
 from isoscope.metrics.neighbors import local_dimensions
 
 if TYPE_CHECKING:
-    from isoscope.auditing.passes import Axes, Placed
+    from isoscope.auditing.passes import Axes, RowScaling
     from isoscope.auditing.settings import Settings
     from isoscope.metrics.clusters import ClusterChoice
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample
 
-CLUSTERS = range(2, 16)
-LEAST_SILHOUETTE = 0.1
+CLUSTER_COUNTS = range(2, 16)
+MIN_SILHOUETTE = 0.1
 """Below it there are no clusters to speak of (Cai et al.)."""
 CLUSTER_NULLS = 49
 """Null samples that the data must exceed, so that one cloud in 50 without clusters passes for several."""
-LEAST_KURTOSIS = 1.5
+MIN_UNIMODAL_KURTOSIS = 1.5
 """Just below the 189/125 that every distribution with one mode reaches."""
-LID_AMONG = 5_000
+LID_SEARCH_ROWS = 5_000
 """Rows among which the local dimension is measured, in the data and in null samples."""
 LID_NULLS = 6
 """Null samples for the range of the local dimension."""
 
 _AXES = 16  # principal directions in which clusters are sought: 15 clusters differ along 14
-_FAR = 2.0  # times the median distance from the center, to which farther rows are pulled in
+_MAX_MEDIAN_DISTANCES = 2.0  # times the median distance from the center, to which farther rows are pulled in
 _TEST_ROWS = 300  # rows of the data and of each null sample that are compared
 _TEST_CLUSTERS = (2, 3, 5, 8, 15)
-_FIRST, _CLEAR = 6, 6.0  # Student's t with 5 degrees of freedom exceeds 6/√(1 + 1/6) once in 770 times
-_EQUAL_LENGTHS, _COMMON = 1e-4, 0.25  # spread of lengths over their mean; the mean vector's share of squared lengths
-_LID_ROWS = 500  # rows that ask for their neighbors in a sample of a larger store
-_LID_QUERIES = 48  # rows that ask in a null sample
-_MOST_LABELS = 500  # the silhouette holds a number for each row and label
+_EARLY_STOP_SAMPLES, _EARLY_STOP_DEVIATIONS = (
+    6,
+    6.0,
+)  # Student's t with 5 degrees of freedom exceeds 6/√(1 + 1/6) once in 770 times
+_EQUAL_LENGTHS, _MAX_MEAN_SHARE = (
+    1e-4,
+    0.25,
+)  # spread of lengths over their mean; the mean vector's share of squared lengths
+_LID_SAMPLE_QUERIES = 500  # rows that ask for their neighbors in a sample of a larger store
+_LID_NULL_QUERIES = 48  # rows that ask in a null sample
+_MAX_LABELS = 500  # the silhouette holds a number for each row and label
 
 
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
@@ -48,28 +54,29 @@ def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, 
     Rows farther than twice the median from the center are pulled in to that distance, so that no single row is a
     cluster.
     """
-    numbers = [k for k in CLUSTERS if k < len(vectors)]
+    numbers = [k for k in CLUSTER_COUNTS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
         skipped["clusters"] = "too few different rows for clusters"
         return None
-    found = choose_clusters(_pulled_in(vectors, axes), numbers, seed=seed, restarts=2, least=LEAST_SILHOUETTE)
-    if found.n_clusters > 1 and not (falls_apart(vectors, axes) or has_clusters(vectors, seed)):
+    found = choose_clusters(_clip_outliers(vectors, axes), numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
+    if found.n_clusters > 1 and not (is_bimodal(vectors, axes) or has_clusters(vectors, seed)):
         return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
     return found
 
 
-def _pulled_in(vectors: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the rows along the first principal directions, none farther than `_FAR` medians from their median."""
+def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
+    """Return the rows along the first principal directions, none farther than `_MAX_MEDIAN_DISTANCES` "
+    "medians from their median."""
     rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
     rows -= np.median(rows, axis=0)
     distances = np.linalg.norm(rows, axis=1)
-    limit = _FAR * np.median(distances)
+    limit = _MAX_MEDIAN_DISTANCES * np.median(distances)
     if limit > 0:
         rows *= np.minimum(1, limit / np.maximum(distances, limit / 2))[:, None]
     return _unit_scale(rows)
 
 
-def falls_apart(vectors: np.ndarray, axes: Axes) -> bool:
+def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
     """Return whether the rows are two far groups along their first principal direction.
 
     Directions alone cannot tell two far groups from one very long cloud. The kurtosis can: no distribution with one
@@ -79,10 +86,10 @@ def falls_apart(vectors: np.ndarray, axes: Axes) -> bool:
     rows = vectors.astype(np.float64)
     rows /= max(float(np.abs(rows).max()), 1e-300)
     lengths, mean = np.linalg.norm(rows, axis=1), rows.mean(axis=0)
-    if lengths.std() < _EQUAL_LENGTHS * lengths.mean() and mean @ mean < _COMMON * np.mean(lengths**2):
+    if lengths.std() < _EQUAL_LENGTHS * lengths.mean() and mean @ mean < _MAX_MEAN_SHARE * np.mean(lengths**2):
         return False
     first = (rows - mean) @ axes.vectors[:, 0]
-    return bool(np.mean(first**4) < LEAST_KURTOSIS * np.mean(first**2) ** 2)
+    return bool(np.mean(first**4) < MIN_UNIMODAL_KURTOSIS * np.mean(first**2) ** 2)
 
 
 def has_clusters(vectors: np.ndarray, seed: int) -> bool:
@@ -90,8 +97,8 @@ def has_clusters(vectors: np.ndarray, seed: int) -> bool:
 
     The directions are those from the rows' spatial median, so that neither lengths nor tails matter. The null samples
     are directions of Gaussian clouds that have the same spectrum: a long cloud can be cut into halves as well. All are
-    searched alike. The first null sample that scores as high as the data decides; a score that lies `_CLEAR` standard
-    deviations above the first `_FIRST` of them needs no more.
+    searched alike. The first null sample that scores as high as the data decides; a score that lies
+    `_EARLY_STOP_DEVIATIONS` standard deviations above the first `_EARLY_STOP_SAMPLES` of them needs no more.
     """
     rng = np.random.default_rng(seed)
     rows = vectors if len(vectors) <= _TEST_ROWS else vectors[rng.choice(len(vectors), _TEST_ROWS, replace=False)]
@@ -102,7 +109,9 @@ def has_clusters(vectors: np.ndarray, seed: int) -> bool:
         scores.append(_best_silhouette(null.draw(rng), rng))
         if scores[-1] >= score:
             return False
-        if len(scores) == _FIRST and score > np.mean(scores) + _CLEAR * np.std(scores, ddof=1):
+        if len(scores) == _EARLY_STOP_SAMPLES and score > np.mean(scores) + _EARLY_STOP_DEVIATIONS * np.std(
+            scores, ddof=1
+        ):
             break
     return True
 
@@ -128,7 +137,7 @@ class LocalDistances(NamedTuple):
 
 
 def local_distances(
-    sketch: Sketch, rows: np.ndarray, axes: Axes, placed: Placed, k: int, seed: int, known: np.ndarray | None
+    sketch: Sketch, rows: np.ndarray, axes: Axes, placed: RowScaling, k: int, seed: int, known: np.ndarray | None
 ) -> LocalDistances | None:
     """Return what the local dimension of some rows is read from and judged by; None if all rows are equal.
 
@@ -137,7 +146,7 @@ def local_distances(
     if not np.trace(sketch.scatter) > 0:
         return None
     if known is None:
-        known = nearest(placed(rows), k, rows=np.arange(min(_LID_ROWS, len(rows))))[0] * placed.unit
+        known = nearest_neighbors(placed(rows), k, rows=np.arange(min(_LID_SAMPLE_QUERIES, len(rows))))[0] * placed.unit
     return LocalDistances(known, _null_dimensions(sketch, rows, axes, placed.metric, k, seed))
 
 
@@ -154,8 +163,8 @@ def _null_dimensions(sketch: Sketch, rows: np.ndarray, axes: Axes, metric: str, 
         mean[len(along)] = np.sqrt(max(float(np.sum((sketch.mean / unit) ** 2) - along @ along), 0.0))
     lengths = np.linalg.norm(rows.astype(np.float64) / unit, axis=1)
     null = nulls.GaussianRows(mean, variances, lengths if metric == "euclidean" else np.ones_like(lengths))
-    asked, eps = np.arange(min(_LID_QUERIES, len(rows))), float(np.finfo(np.float32).eps)
-    draws = (local_dimensions(np, nearest(null.draw(rng), k, rows=asked)[0], eps) for _ in range(LID_NULLS))
+    asked, eps = np.arange(min(_LID_NULL_QUERIES, len(rows))), float(np.finfo(np.float32).eps)
+    draws = (local_dimensions(np, nearest_neighbors(null.draw(rng), k, rows=asked)[0], eps) for _ in range(LID_NULLS))
     return np.asarray([estimates[known].mean() if known.any() else np.nan for estimates, known in draws])
 
 
@@ -173,8 +182,8 @@ def label_scores(
     if different > max(len(labels) // 2, 2):
         skipped["labels"] = f"{different:,} different labels for {len(labels):,} rows: these name rows, not groups"
         return None, None
-    if different > _MOST_LABELS:
-        skipped["labels"] = f"{different:,} different labels: silhouettes are measured for up to {_MOST_LABELS}"
+    if different > _MAX_LABELS:
+        skipped["labels"] = f"{different:,} different labels: silhouettes are measured for up to {_MAX_LABELS}"
         return None, None
     dealt = np.random.default_rng(settings.seed).permutation(labels)
     points = sample.vectors[usable]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isoscope._core import formulas
-from isoscope._core.arrays import host
+from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import InputError
 
 
@@ -48,11 +48,11 @@ class TypeUnits:
 
     def add(self, vectors: np.ndarray, types: np.ndarray) -> None:
         """Add some rows with their types; rows that are not finite are passed over."""
-        from isoscope._core.kernels import add_units
+        from isoscope._core.kernels import add_unit_vectors
 
-        add_units(host(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
+        add_unit_vectors(to_numpy(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
 
-    def gathered(self) -> tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]:
+    def partial_result(self) -> tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]:
         """The types met so far, and what was added up of each."""
         k = len(self)
         return [*self.codes], self.sums[:k], self.counts[:k], self.lengths[:k]

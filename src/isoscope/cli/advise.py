@@ -10,13 +10,19 @@ from typing import Any
 from rich.console import Console
 
 from isoscope._core.errors import InputError
-from isoscope._report.advice_table import shown
+from isoscope._report.advice_table import render_advice
 from isoscope.advising.advise import Advice, advise
-from isoscope.cli.audit import Watched, _need_folders, _say_written, _write_json, entries
-from isoscope.cli.session import mute
-from isoscope.stores.databases.address import shown as shown_name
+from isoscope.cli.audit import (
+    InterruptibleProgressBar,
+    _check_output_folders,
+    _report_written,
+    _write_json,
+    read_entries,
+)
+from isoscope.cli.session import mute_stdout
+from isoscope.stores.databases.address import redact_source_name as shown_name
 
-_OUT = Path("-")
+_STDOUT = Path("-")
 _WIDTH = 120  # where the output is no terminal
 
 
@@ -35,12 +41,12 @@ class Request:
     options: dict[str, Any]
 
 
-def give_advice(source: str, request: Request) -> None:
+def run_advise(source: str, request: Request) -> None:
     """Try the repairs, show the table and the words, write what was asked for."""
-    _need_folders(request.html, request.json)
-    _need_place(request.output)
-    given: dict[str, Any] = {**request.columns, "labels": _labels(request)}
-    with Watched() as bar:
+    _check_output_folders(request.html, request.json)
+    _check_repair_folder(request.output)
+    given: dict[str, Any] = {**request.columns, "labels": _read_labels(request)}
+    with InterruptibleProgressBar() as bar:
         advice = advise(
             source,
             pairs=request.pairs,
@@ -52,17 +58,17 @@ def give_advice(source: str, request: Request) -> None:
         )
     if request.html is not None:
         advice.to_html(request.html)
-        _say_written(request.html)
+        _report_written(request.html)
     if request.json is not None:
         _write_json(advice.to_dict(), request.json)
     if request.output is not None:
         advice.save(request.output)
-        _say_written(request.output)
-    if request.json != _OUT:
-        _show(advice, source, request.output)
+        _report_written(request.output)
+    if request.json != _STDOUT:
+        _print_advice(advice, source, request.output)
 
 
-def _labels(request: Request) -> Any:
+def _read_labels(request: Request) -> Any:
     """The column with the labels, or the entries of a file."""
     for role in ("labels", "types"):
         if role in request.columns:
@@ -70,21 +76,21 @@ def _labels(request: Request) -> Any:
                 f"--columns {role}= says nothing here: the advisor takes vectors=, ids= and text=, and --labels"
             )
     said = request.labels
-    return entries(Path(said)) if said is not None and Path(said).is_file() else said
+    return read_entries(Path(said)) if said is not None and Path(said).is_file() else said
 
 
-def _need_place(folder: Path | None) -> None:
+def _check_repair_folder(folder: Path | None) -> None:
     if folder is not None and folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the repair")
     if folder is not None and not folder.absolute().parent.is_dir():
         raise InputError(f"{folder.parent} is not a folder: make it first")
 
 
-def _show(advice: Advice, source: str, saved: Path | None) -> None:
+def _print_advice(advice: Advice, source: str, saved: Path | None) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     try:
-        console.print(shown(advice))
-        if not advice.leaves_alone:
+        console.print(render_advice(advice))
+        if not advice.leaves_vectors_unchanged:
             print()
             if saved is None:
                 print("Give -o DIR to keep the repair.")
@@ -93,4 +99,4 @@ def _show(advice: Advice, source: str, saved: Path | None) -> None:
                     f"Next: isoscope apply {saved} {shown_name(source)} -o repaired.parquet, and the queries likewise."
                 )
     except BrokenPipeError:
-        mute()
+        mute_stdout()

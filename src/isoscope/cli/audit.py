@@ -13,24 +13,24 @@ import numpy as np
 from rich.console import Console
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope._report import grouped_table
-from isoscope._report.terminal import Bar, moments, shown, side_by_side
+from isoscope._report.terminal import ProgressBar, render_audit, render_moments, render_side_by_side
 from isoscope.auditing.audit import Audit, audit
-from isoscope.auditing.compare import HeldOut, agreements, changes
-from isoscope.auditing.finding import percentage
+from isoscope.auditing.compare import HeldOutComparison, compare_findings, neighbor_agreements
+from isoscope.auditing.finding import format_percentage
 from isoscope.auditing.grouped import GroupedAudit, write_page
 from isoscope.auditing.measure import measure_cosines
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.similarity import Similarity
-from isoscope.cli.session import interrupted, mute
+from isoscope.cli.session import interrupted, mute_stdout
 from isoscope.engines.engine import Engine
-from isoscope.engines.sums import Sums
+from isoscope.engines.sums import SketchTally
 from isoscope.stores.databases.address import Address
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
 
-_OUT = Path("-")  # standard output
+_STDOUT = Path("-")  # standard output
 
 
 @dataclass(frozen=True)
@@ -51,71 +51,71 @@ class Request:
 
 def audit_one(source: str, request: Request) -> tuple[Audit, list[str]]:
     """Audit a source, write what was asked for, show it; gives the audit and how its findings moved."""
-    _need_folders(request.html, request.json)
+    _check_output_folders(request.html, request.json)
     baseline = None if request.baseline is None else Audit.from_json(request.baseline)
-    done = _audited(source, request, queries=request.queries)
-    moved = [] if baseline is None else changes(baseline, done)
+    done = _audit_source(source, request, queries=request.queries)
+    moved = [] if baseline is None else compare_findings(baseline, done)
     if request.html is not None:
         done.to_html(request.html, baseline=baseline)
-        _say_written(request.html)
+        _report_written(request.html)
     if request.json is not None:
         told = done.to_dict()
         if baseline is not None:
             told["changes"] = [change.to_dict() for change in moved]
         _write_json(told, request.json)
-    if request.json != _OUT:
-        show(shown(done, baseline))
+    if request.json != _STDOUT:
+        show(render_audit(done, baseline))
     return done, [change.direction for change in moved]
 
 
 def audit_several(sources: list[str], request: Request) -> list[Audit]:
     """Audit several sources and show them side by side."""
-    _need_folders(request.html, request.json)
-    done = [_audited(source, request) for source in sources]
+    _check_output_folders(request.html, request.json)
+    done = [_audit_source(source, request) for source in sources]
     if request.json is not None:
-        shared = agreements(done)
+        shared = neighbor_agreements(done)
         told = [each.to_dict() for each in done]
-        _write_json(_comparison(told, agreement=shared[0] if len(shared) == 1 else shared), request.json)
-    show_several(done, request.html, printed=request.json != _OUT)
+        _write_json(_comparison_dict(told, agreement=shared[0] if len(shared) == 1 else shared), request.json)
+    show_comparison(done, request.html, printed=request.json != _STDOUT)
     return done
 
 
-def show_several(
-    done: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOut | None = None
+def show_comparison(
+    done: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOutComparison | None = None
 ) -> None:
     """Show audits side by side, on a page and on the terminal."""
-    shared = agreements(done)
+    shared = neighbor_agreements(done)
     if html is not None:
-        from isoscope._report.audit_page import page
+        from isoscope._report.audit_page import render_page
 
-        with replacing(html) as temporary:
+        with atomic_replace(html) as temporary:
             agreement = shared[0] if len(shared) == 1 else None
-            temporary.write_text(page(done, agreement=agreement, held_out=held_out), encoding="utf-8")
-        _say_written(html)
+            temporary.write_text(render_page(done, agreement=agreement, held_out=held_out), encoding="utf-8")
+        _report_written(html)
     if printed:
-        show(side_by_side(done, shared, held_out))
+        show(render_side_by_side(done, shared, held_out))
 
 
 def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:
     """Audit the groups of one source, or of several to compare; write what was asked for, and show it."""
-    _need_folders(request.html, request.json)
-    done = [_audited_groups(source, request) for source in sources]
+    _check_output_folders(request.html, request.json)
+    done = [_audit_source_groups(source, request) for source in sources]
     if request.json is not None:
         told = [each.to_dict() for each in done]
-        _write_json(told[0] if len(told) == 1 else _comparison(told), request.json)
+        _write_json(told[0] if len(told) == 1 else _comparison_dict(told), request.json)
     if request.html is not None:
         write_page(done, request.html)
-        _say_written(request.html)
-    if request.json != _OUT:
-        show(grouped_table.shown(done[0]) if len(done) == 1 else grouped_table.side_by_side(done))
+        _report_written(request.html)
+    if request.json != _STDOUT:
+        show(grouped_table.render_grouped_audit(done[0]) if len(done) == 1 else grouped_table.render_side_by_side(done))
     return done
 
 
-def _comparison(told: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def _comparison_dict(told: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"schema": "isoscope.comparison/1", "audits": told, **more}
 
 
-class Watched(Bar):
+class InterruptibleProgressBar(ProgressBar):
     """A bar that notices a Ctrl-C which a library swallowed."""
 
     def __call__(self, stage: str, rows: int, share: float) -> None:
@@ -125,7 +125,7 @@ class Watched(Bar):
         super().__call__(stage, rows, share)
 
 
-class _Honest(Console):
+class _BrokenPipeConsole(Console):
     """A console that says when nobody reads it, and does not end the process."""
 
     def on_broken_pipe(self) -> None:
@@ -135,12 +135,12 @@ class _Honest(Console):
 def show(shown: Any) -> None:
     """Print to standard output, for as long as somebody reads it."""
     try:
-        _Honest(highlight=False, markup=False).print(shown)  # a name may hold brackets
+        _BrokenPipeConsole(highlight=False, markup=False).print(shown)  # a name may hold brackets
     except BrokenPipeError:
-        mute()
+        mute_stdout()
 
 
-def tell_similarity(
+def print_similarity(
     source: str, cosines: list[float], columns: dict[str, str], settings: Settings, engine: Engine
 ) -> None:
     """Print the percentile of each cosine."""
@@ -148,67 +148,69 @@ def tell_similarity(
         if not -1 <= cosine <= 1:
             raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
     store = open_store(source, **columns)
-    with Watched() as bar:
-        counts, around = measure_cosines(store, settings=settings.fitted_to(store), progress=bar, engine=engine)
+    with InterruptibleProgressBar() as bar:
+        counts, around = measure_cosines(store, settings=settings.limit_sample(store), progress=bar, engine=engine)
     found = Similarity.of(counts, around)
     for cosine in cosines:
         nearest = found.nearest_percentile(cosine)
-        beyond = "" if nearest is None else f"; {percentage(nearest)} of rows have their nearest neighbour below it"
-        print(f"{cosine:g} is above {percentage(found.percentile(cosine))} of the pairs in {store.name}{beyond}")
+        beyond = (
+            "" if nearest is None else f"; {format_percentage(nearest)} of rows have their nearest neighbour below it"
+        )
+        print(f"{cosine:g} is above {format_percentage(found.percentile(cosine))} of the pairs in {store.name}{beyond}")
 
 
-def sum_up(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:
+def sketch_source(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:
     """Print what the moments of a source say, and keep its sketch."""
-    _need_folders(target)
+    _check_output_folders(target)
     store = open_store(source, **columns)
-    with Watched() as bar:
+    with InterruptibleProgressBar() as bar:
         found = engine.tally(
-            Sums(nonfinite, types="types" in columns, groups="groups" in columns), store, bar, "summing up"
+            SketchTally(nonfinite, types="types" in columns, groups="groups" in columns), store, bar, "summing up"
         ).total
     if not found.n:
         raise InputError(f"{store.name} has no finite row: need one at least")
     if target is not None:
         found.save(target)
-        _say_written(target)
-    show(moments(found, store.name))
+        _report_written(target)
+    show(render_moments(found, store.name))
 
 
 def convert(source: str, target: Path | Address, columns: dict[str, str], *, vectors_only: bool, restart: bool) -> None:
     """Copy a store to a file or a database."""
-    _need_folders(target)
-    with Watched() as bar:
+    _check_output_folders(target)
+    with InterruptibleProgressBar() as bar:
         store = open_store(source, **columns)
         rows = write_store(target, store, columns=not vectors_only, restart=restart, progress=bar)
     print(f"{target}: {rows:,} vectors")
 
 
-def _audited(source: str, request: Request, queries: str | None = None) -> Audit:
-    with Watched() as bar:
-        store = open_store(source, **_columns(request))
+def _audit_source(source: str, request: Request, queries: str | None = None) -> Audit:
+    with InterruptibleProgressBar() as bar:
+        store = open_store(source, **_resolve_columns(request))
         done: Audit = audit(store, queries=queries, progress=bar, **request.options)
         return done
 
 
-def _audited_groups(source: str, request: Request) -> GroupedAudit:
+def _audit_source_groups(source: str, request: Request) -> GroupedAudit:
     assert request.by is not None
-    with Watched() as bar:
-        store = open_store(source, by=request.by, **_columns(request))
+    with InterruptibleProgressBar() as bar:
+        store = open_store(source, by=request.by, **_resolve_columns(request))
         done: GroupedAudit = audit(store, by=request.by, progress=bar, **request.options)
         return done
 
 
-def _columns(request: Request) -> dict[str, Any]:
+def _resolve_columns(request: Request) -> dict[str, Any]:
     """What each role is: the name of a column, or entries from a file."""
     given: dict[str, Any] = dict(request.columns)
     for role, path in request.given.items():
         if path is not None:
             if role in given:
                 raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
-            given[role] = entries(path)
+            given[role] = read_entries(path)
     return given
 
 
-def entries(path: Path) -> Any:
+def read_entries(path: Path) -> Any:
     """An entry for each row from a file: a one-dimensional .npy, or a text file with one on each line."""
     try:
         if path.suffix == ".npy":
@@ -227,10 +229,10 @@ def entries(path: Path) -> Any:
         raise InputError(f"{path} is not {kind}: {error}; need one entry for each row") from error
 
 
-def _need_folders(*paths: Path | Address | None) -> None:
+def _check_output_folders(*paths: Path | Address | None) -> None:
     """Refuse a target whose folder is missing, before hours of work and not after."""
     for path in paths:
-        if path is None or isinstance(path, Address) or path == _OUT:
+        if path is None or isinstance(path, Address) or path == _STDOUT:
             continue
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the file to write")
@@ -242,13 +244,13 @@ def _need_folders(*paths: Path | Address | None) -> None:
 
 def _write_json(told: dict[str, Any], path: Path) -> None:
     text = json_format.dumps(told, indent=2, ensure_ascii=False) + "\n"
-    if path == _OUT:
+    if path == _STDOUT:
         sys.stdout.write(text)
         return
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    _say_written(path)
+    _report_written(path)
 
 
-def _say_written(path: Path) -> None:
+def _report_written(path: Path) -> None:
     print(f"written: {path}", file=sys.stderr)

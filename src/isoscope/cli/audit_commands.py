@@ -10,11 +10,11 @@ import typer
 
 from isoscope._core.errors import InputError
 from isoscope.cli.options import (
-    ByMetric,
     Columns,
     EngineKind,
     MaxMemory,
     Metric,
+    NeighborMetric,
     Nonfinite,
     NonfiniteRows,
     SampleRows,
@@ -22,17 +22,17 @@ from isoscope.cli.options import (
     Seed,
     VectorsOnly,
     Workers,
-    chosen_engine,
-    named_roles,
-    place,
-    refuse_overwriting,
+    check_overwriting,
+    open_engine,
+    parse_columns,
+    parse_target,
 )
-from isoscope.cli.session import GATE
+from isoscope.cli.session import FAIL_ON_REACHED
 
 commands = typer.Typer()
 
 
-class Gate(StrEnum):
+class FailOn(StrEnum):
     """What --fail-on takes."""
 
     look = "look"
@@ -63,12 +63,12 @@ def audit(
     json: Annotated[Path | None, typer.Option(help="Write the findings for machines; - for standard output.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier --json: say what has changed.")] = None,
     fail_on: Annotated[
-        Gate | None, typer.Option(help="Exit with 1 if a finding is so bad; or worse than in the baseline.")
+        FailOn | None, typer.Option(help="Exit with 1 if a finding is so bad; or worse than in the baseline.")
     ] = None,
     compare: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Two sources, side by side: as SOURCE SOURCE.")
     ] = None,
-    metric: ByMetric = Metric.cosine,
+    metric: NeighborMetric = Metric.cosine,
     sample: SampleRows = 20_000,
     seed: Seed = 0,
     nonfinite: NonfiniteRows = Nonfinite.error,
@@ -83,19 +83,19 @@ def audit(
     if (not sources) == (compare is None):
         raise InputError("give a SOURCE, or several to compare, or --compare A B")
     sources = list(compare) if compare else list(sources or ())
-    if fail_on is Gate.worse and baseline is None:
+    if fail_on is FailOn.worse and baseline is None:
         raise InputError("--fail-on worse needs a --baseline to be worse than")
     if (len(sources) > 1 or by) and (baseline or queries):
         what = "--by goes" if by else "several sources go"
         raise InputError(f"{what} without --baseline and --queries: audit each source on its own for those")
     given = {"labels": labels, "types": types, "text": text, "frequency": frequency}
     inputs = [*sources, queries, *(str(each) for each in (*given.values(), baseline) if each)]
-    refuse_overwriting([html, json], inputs)
+    check_overwriting([html, json], inputs)
     options = {"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value}
     verdicts: set[str]
-    with chosen_engine(engine, scheduler, workers) as running:
+    with open_engine(engine, scheduler, workers) as running:
         request = Request(
-            columns=named_roles(columns),
+            columns=parse_columns(columns),
             given=given,
             by=by,
             queries=queries,
@@ -111,8 +111,8 @@ def audit(
         else:
             done, directions = audit_one(sources[0], request)
             verdicts = {done.verdict, *directions}
-    if fail_on is not None and verdicts & {Gate.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
-        raise typer.Exit(GATE)
+    if fail_on is not None and verdicts & {FailOn.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
+        raise typer.Exit(FAIL_ON_REACHED)
 
 
 @commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine
@@ -130,11 +130,11 @@ def similarity(
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
     from isoscope.auditing.settings import Settings
-    from isoscope.cli.audit import tell_similarity
+    from isoscope.cli.audit import print_similarity
 
     settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
-    with chosen_engine(engine, scheduler, workers) as running:
-        tell_similarity(source, cosines, named_roles(columns), settings, running)
+    with open_engine(engine, scheduler, workers) as running:
+        print_similarity(source, cosines, parse_columns(columns), settings, running)
 
 
 @commands.command()
@@ -152,11 +152,11 @@ def sketch(
     max_memory: MaxMemory = None,
 ) -> None:
     """Sum up a source in one pass, and show what its moments say: the exact part of an audit, in seconds."""
-    from isoscope.cli.audit import sum_up
+    from isoscope.cli.audit import sketch_source
 
-    refuse_overwriting([output], [source])
-    with chosen_engine(engine, scheduler, workers) as running:
-        sum_up(source, output, named_roles(columns), nonfinite.value, running)
+    check_overwriting([output], [source])
+    with open_engine(engine, scheduler, workers) as running:
+        sketch_source(source, output, parse_columns(columns), nonfinite.value, running)
 
 
 @commands.command()
@@ -174,6 +174,6 @@ def convert(
     """Copy vectors from any source to .npy, .safetensors, or Parquet or a database (both keep the other columns)."""
     from isoscope.cli.audit import convert as copy
 
-    where = place(target)
-    refuse_overwriting([where], [source])
-    copy(source, where, named_roles(columns), vectors_only=vectors_only, restart=restart)
+    where = parse_target(target)
+    check_overwriting([where], [source])
+    copy(source, where, parse_columns(columns), vectors_only=vectors_only, restart=restart)

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from isoscope._report.terminal import shown
+from isoscope._report.terminal import render_audit
 from isoscope.auditing.audit import audit
-from isoscope.cli.audit import Watched, _need_folders, _say_written
+from isoscope.cli.audit import InterruptibleProgressBar, _check_output_folders, _report_written
 
 _FIRST = "glosses-layer5.parquet"
 _SECOND = "glosses-layer6.parquet"
@@ -23,17 +23,17 @@ _ABOUT = (
 )
 
 
-def show(html: Path) -> None:
+def run_demo(html: Path) -> None:
     """Audit the vectors that come with isoscope, write the page, and say what to do next."""
-    _need_folders(html)
+    _check_output_folders(html)
     console = Console(highlight=False)
     console.print(Text(_ABOUT), Text())
     folder = files("isoscope") / "demo"
-    with as_file(folder / _FIRST) as path, Watched() as bar:
+    with as_file(folder / _FIRST) as path, InterruptibleProgressBar() as bar:
         found = audit(str(path), progress=bar)
         found.to_html(html)
-        console.print(shown(found))
-        _say_written(html)
+        console.print(render_audit(found))
+        _report_written(html)
         second = path.with_name(_SECOND)
         command = "isoscope" if shutil.which("isoscope") else sys.argv[0]
         console.print(Text("\nNext:", "bold"))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from isoscope._core.errors import InputError
-from isoscope.cli.audit import Watched
-from isoscope.cli.session import Interruption, typed
+from isoscope.cli.audit import InterruptibleProgressBar
+from isoscope.cli.session import Interruption, command_arguments
 from isoscope.embedding.embed import embed as embed_texts
-from isoscope.stores.manifest import FILE, read_manifest
+from isoscope.stores.manifest import EMBEDDING_MANIFEST, read_manifest
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Request:
 
 def embed(request: Request) -> None:
     """Embed, and say what was written."""
-    layers = _layers(request.layers)
+    layers = _parse_layers(request.layers)
     try:
-        with Watched("tokens") as bar:
+        with InterruptibleProgressBar("tokens") as bar:
             embed_texts(
                 request.model,
                 request.texts,
@@ -42,9 +42,11 @@ def embed(request: Request) -> None:
             )
     except KeyboardInterrupt as stop:
         kept = (
-            f"what is done is kept in {request.output}" if (request.output / FILE).exists() else "nothing was written"
+            f"what is done is kept in {request.output}"
+            if (request.output / EMBEDDING_MANIFEST).exists()
+            else "nothing was written"
         )
-        raise Interruption(f"{kept}; go on with: {shlex.join(['isoscope', *typed])}") from stop
+        raise Interruption(f"{kept}; go on with: {shlex.join(['isoscope', *command_arguments])}") from stop
     noted = read_manifest(request.output)
     assert noted is not None
     made = noted["settings"]["layers"]
@@ -57,7 +59,7 @@ def embed(request: Request) -> None:
     )
 
 
-def _layers(words: str | None) -> Any:
+def _parse_layers(words: str | None) -> Any:
     """Which layers: `all`, or whole numbers with commas between them."""
     if words is None or words == "all":
         return words

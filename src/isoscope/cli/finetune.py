@@ -15,17 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._core.errors import InputError
-from isoscope.cli.audit import _need_folders, _say_written, _write_json, show
-from isoscope.cli.session import Interruption, interrupted, typed
+from isoscope.cli.audit import _check_output_folders, _report_written, _write_json, show
+from isoscope.cli.session import Interruption, command_arguments, interrupted
 from isoscope.finetuning.finetune import finetune as train
 from isoscope.finetuning.result import FineTuning, Spread
 from isoscope.stores.columns import plural
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.train import Moment
+    from isoscope.finetuning.train import SeedProgress
 
-_OUT = Path("-")
-_SHAPES = {
+_STDOUT = Path("-")
+_SHAPE_NAMES = {
     "anisotropy_1": "anisotropy₁",
     "anisotropy_1_centred": "anisotropy₁, centred",
     "isoscore_unbiased": "IsoScore, unbiased",
@@ -33,7 +33,7 @@ _SHAPES = {
     "silhouette": "silhouette of the classes",
 }
 _WIDTH = 24
-_LEFT_WIDTH = len(" 100 h 59 min left ")
+_TIME_LEFT_WIDTH = len(" 100 h 59 min left ")
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,31 @@ class Request:
 
 def finetune(request: Request) -> None:
     """Fine-tune, show the table, write what was asked for."""
-    _need_folders(request.json)
-    seeds, layer = parse_seeds(request.seeds), _layer(request.layer)
+    _check_output_folders(request.json)
+    seeds, layer = parse_seeds(request.seeds), _parse_layer(request.layer)
     try:
-        with Bar() as bar:
+        with MessageProgressBar() as bar:
             found = train(
                 request.model,
                 request.task,
                 out=request.output,
                 seeds=seeds,
                 layer=layer,
-                repair=_repair(request.repair),
-                progress=lambda moment, share: bar.show(described(moment), share),
+                repair=_parse_repair(request.repair),
+                progress=lambda moment, share: bar.show(describe_moment(moment), share),
                 **request.options,
             )
     except KeyboardInterrupt as stop:
-        raise Interruption(_how_to_go_on(request.output)) from stop
+        raise Interruption(_format_resume_hint(request.output)) from stop
     if request.json is not None:
         _write_json(found.to_dict(), request.json)
-    if request.json != _OUT:
-        show(shown(found))
+    if request.json != _STDOUT:
+        show(render_outcome(found))
         for name in ("metrics.json", "page.html"):
-            _say_written(request.output / name)
+            _report_written(request.output / name)
 
 
-def shown(found: FineTuning) -> Group:
+def render_outcome(found: FineTuning) -> Group:
     """The outcome for rich's console: what was done, then each number at the start, at the end and late."""
     settings, last = found.settings, found.layers[-1]
     name = Path(settings.model).name or settings.model
@@ -88,44 +88,44 @@ def shown(found: FineTuning) -> Group:
             f"{plural(settings.steps, 'step')}",
         ),
         Text(),
-        _table(found, last),
+        _render_table(found, last),
         Text("± is the standard deviation over the seeds" if len(found.seeds) > 1 else "", "dim"),
     ]
     parts += [Text(note, "dim") for note in found.notes]
     return Group(*parts)
 
 
-def _table(found: FineTuning, last: str) -> Table:
+def _render_table(found: FineTuning, last: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
     for heading in ("at the start", "at the end", "mean of the last 30%"):
         table.add_column(heading, justify="right", no_wrap=True)
-    start, final, late = _start(found), found.final, found.late
+    start, final, late = _initial_values(found), found.final, found.late
     for score in found.scores:
         table.add_row(score, "", str(final[score]), str(late[score]), style="bold" if score == found.scores[0] else "")
     table.add_row(f"{last.replace('_', ' ')}:", style="dim")
-    for measurement, words in _SHAPES.items():
+    for measurement, words in _SHAPE_NAMES.items():
         key = f"{last}/{measurement}"
         if final[key].mean == final[key].mean:  # a silhouette of grades is NaN
             table.add_row(words, str(start[key]), str(final[key]), str(late[key]))
     return table
 
 
-def _start(found: FineTuning) -> dict[str, Spread]:
+def _initial_values(found: FineTuning) -> dict[str, Spread]:
     """What the tracker measured before the first step."""
     rows = [row for seed in found.seeds for row in seed.layers if row["step"] == 0]
-    keys = [(layer, name) for layer in found.layers for name in _SHAPES]
+    keys = [(layer, name) for layer in found.layers for name in _SHAPE_NAMES]
     return {f"{layer}/{name}": Spread.of(row[name] for row in rows if row["layer"] == layer) for layer, name in keys}
 
 
-class Bar:
+class MessageProgressBar:
     """A progress bar on standard error: a few words, and the time left."""
 
     def __init__(self) -> None:
         self.live: Any = None
         self.began, self.first = time.monotonic(), -1.0
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> MessageProgressBar:
         return self
 
     def __exit__(
@@ -148,7 +148,7 @@ class Bar:
 
     def _fitting(self, words: str) -> str:
         """As many words as leave room for the bar and the time left."""
-        room = max(self.live.console.width - _WIDTH - _LEFT_WIDTH, _WIDTH)
+        room = max(self.live.console.width - _WIDTH - _TIME_LEFT_WIDTH, _WIDTH)
         return words if len(words) <= room else words[: room - 1] + "…"
 
     def _left(self, share: float) -> str:
@@ -170,7 +170,7 @@ class Bar:
         self.live.start()
 
 
-def described(moment: Moment) -> str:
+def describe_moment(moment: SeedProgress) -> str:
     """A moment of a training in a few words."""
     parts = [f"seed {moment.seed}", f"step {moment.step:,}/{moment.steps:,}"]
     if moment.loss is not None:
@@ -189,11 +189,11 @@ def parse_seeds(words: str) -> int | list[int]:
     return numbers[0] if "," not in words and numbers else numbers
 
 
-def _layer(word: str | None) -> int | str | None:
+def _parse_layer(word: str | None) -> int | str | None:
     return int(word) if word is not None and word.removeprefix("-").isdecimal() else word
 
 
-def _repair(words: str | None) -> Any:
+def _parse_repair(words: str | None) -> Any:
     """Clusters and directions of a repair inside the model: `3,1`."""
     if words is None:
         return None
@@ -205,6 +205,6 @@ def _repair(words: str | None) -> Any:
     return BatchRepair(int(numbers[0]), int(numbers[1]))
 
 
-def _how_to_go_on(folder: Path) -> str:
+def _format_resume_hint(folder: Path) -> str:
     kept = f"what is done is kept in {folder}" if (folder / "settings.json").exists() else "nothing was begun"
-    return f"{kept}; go on with: {shlex.join(['isoscope', *typed])}"
+    return f"{kept}; go on with: {shlex.join(['isoscope', *command_arguments])}"

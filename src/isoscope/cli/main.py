@@ -17,7 +17,16 @@ import typer
 
 from isoscope._core.errors import InputError
 from isoscope.cli import audit_commands, model_commands, repair_commands, study_commands
-from isoscope.cli.session import BAD_INPUT, INTERNAL, INTERRUPTED, Interruption, interrupted, mute, typed, warnings_told
+from isoscope.cli.session import (
+    BAD_INPUT,
+    INTERNAL,
+    INTERRUPTED,
+    Interruption,
+    command_arguments,
+    interrupted,
+    mute_stdout,
+    report_warnings,
+)
 
 app = typer.Typer(
     name="isoscope",
@@ -32,7 +41,7 @@ for each in (audit_commands, repair_commands, model_commands, study_commands):
     app.add_typer(each.commands)
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from isoscope import __version__
 
@@ -42,7 +51,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _isoscope(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback where something fails.")] = False,
 ) -> None:
     """The shape of an embedding space: what it is, what it means for your task, what to try."""
@@ -53,9 +64,9 @@ def demo(
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),
 ) -> None:
     """Audit real vectors that come with isoscope: WordNet glosses in a hidden layer of a sentence encoder."""
-    from isoscope.cli.demo import show
+    from isoscope.cli.demo import run_demo
 
-    show(html)
+    run_demo(html)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,12 +76,12 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
     interrupted.clear()
-    typed[:] = arguments
+    command_arguments[:] = arguments
     for terminating in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         with suppress(ValueError):  # not in the main thread
-            signal.signal(terminating, _end)
+            signal.signal(terminating, _handle_signal)
     try:
-        with warnings_told():
+        with report_warnings():
             return _run(arguments)
     except InputError as error:
         return _fail(str(error), BAD_INPUT, debug)
@@ -79,25 +90,25 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted; files that were being written are as they were", INTERRUPTED, debug)
     except BrokenPipeError:
-        mute()
+        mute_stdout()
         return 0
     except OSError as error:
-        words = _memory_words(error) if error.errno == errno.ENOMEM else _os_words(error)
+        words = _format_memory_error(error) if error.errno == errno.ENOMEM else _format_os_error(error)
         return _fail(words, BAD_INPUT, debug)
     except MemoryError as error:
-        return _fail(_memory_words(error), BAD_INPUT, debug)
+        return _fail(_format_memory_error(error), BAD_INPUT, debug)
     except Exception as error:
-        if any(each in str(error) for each in _FULL):
-            return _fail(_os_words(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT, debug)
+        if any(each in str(error) for each in _DISK_FULL_MESSAGES):
+            return _fail(_format_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT, debug)
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
 
 
-_FULL = ("No space left on device", "PytorchStreamWriter failed writing file")
+_DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
 """What libraries that write a model's weights say of a full disk, in errors of their own."""
 
 
-def _end(number: int, frame: object) -> None:
+def _handle_signal(number: int, frame: object) -> None:
     """Be ended as by Ctrl-C: what is being written is cleared away."""
     interrupted.set()  # a library that was called back just then may swallow the exception: it is raised again later
     raise KeyboardInterrupt
@@ -112,7 +123,7 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 0
         if code == 1:  # what typer and rich make of a pipe that nobody reads
-            mute()
+            mute_stdout()
             code = 0
     except typer.Abort:
         code = INTERRUPTED
@@ -128,11 +139,11 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def _memory_words(error: BaseException) -> str:
+def _format_memory_error(error: BaseException) -> str:
     return f"out of memory ({error}): give what there is with --max-memory, as in --max-memory 2GB"
 
 
-def _os_words(error: OSError) -> str:
+def _format_os_error(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     words = f"{where}{error.strerror or error}"
     if error.errno == errno.ENOSPC:
@@ -141,11 +152,11 @@ def _os_words(error: OSError) -> str:
 
 
 def _fail(words: str, code: int, debug: bool) -> int:
-    from isoscope.stores.databases.address import without_secrets
+    from isoscope.stores.databases.address import redact_passwords
 
     if debug:
         import traceback
 
-        print(without_secrets(traceback.format_exc()), file=sys.stderr)
-    print("isoscope: " + without_secrets(" ".join(words.split())), file=sys.stderr)
+        print(redact_passwords(traceback.format_exc()), file=sys.stderr)
+    print("isoscope: " + redact_passwords(" ".join(words.split())), file=sys.stderr)
     return code

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from isoscope._core.errors import InputError
-from isoscope.cli.options import named_roles, refuse_overwriting
+from isoscope.cli.options import check_overwriting, parse_columns
 
 commands = typer.Typer()
 
@@ -24,7 +24,7 @@ class Pool(StrEnum):
     sentence_transformers = "sentence-transformers"
 
 
-class Special(StrEnum):
+class SpecialTokens(StrEnum):
     """What --special-tokens takes."""
 
     keep = "keep"
@@ -38,7 +38,7 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-class Unit(StrEnum):
+class SplitUnit(StrEnum):
     """What --split takes."""
 
     line = "line"
@@ -71,7 +71,8 @@ def embed(
         int | None, typer.Option(metavar="TOKENS", help="From one window of a long text to the next. [no overlap]")
     ] = None,
     special_tokens: Annotated[
-        Special | None, typer.Option(help="Whether [CLS] and its like are rows, or count. [drop as tokens, else keep]")
+        SpecialTokens | None,
+        typer.Option(help="Whether [CLS] and its like are rows, or count. [drop as tokens, else keep]"),
     ] = None,
     dtype: Annotated[Precision, typer.Option(help="Of the rows.")] = Precision.float32,
     max_tokens: Annotated[int | None, typer.Option(metavar="TOKENS", help="Take a random choice of so many.")] = None,
@@ -79,7 +80,7 @@ def embed(
         list[str] | None,
         typer.Option("--columns", metavar="ROLE=NAME", help="Which column of a table is what: text= and labels=."),
     ] = None,
-    split: Annotated[Unit, typer.Option(help="What one text of a plain text file is.")] = Unit.line,
+    split: Annotated[SplitUnit, typer.Option(help="What one text of a plain text file is.")] = SplitUnit.line,
     config: Annotated[str | None, typer.Option(metavar="NAME", help="Of a dataset: which configuration.")] = None,
     part: Annotated[str | None, typer.Option(metavar="NAME", help="Of a dataset: which split, train or test.")] = None,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, … [a GPU if there is one]")] = None,
@@ -99,7 +100,7 @@ def embed(
     from isoscope.cli.embed import Request
     from isoscope.cli.embed import embed as run
 
-    roles = named_roles(columns)
+    roles = parse_columns(columns)
     if set(roles) - {"text", "labels"}:
         raise InputError("--columns takes text= and labels= here")
     options: dict[str, Any] = {"pool": pool.value, "window": window, "stride": stride, "dtype": dtype.value}
@@ -192,7 +193,7 @@ def finetune(
     learnt = task if train is None else train
     if learnt is None or (task is not None and train is not None):
         raise InputError("give one TASK, or --train FILE")
-    refuse_overwriting([json], [str(each) for each in (train, dev) if each])
+    check_overwriting([json], [str(each) for each in (train, dev) if each])
     options = {"data": data, "dev": dev, "dev_share": dev_share, "text": text, "text_pair": text_pair, "label": label}
     options |= {"measure": measure, "regularizer": regularizer.value, "weight": weight, "pool": pool, "zeta": zeta}
     options |= {"select": not all_bars, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}

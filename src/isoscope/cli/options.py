@@ -39,7 +39,7 @@ class EngineName(StrEnum):
     dask = "dask"
 
 
-def _limited(command: typer.Context, size: str | None) -> str | None:
+def _apply_memory_limit(command: typer.Context, size: str | None) -> str | None:
     """Have the limit in force until the command is done."""
     if size is not None:
         from isoscope._core.memory import memory_limit
@@ -62,7 +62,7 @@ SampleRows = Annotated[
     int, typer.Option("--sample", metavar="ROWS", help="Rows up to which all pairs are looked at; above, a sample.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of the sample and of K-means.")]
-ByMetric = Annotated[Metric, typer.Option("--metric", help="How neighbours are sought.")]
+NeighborMetric = Annotated[Metric, typer.Option("--metric", help="How neighbours are sought.")]
 NonfiniteRows = Annotated[
     Nonfinite, typer.Option("--nonfinite", help="Refuse rows with NaN or infinity, or drop them.")
 ]
@@ -81,7 +81,7 @@ MaxMemory = Annotated[
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        callback=_limited,
+        callback=_apply_memory_limit,
         help="Memory to get by with, 2GB or 500MB, the system's cache of files aside.",
     ),
 ]
@@ -102,10 +102,10 @@ Workers = Annotated[
 
 
 @contextmanager
-def chosen_engine(kind: EngineName | None, scheduler: str | None, workers: int | None) -> Iterator[Engine]:
+def open_engine(kind: EngineName | None, scheduler: str | None, workers: int | None) -> Iterator[Engine]:
     """The engine that was typed, for as long as a command runs; a scheduler or workers are Dask's."""
-    from isoscope._core.threads import threads
-    from isoscope.engines.engine import engine_for
+    from isoscope._core.threads import thread_count
+    from isoscope.engines.engine import open_engine as engine_for
 
     if kind is EngineName.local and (scheduler or workers):
         raise InputError("--engine local has no scheduler and no workers: leave it, or give --engine dask")
@@ -113,12 +113,12 @@ def chosen_engine(kind: EngineName | None, scheduler: str | None, workers: int |
         scheduler = f"tcp://{scheduler}"
     dask = kind is EngineName.dask or scheduler is not None or workers is not None
     if dask and scheduler is None and workers is None:
-        workers = threads()
+        workers = thread_count()
     with engine_for(scheduler or "dask" if dask else "local", workers) as running:
         yield running
 
 
-def named_roles(pairs: list[str] | None) -> dict[str, str]:
+def parse_columns(pairs: list[str] | None) -> dict[str, str]:
     """ROLE=NAME pairs as a mapping."""
     roles: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:
@@ -130,14 +130,14 @@ def named_roles(pairs: list[str] | None) -> dict[str, str]:
     return roles
 
 
-def place(text: str) -> Path | Address:
+def parse_target(text: str) -> Path | Address:
     """Where to write: a file, or a place in a database."""
-    from isoscope.stores.databases.address import address
+    from isoscope.stores.databases.address import parse_address
 
-    return address(text) or Path(text)
+    return parse_address(text) or Path(text)
 
 
-def refuse_overwriting(outputs: Sequence[Path | Address | None], inputs: list[str | None]) -> None:
+def check_overwriting(outputs: Sequence[Path | Address | None], inputs: list[str | None]) -> None:
     """Refuse to write over what is read, or twice to one file."""
     taken = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
     for output in outputs:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from isoscope.cli.options import (
-    ByMetric,
     Columns,
     EngineKind,
     MaxMemory,
     Metric,
+    NeighborMetric,
     Restart,
     Scheduler,
     Seed,
@@ -21,10 +21,10 @@ from isoscope.cli.options import (
     Target,
     VectorsOnly,
     Workers,
-    chosen_engine,
-    named_roles,
-    place,
-    refuse_overwriting,
+    check_overwriting,
+    open_engine,
+    parse_columns,
+    parse_target,
 )
 
 commands = typer.Typer()
@@ -81,8 +81,8 @@ def fit(
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
-    with chosen_engine(engine, scheduler, workers) as running:
-        learn(Method(method, options), source, folder, named_roles(columns), running)
+    with open_engine(engine, scheduler, workers) as running:
+        learn(Method(method, options), source, folder, parse_columns(columns), running)
 
 
 @commands.command()
@@ -105,10 +105,12 @@ def apply(
     """
     from isoscope.cli.repair import apply as write
 
-    target = place(output)
-    refuse_overwriting([target], [source])
-    with chosen_engine(engine, scheduler, workers) as running:
-        write(folder, source, target, named_roles(columns), vectors_only=vectors_only, restart=restart, engine=running)
+    target = parse_target(output)
+    check_overwriting([target], [source])
+    with open_engine(engine, scheduler, workers) as running:
+        write(
+            folder, source, target, parse_columns(columns), vectors_only=vectors_only, restart=restart, engine=running
+        )
 
 
 @commands.command()
@@ -139,14 +141,14 @@ def fix(
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
-    target = place(output)
-    refuse_overwriting([target, html], [source])
-    with chosen_engine(engine, scheduler, workers) as running:
+    target = parse_target(output)
+    check_overwriting([target, html], [source])
+    with open_engine(engine, scheduler, workers) as running:
         repair(
             Method(method, options),
             source,
             target,
-            named_roles(columns),
+            parse_columns(columns),
             saved=save,
             html=html,
             vectors_only=vectors_only,
@@ -176,7 +178,7 @@ def advise(
     html: Annotated[Path | None, typer.Option(help="Write the evidence as an HTML page.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the advice as JSON; - for standard output.")] = None,
     columns: Columns = None,
-    metric: ByMetric = Metric.cosine,
+    metric: NeighborMetric = Metric.cosine,
     folds: Annotated[int, typer.Option(help="Folds of the nested selection that estimates the gain.")] = 5,
     sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE to keep in memory.")] = 20_000,
     seed: Seed = 0,
@@ -193,14 +195,14 @@ def advise(
 
     Give --pairs, or --queries and --qrels, or --labels; without any, the evidence is weak.
     """
-    from isoscope.cli.advise import Request, give_advice
+    from isoscope.cli.advise import Request, run_advise
 
-    refuse_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
+    check_overwriting([html, json], [source, queries, *(str(each) for each in (pairs, qrels, labels) if each)])
     options = {"metric": metric.value, "folds": folds, "sample": sample, "seed": seed, "missing": missing.value}
     options["new_rows"] = new_rows
-    give_advice(
+    run_advise(
         source,
         Request(
-            named_roles(columns), pairs, queries, qrels, labels, output, html, json, {**options, "measure": measure}
+            parse_columns(columns), pairs, queries, qrels, labels, output, html, json, {**options, "measure": measure}
         ),
     )

@@ -11,7 +11,7 @@ from threading import Event
 
 from isoscope._core.errors import DataWarning
 
-GATE, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
 
 
@@ -22,17 +22,17 @@ class Interruption(Exception):
 interrupted = Event()
 """Whether Ctrl-C or its like has come."""
 
-typed: list[str] = []
+command_arguments: list[str] = []
 """The command's words, as they were typed."""
 
 
-def mute() -> None:
+def mute_stdout() -> None:
     """Write no more to a standard output that nobody reads."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
 
 
 @contextmanager
-def warnings_told() -> Iterator[None]:
+def report_warnings() -> Iterator[None]:
     """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

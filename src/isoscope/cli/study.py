@@ -13,16 +13,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from isoscope.cli.audit import _say_written, show
-from isoscope.cli.finetune import Bar, parse_seeds
-from isoscope.cli.session import Interruption, typed
+from isoscope.cli.audit import _report_written, show
+from isoscope.cli.finetune import MessageProgressBar, parse_seeds
+from isoscope.cli.session import Interruption, command_arguments
 from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.outcome import Holds
 from isoscope.studies.published import Number, Published
-from isoscope.studies.run import Moment, StudyRun
+from isoscope.studies.run import StudyProgress, StudyRun
 from isoscope.studies.run import run_study as run_it
-from isoscope.studies.study import shown
-from isoscope.studies.words import counted, number, took
+from isoscope.studies.study import format_value
+from isoscope.studies.words import format_claim_counts, format_number, format_run_time
 
 _STYLES = {
     Holds.yes: "green",
@@ -68,33 +68,37 @@ def show_study(name: str) -> None:
         Text(found.about),
         Text(),
         Text("Claims", "bold"),
-        _claims(found.published),
+        _render_claims(found.published),
         Text(),
         Text("Models", "bold"),
         Padding(f"{', '.join(found.models)}; quick: {', '.join(found.quick_models)}", (0, 0, 0, 2)),
         Text(),
         Text("Parameters, --set NAME=VALUE", "bold"),
-        _parameters(name),
+        _render_parameters(name),
     ]
     for key in found.published.tables:
-        parts += [Text(), Text(f"Published: {found.published.titles[key]}", "bold"), _table(found.published, key)]
+        parts += [
+            Text(),
+            Text(f"Published: {found.published.titles[key]}", "bold"),
+            _render_published_table(found.published, key),
+        ]
     show(Group(*parts))
 
 
-def _claims(published: Published) -> Table:
+def _render_claims(published: Published) -> Table:
     rows = [(each.key, f"{each.words} ({each.where})") for each in published.claims]
-    return _whole_table(("",), rows, ("",))
+    return _make_table(("",), rows, ("",))
 
 
-def _parameters(name: str) -> Table:
+def _render_parameters(name: str) -> Table:
     rows = [
-        (key, _at_commas(shown(each.full)), _at_commas(shown(each.quick)), each.words)
+        (key, _wrap_at_commas(format_value(each.full)), _wrap_at_commas(format_value(each.quick)), each.words)
         for key, each in study(name).parameters.items()
     ]
-    return _whole_table(("", "in full", "quick"), rows, ("",))
+    return _make_table(("", "in full", "quick"), rows, ("",))
 
 
-def _whole_table(
+def _make_table(
     kept: Sequence[str], rows: Sequence[Sequence[str]], wrapped: Sequence[str] = (), justify: JustifyMethod = "left"
 ) -> Table:
     """A table that cuts no cell short on a narrow terminal: in `kept` columns headings are wrapped, and no cell is."""
@@ -110,7 +114,7 @@ def _whole_table(
     return table
 
 
-def _at_commas(listed: str) -> str:
+def _wrap_at_commas(listed: str) -> str:
     """A list in lines that end at its commas."""
     lines = [""]
     for word in re.findall(r"[^,]*,?", listed):
@@ -120,15 +124,16 @@ def _at_commas(listed: str) -> str:
     return "\n".join(lines)
 
 
-def _table(published: Published, key: str) -> Table:
+def _render_published_table(published: Published, key: str) -> Table:
     columns = published.columns(key)
     rows = [
-        (row, *(_published(published.number(key, row, column)) for column in columns)) for row in published.rows(key)
+        (row, *(_format_published(published.number(key, row, column)) for column in columns))
+        for row in published.rows(key)
     ]
-    return _whole_table(("", *columns), rows, justify="right")
+    return _make_table(("", *columns), rows, justify="right")
 
 
-def _published(found: Number | None) -> str:
+def _format_published(found: Number | None) -> str:
     if found is None:
         return ""
     return f"{found.value:,.10g}" + ("" if found.uncertainty is None else f" ± {found.uncertainty:g}")
@@ -140,9 +145,9 @@ def run_study(request: Request) -> None:
     if "seeds" in given and "seeds" in study(request.name).parameters:
         given["seeds"] = parse_seeds(request.given["seeds"])
     try:
-        with Bar() as bar:
+        with MessageProgressBar() as bar:
 
-            def tell(moment: Moment) -> None:
+            def tell(moment: StudyProgress) -> None:
                 bar.show(f"arm {moment.arm}/{moment.arms}  {moment.words}", moment.share)
 
             run = run_it(
@@ -158,13 +163,13 @@ def run_study(request: Request) -> None:
     except KeyboardInterrupt as stop:
         kept = len(list((request.output / "arms").glob("*.json")))
         words = f"{kept} finished {'arm is' if kept == 1 else 'arms are'} kept in {request.output}"
-        raise Interruption(f"{words}; go on with: {shlex.join(['isoscope', *typed])}") from stop
-    show(shown_run(run))
+        raise Interruption(f"{words}; go on with: {shlex.join(['isoscope', *command_arguments])}") from stop
+    show(render_run(run))
     for name in ("results.json", "page.html", "summary.md"):
-        _say_written(request.output / name)
+        _report_written(request.output / name)
 
 
-def shown_run(run: StudyRun) -> Group:
+def render_run(run: StudyRun) -> Group:
     """A run for rich's console: which claims hold, then the tables."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("claim", "published", "ours", "holds?"):
@@ -173,7 +178,7 @@ def shown_run(run: StudyRun) -> Group:
         table.add_row(each.claim.words, each.published, each.ours, Text(each.holds.value, _STYLES[each.holds]))
     parts: list[RenderableType] = [
         Text(run.study.published.paper.title, "bold"),
-        Text(f"{counted(run.outcome.verdicts)} {took(run.facts)}."),
+        Text(f"{format_claim_counts(run.outcome.verdicts)} {format_run_time(run.facts)}."),
         Text(),
         table,
     ]
@@ -184,10 +189,12 @@ def shown_run(run: StudyRun) -> Group:
             numbers.add_column(column, justify="right", overflow="fold")
         for row in drawn.rows:
             ours = (row.ours.get(column) for column in drawn.columns)
-            numbers.add_row(row.name, *("" if value is None else number(value.mean, drawn.digits) for value in ours))
+            numbers.add_row(
+                row.name, *("" if value is None else format_number(value.mean, drawn.digits) for value in ours)
+            )
             if row.published:
                 theirs = (row.published.get(column) for column in drawn.columns)
-                cells = ("" if value is None else number(value.value, drawn.digits) for value in theirs)
+                cells = ("" if value is None else format_number(value.value, drawn.digits) for value in theirs)
                 numbers.add_row(f"  published{f', {row.of}' if row.of else ''}", *cells, style="dim")
         parts += [Text(), Text(drawn.title, "bold"), numbers]
     return Group(*parts)

@@ -14,7 +14,7 @@ _BUFFER = 4 * 2**20  # bytes that go to the disk at once
 _SECTOR = 4_096  # bytes: a disk that is written to directly takes whole ones
 
 
-class PastTheCache(io.RawIOBase):
+class DirectFile(io.RawIOBase):
     """A file to be written from its beginning to its end, and the checksum of what was written.
 
     The system keeps a copy of what is written in memory, page by page, which costs more time than the disk does; where
@@ -52,11 +52,11 @@ class PastTheCache(io.RawIOBase):
             self._buffer[self._held : self._held + some] = left[:some]
             self._held, left = self._held + some, left[some:]
             if self._held == _BUFFER:
-                self._out(_BUFFER)
+                self._flush_buffer(_BUFFER)
         self._length += length
         return length
 
-    def _out(self, length: int) -> None:
+    def _flush_buffer(self, length: int) -> None:
         left = memoryview(self._buffer)[:length]
         try:
             while left:
@@ -66,7 +66,7 @@ class PastTheCache(io.RawIOBase):
                 raise
             os.close(self._handle)  # it could be opened so, and not written to
             self._handle = self._opened(0)
-            self._out(length)
+            self._flush_buffer(length)
         self._held = 0
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class PastTheCache(io.RawIOBase):
             return
         try:
             if self._held:
-                self._out(-(-self._held // _SECTOR) * _SECTOR)
+                self._flush_buffer(-(-self._held // _SECTOR) * _SECTOR)
             os.ftruncate(self._handle, self._length)
         finally:
             os.close(self._handle)

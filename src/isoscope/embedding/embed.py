@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.embedding.run import Settings, Work, run
-from isoscope.embedding.shards import Shards
+from isoscope.embedding.run import EmbeddingRun, Settings, run
+from isoscope.embedding.shards import ShardWriter
 from isoscope.embedding.static import open_words
 from isoscope.embedding.texts import open_texts
 from isoscope.embedding.tokens import Spool
@@ -125,26 +125,26 @@ def embed(
     ([[0.0, 0.375], [-0.5, 1.125]], ['river bank', 'money bank'])
     """
     source = open_texts(texts, text=text, labels=labels, split=split, config=config, part=part)
-    settings = _checked(pool, window, stride, special_tokens, dtype, max_tokens, seed)
-    if batch_tokens is not None and whole(batch_tokens, "batch_tokens") < 1:
+    settings = _check_settings(pool, window, stride, special_tokens, dtype, max_tokens, seed)
+    if batch_tokens is not None and check_integer(batch_tokens, "batch_tokens") < 1:
         raise InputError(f"batch_tokens is {batch_tokens}: need 1 at least")
     embedder = _open_model(model, settings, layers, tokenizer, device, trust_remote_code)
     with ExitStack() as stack:
         stack.callback(embedder.close)
-        shards = None if output is None else Shards(Path(output).expanduser())
+        shards = None if output is None else ShardWriter(Path(output).expanduser())
         if shards is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         else:
-            folder = stack.enter_context(shards.opened())
-        shown = progress or _silent
+            folder = stack.enter_context(shards.open_folder())
+        shown = progress or _no_progress
         if progress is True:
-            from isoscope._report.terminal import Bar
+            from isoscope._report.terminal import ProgressBar
 
-            shown = stack.enter_context(Bar("tokens"))
+            shown = stack.enter_context(ProgressBar("tokens"))
         assert callable(shown)
         spool = Spool(folder)
         stack.callback(spool.close)  # before the folder goes
-        work = Work(embedder, settings, spool, batch_tokens)
+        work = EmbeddingRun(embedder, settings, spool, batch_tokens)
         work.read(source, shown)
         if restart and shards is not None:
             shards.clear()
@@ -155,11 +155,11 @@ def embed(
     return open_store(held.table())
 
 
-def _silent(stage: str, rows: int, share: float) -> None:
+def _no_progress(stage: str, rows: int, share: float) -> None:
     """Show nothing."""
 
 
-def _checked(
+def _check_settings(
     pool: str,
     window: int | None,
     stride: int | None,
@@ -176,9 +176,9 @@ def _checked(
     if dtype not in ("float16", "float32"):
         raise InputError(f'dtype is {dtype!r}: need "float16" or "float32"')
     for name, value in (("window", window), ("stride", stride), ("max_tokens", max_tokens)):
-        if value is not None and whole(value, name) < 1:
+        if value is not None and check_integer(value, name) < 1:
             raise InputError(f"{name} is {value}: need 1 at least")
-    if not 0 <= whole(seed, "seed") < 2**32:
+    if not 0 <= check_integer(seed, "seed") < 2**32:
         raise InputError(f"seed is {seed}: need a whole number from 0 to {2**32 - 1}")
     if pool == "cls" and special_tokens == "drop":
         raise InputError("pool is cls and special_tokens is drop: [CLS] is such a token; keep them, or pool otherwise")
@@ -215,14 +215,14 @@ def _open_model(
             f'embedding with a model needs {error.name}, which is not installed: pip install "isoscope[embed]"'
         ) from error
     if settings.pool == "sentence-transformers":
-        from isoscope.embedding.sentence_transformer import Sentences
+        from isoscope.embedding.sentence_transformer import SentenceEmbedder
 
         if layers not in (None, -1, [-1]):
             raise InputError(
                 f"layers is {layers} and pool is sentence-transformers, which takes the last: leave it out"
             )
-        return Sentences(model, device=device, trust_remote_code=trust)
-    from isoscope.embedding.transformer import Transformer
+        return SentenceEmbedder(model, device=device, trust_remote_code=trust)
+    from isoscope.embedding.transformer import TransformerEmbedder
 
     wanted = "all" if layers is None else layers
-    return Transformer(model, tokenizer=tokenizer, layers=wanted, device=device, trust_remote_code=trust)
+    return TransformerEmbedder(model, tokenizer=tokenizer, layers=wanted, device=device, trust_remote_code=trust)

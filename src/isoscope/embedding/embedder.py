@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from isoscope.embedding.tokens import Reader
+    from isoscope.embedding.tokens import Tokenizer
 
 
-class Given(NamedTuple):
+class WindowBatch(NamedTuple):
     """Some windows of like length."""
 
     ids: np.ndarray
@@ -30,13 +30,13 @@ class Embedder(Protocol):
     name: str
     dim: int
     layers: list[int]
-    longest: int | None
+    max_length: int | None
     """Tokens that it can read at once, special ones among them; None if any number."""
-    pads: bool
+    can_pad: bool
     """Whether a window's states are the same beside a longer one, which pads it."""
 
     @property
-    def reader(self) -> Reader: ...  # noqa: D102
+    def reader(self) -> Tokenizer: ...  # noqa: D102
 
     @property
     def digest(self) -> str:
@@ -47,19 +47,19 @@ class Embedder(Protocol):
         """How many tokens in a batch suit the device."""
 
     @property
-    def spares_the_processor(self) -> bool:
+    def uses_accelerator(self) -> bool:
         """Whether it computes elsewhere."""
 
     def causal(self) -> bool:
         """Whether a token's state knows nothing of the tokens behind it."""
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_mode(self) -> AbstractContextManager[None]:
         """A context in which `states` may be asked for."""
 
     def prepare(self, ids: np.ndarray) -> None:
         """Get ready for these tokens, which are different and sorted: no others will come."""
 
-    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+    def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """Each layer's (windows, positions, d) states."""
 
     def strings(self, ids: Sequence[int]) -> list[str]:

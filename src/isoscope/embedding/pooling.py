@@ -9,21 +9,21 @@ import numpy as np
 from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import Embedder, Given
+    from isoscope.embedding.embedder import Embedder, WindowBatch
     from isoscope.embedding.tokens import Block
 
 
-class Gathering(Protocol):
+class Pooling(Protocol):
     """Rows in the making."""
 
-    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
+    def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
         """Have the model read some windows of a block, of which `places` are the tokens' numbers in it."""
 
     def found(self) -> dict[int, np.ndarray]:
         """The rows of each layer."""
 
 
-class Tokens:
+class TokenPooling:
     """A row for each token that is kept, in the order of the texts.
 
     `room` holds arrays to be written to, from earlier blocks: fresh ones cost as much time as the copying.
@@ -31,11 +31,11 @@ class Tokens:
 
     def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
         self._embedder = embedder
-        self._spans, count = _spans(block)
+        self._spans, count = _kept_spans(block)
         self._rows = {layer: room[layer][:count] for layer in embedder.layers}
 
-    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
-        """See `Gathering`."""
+    def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Pooling`."""
         spans = [(i, *span) for i, window in enumerate(chosen.tolist()) for span in self._spans[window]]
         for layer, states in self._embedder.states(given):
             rows = self._rows[layer]
@@ -44,11 +44,11 @@ class Tokens:
                     rows[to : to + stop - start] = states[i, start:stop]
 
     def found(self) -> dict[int, np.ndarray]:
-        """See `Gathering`."""
+        """See `Pooling`."""
         return self._rows
 
 
-def _spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
+def _kept_spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
     """For each window the stretches of tokens that are kept: from, to, and the row of the first; and all rows."""
     kept = block.tokens["kept"].astype(bool)
     windows = np.repeat(np.arange(len(block.lengths)), block.lengths)
@@ -63,7 +63,7 @@ def _spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
     return found, int(kept.sum())
 
 
-class Means:
+class MeanPooling:
     """The mean of a text's kept tokens, whichever windows they are in."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype) -> None:
@@ -74,8 +74,8 @@ class Means:
         np.add.at(self._counts, self._text, block.rows)
         self._sums = {layer: np.zeros((len(documents), embedder.dim)) for layer in embedder.layers}
 
-    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
-        """See `Gathering`."""
+    def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Pooling`."""
         kept = (np.arange(places.shape[1]) < given.lengths[:, None]) & self._kept[places]
         some = kept.any(axis=1)
         flat, counts = np.flatnonzero(kept), kept.sum(axis=1)[some]
@@ -85,12 +85,12 @@ class Means:
             np.add.at(self._sums[layer], self._text[chosen][some], sums)
 
     def found(self) -> dict[int, np.ndarray]:
-        """See `Gathering`."""
+        """See `Pooling`."""
         with np.errstate(over="ignore"):
             return {layer: (sums / self._counts[:, None]).astype(self._dtype) for layer, sums in self._sums.items()}
 
 
-class Singles:
+class SingleTokenPooling:
     """One state of a text: that of its first token, or of its last one that is kept."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype, *, last: bool) -> None:
@@ -99,8 +99,8 @@ class Singles:
         documents, self._text = np.unique(block.documents, return_inverse=True)
         self._rows = {layer: np.empty((len(documents), embedder.dim), dtype) for layer in embedder.layers}
 
-    def take(self, given: Given, chosen: np.ndarray, places: np.ndarray) -> None:
-        """See `Gathering`."""
+    def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
+        """See `Pooling`."""
         for layer, states in self._embedder.states(given):
             width = states.shape[1]
             at = np.zeros(len(chosen), int)
@@ -111,21 +111,21 @@ class Singles:
                 self._rows[layer][self._text[chosen]] = states[np.arange(len(chosen)), at]
 
     def found(self) -> dict[int, np.ndarray]:
-        """See `Gathering`."""
+        """See `Pooling`."""
         return self._rows
 
 
-def gathering(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Gathering:
+def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Pooling:
     """What makes the rows of a block, of the precision of the arrays in `room`."""
     dtype = next(iter(room.values())).dtype
     if pool == "tokens":
-        return Tokens(block, embedder, room)
+        return TokenPooling(block, embedder, room)
     if pool == "mean":
-        return Means(block, embedder, dtype)
-    return Singles(block, embedder, dtype, last=pool == "last")
+        return MeanPooling(block, embedder, dtype)
+    return SingleTokenPooling(block, embedder, dtype, last=pool == "last")
 
 
-def refuse_nonfinite(rows: dict[int, np.ndarray], name: str) -> None:
+def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
     """Say which layer holds NaN or infinity, and whether the precision is to blame."""
     for layer, found in rows.items():
         flat = found.reshape(-1)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.embedding.texts import storable
+from isoscope.embedding.texts import replace_surrogates
 
 if TYPE_CHECKING:
     from isoscope.embedding.tokens import Block, Spool
 
-_AROUND = 40  # characters of context before a token, and behind it
+_CONTEXT_CHARACTERS = 40  # characters of context before a token, and behind it
 
 
 def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]], list[str]]) -> Any:
@@ -33,7 +33,7 @@ def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]],
     }
     marked: list[str] = []
     for rows in np.split(np.arange(len(ids)), np.flatnonzero(np.diff(documents)) + 1):
-        text = storable(spool.text(int(documents[rows[0]]))).replace("\n", " ")
+        text = replace_surrogates(spool.text(int(documents[rows[0]]))).replace("\n", " ")
         places = zip(starts[rows].tolist(), ends[rows].tolist(), codes[rows].tolist(), strict=True)
         marked.extend(snippet(text, start, end, names[code]) for start, end, code in places)
     columns["text"] = pa.array(marked, pa.string())
@@ -46,7 +46,7 @@ def text_columns(documents: np.ndarray, spool: Spool) -> Any:
 
     columns = {
         "document": pa.array(documents, pa.int64()),
-        "text": pa.array([storable(spool.text(document)) for document in documents.tolist()], pa.string()),
+        "text": pa.array([replace_surrogates(spool.text(document)) for document in documents.tolist()], pa.string()),
     }
     return pa.table(columns | _labels(documents, spool))
 
@@ -72,6 +72,6 @@ def snippet(text: str, start: int, end: int, token: str) -> str:
     """
     if end <= start:  # a special token, or a tokenizer that does not tell places
         return f"«{token}»"
-    before = f"…{text[start - _AROUND : start]}" if start > _AROUND else text[:start]
-    after = f"{text[end : end + _AROUND]}…" if end + _AROUND < len(text) else text[end:]
+    before = f"…{text[start - _CONTEXT_CHARACTERS : start]}" if start > _CONTEXT_CHARACTERS else text[:start]
+    after = f"{text[end : end + _CONTEXT_CHARACTERS]}…" if end + _CONTEXT_CHARACTERS < len(text) else text[end:]
     return f"{before}«{text[start:end]}»{after}"

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, tell
-from isoscope.embedding.embedder import Given
-from isoscope.embedding.pooling import gathering, refuse_nonfinite
+from isoscope._core.errors import InputError, warn_data
+from isoscope.embedding.embedder import WindowBatch
+from isoscope.embedding.pooling import check_finite, make_pooling
 from isoscope.embedding.rows import text_columns, token_columns
-from isoscope.embedding.shards import Held
+from isoscope.embedding.shards import MemoryWriter
 from isoscope.embedding.tokens import Windows, batches
 
 if TYPE_CHECKING:
     from isoscope.embedding.embedder import Embedder
-    from isoscope.embedding.shards import Part, Shards
+    from isoscope.embedding.shards import Part, ShardWriter
     from isoscope.embedding.texts import Texts
     from isoscope.embedding.tokens import Block, Counts, Progress, Spool
 
 _BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding
-_MUCH = 0.02  # of the tokens that are unknown
+_UNKNOWN_SHARE_LIMIT = 0.02  # of the tokens that are unknown
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings:
     seed: int
 
 
-class Work:
+class EmbeddingRun:
     """A model and texts, and what is computed of them block by block."""
 
     def __init__(self, embedder: Embedder, settings: Settings, spool: Spool, batch_tokens: int | None) -> None:
@@ -86,28 +86,28 @@ class Work:
             return text_columns(np.unique(block.documents), self.spool)
         return token_columns(block, self.spool, self.embedder.strings)
 
-    def room(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+    def allocate_rows(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
         """Arrays that hold the tokens' rows of any block."""
         most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
         return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
 
     def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
         """The rows of a block, for each layer; `tick` is told how many tokens were read."""
-        rows = gathering(self.settings.pool, block, self.embedder, room)
+        rows = make_pooling(self.settings.pool, block, self.embedder, room)
         starts = np.cumsum(block.lengths) - block.lengths
-        with self.embedder.evaluating():
-            for chosen in batches(block.lengths, self.batch_tokens, pads=self.embedder.pads):
+        with self.embedder.evaluation_mode():
+            for chosen in batches(block.lengths, self.batch_tokens, pads=self.embedder.can_pad):
                 lengths = block.lengths[chosen]
                 places = starts[chosen][:, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
                 ids = block.tokens["ids"][places].astype(np.int64)
-                rows.take(Given(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
+                rows.take(WindowBatch(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
                 tick(int(lengths.sum()))
         return rows.found()
 
 
 def _windows(embedder: Embedder, settings: Settings) -> Windows:
     """How texts are cut for a model."""
-    reader, longest = embedder.reader, embedder.longest
+    reader, longest = embedder.reader, embedder.max_length
     length = min(settings.window, longest or settings.window)
     only = {"cls": "first", "last": "last"}.get(settings.pool)
     if settings.pool == "sentence-transformers":
@@ -123,23 +123,25 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
-def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[str], None] | None) -> Held | None:
+def run(
+    work: EmbeddingRun, shards: ShardWriter | None, progress: Progress, say: Callable[[str], None] | None
+) -> MemoryWriter | None:
     """Embed what is not done yet of the texts that were read, and write it while the next block is computed.
 
     Without shards everything is held.
     """
     spool = work.spool
     cuts = work.blocks()
-    held = Held()
-    into: Held | Shards = held if shards is None else shards
+    held = MemoryWriter()
+    into: MemoryWriter | ShardWriter = held if shards is None else shards
     done = 0
-    _tell_counts(spool.counts, work, say)
+    _report_counts(spool.counts, work, say)
     work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
         said = shards.begin(work.about(), facts, len(cuts), progress)
-        done = shards.done
+        done = shards.blocks_done
         if said and say is not None:
             say(said)
         if done == len(cuts):
@@ -153,13 +155,13 @@ def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[st
         progress("embedding", read, read / total)
 
     def written(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
-        refuse_nonfinite(vectors, work.embedder.name)
+        check_finite(vectors, work.embedder.name)
         return into.write(number, work.columns(block), vectors)
 
     # A processor that computes has no core to spare for writing: it does it in between, and only waits for no disk.
     # Beside a GPU a block is written while the next is computed, in another room.
-    spare = work.embedder.spares_the_processor
-    rooms = [work.room(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
+    spare = work.embedder.uses_accelerator
+    rooms = [work.allocate_rows(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
     progress("embedding", read, read / total)
     try:
         with ThreadPoolExecutor(1) as aside:
@@ -179,12 +181,12 @@ def run(work: Work, shards: Shards | None, progress: Progress, say: Callable[[st
         raise
     except BaseException as error:
         if shards is not None:
-            error.add_note(f"run the same command again to go on from part {shards.done + 1} of {len(cuts)}")
+            error.add_note(f"run the same command again to go on from part {shards.blocks_done + 1} of {len(cuts)}")
         raise
     return None if shards is not None else held
 
 
-def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) -> None:
+def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
     """Say what was found in the texts; where nobody listens, warn of what was not read."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
     warnings = []
@@ -202,8 +204,8 @@ def _tell_counts(counts: Counts, work: Work, say: Callable[[str], None] | None) 
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
         words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
-        (warnings if share > _MUCH else notes).append(words)
+        (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
     if counts.left_out:
         notes.append(f"{counts.left_out:,} tokens are left out: at most {work.settings.max_tokens:,} were asked for")
     for words in warnings if say is None else [*notes, *warnings]:
-        (say or tell)(words)
+        (say or warn_data)(words)

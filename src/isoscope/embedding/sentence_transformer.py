@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.embedding.texts import storable
+from isoscope.embedding.texts import replace_surrogates
 from isoscope.embedding.tokens import Tokens
-from isoscope.embedding.transformer import HubReader, asked_to_trust
-from isoscope.training.capture import evaluating
+from isoscope.embedding.transformer import HubTokenizer, format_trust_error
+from isoscope.training.capture import evaluation_mode
 from isoscope.training.layers import find_stack
-from isoscope.training.loading import LOADING, place_of, quiet, unreachable
+from isoscope.training.loading import LOAD_ERRORS, format_load_error, mute_transformers, resolve_model_path
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import Given
-    from isoscope.embedding.tokens import Reader
+    from isoscope.embedding.embedder import WindowBatch
+    from isoscope.embedding.tokens import Tokenizer
 
 
-class PlainReader:
+class PlainTokenizer:
     """A tokenizer of the package tokenizers, as static models have."""
 
     before: Sequence[int] = ()
@@ -36,7 +36,7 @@ class PlainReader:
         self._tokenizer = tokenizer
 
     def read(self, texts: list[str]) -> list[Tokens]:
-        """See `Reader`."""
+        """See `Tokenizer`."""
         found = []
         for each in self._tokenizer.encode_batch(texts, add_special_tokens=False):
             places = np.asarray(each.offsets, np.int64).reshape(-1, 2)
@@ -44,12 +44,12 @@ class PlainReader:
         return found
 
 
-class Sentences:
+class SentenceEmbedder:
     """A model that gives one vector for a text."""
 
     batch_tokens = 2_048
-    pads = True
-    spares_the_processor = False
+    can_pad = True
+    uses_accelerator = False
 
     def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
         if isinstance(model, str):
@@ -63,10 +63,10 @@ class Sentences:
             )
         tokenizer = self._model.tokenizer
         hub = hasattr(tokenizer, "convert_ids_to_tokens")
-        self.reader: Reader = HubReader(tokenizer, self.name) if hub else PlainReader(tokenizer)
+        self.reader: Tokenizer = HubTokenizer(tokenizer, self.name) if hub else PlainTokenizer(tokenizer)
         longest = self._model.get_max_seq_length()
-        self.longest = None if longest is None or longest > 10**9 else int(longest)
-        self.dim = self._encoded(["a"]).shape[1]
+        self.max_length = None if longest is None or longest > 10**9 else int(longest)
+        self.dim = self._encode(["a"]).shape[1]
         try:
             self.layers = [find_stack(self._model).depth]
         except InputError:  # a static model has none
@@ -75,24 +75,24 @@ class Sentences:
     @property
     def digest(self) -> str:
         """A checksum of what the model makes of a few words, and of all its settings."""
-        made = self._encoded(["The quick brown fox", "jumps over the lazy dog."])
+        made = self._encode(["The quick brown fox", "jumps over the lazy dog."])
         return hashlib.blake2b(np.round(made, 3).tobytes() + str(self._model).encode(), digest_size=16).hexdigest()
 
     def causal(self) -> bool:
         """See `Embedder`; it is not asked, as a text is one window."""
         return False
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_mode(self) -> AbstractContextManager[None]:
         """See `Embedder`."""
-        return evaluating(self._model)
+        return evaluation_mode(self._model)
 
     def prepare(self, ids: np.ndarray) -> None:
         """See `Embedder`; a model is ready for all tokens."""
 
-    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+    def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`: the text's vector, as if it were the state of a lone token."""
-        texts = [storable(given.text(document)) for document in given.documents.tolist()]
-        yield self.layers[0], self._encoded(texts)[:, None, :]
+        texts = [replace_surrogates(given.text(document)) for document in given.documents.tolist()]
+        yield self.layers[0], self._encode(texts)[:, None, :]
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """See `Embedder`; rows are no tokens."""
@@ -101,38 +101,42 @@ class Sentences:
     def close(self) -> None:
         """See `Embedder`."""
 
-    def _encoded(self, texts: list[str]) -> np.ndarray:
-        with self.evaluating():  # which puts the model's mode back
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        with self.evaluation_mode():  # which puts the model's mode back
             made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)
 
 
 def _load(name: str, device: str | None, trust: bool) -> Any:
     try:
-        with quiet():
+        with mute_transformers():
             from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError as error:
         raise MissingExtra(
             'pool="sentence-transformers" needs the package, which is not installed: pip install '
             '"isoscope[sentence-transformers]"'
         ) from error
-    place = place_of(name)
+    place = resolve_model_path(name)
     if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
         raise InputError(
             f"{name} is no Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
         )
-    if not trust and _brings_code(Path(place)):
-        raise InputError(asked_to_trust(name))
-    with quiet():
+    if not trust and _has_custom_code(Path(place)):
+        raise InputError(format_trust_error(name))
+    with mute_transformers():
         try:
             return SentenceTransformer(place, device=device, trust_remote_code=trust)
-        except LOADING as error:
+        except LOAD_ERRORS as error:
             needed = "trust_remote_code" in str(error)
-            why = asked_to_trust(name) if needed else unreachable(name, error, "loaded by Sentence Transformers")
+            why = (
+                format_trust_error(name)
+                if needed
+                else format_load_error(name, error, "loaded by Sentence Transformers")
+            )
             raise InputError(why) from error
 
 
-def _brings_code(folder: Path) -> bool:
+def _has_custom_code(folder: Path) -> bool:
     """Whether a folder's modules are of other packages: Sentence Transformers before 6 runs those unasked."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))

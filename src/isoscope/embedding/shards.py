@@ -16,23 +16,23 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope._core.threads import threads
-from isoscope._io.files import locked_folder, replacing, sync
-from isoscope.embedding.direct import PastTheCache
-from isoscope.stores.manifest import FILE, SCHEMA, read_manifest
+from isoscope._core.threads import thread_count
+from isoscope._io.files import atomic_replace, lock_folder, sync
+from isoscope.embedding.direct import DirectFile
+from isoscope.stores.manifest import EMBEDDING_MANIFEST, SCHEMA, read_manifest
 
 if TYPE_CHECKING:
     from isoscope.embedding.tokens import Progress
 
-VECTORS = "embedding"
+VECTOR_COLUMN = "embedding"
 _BATCH_BYTES = 16 * 2**20  # of vectors in a record batch
-_AT_ONCE = 2**20  # bytes
+_READ_BYTES = 2**20  # bytes
 _SPOOL = "_texts"
-_HALVES = f".{FILE}.", ".layer-"
+_TEMPORARY_PREFIXES = f".{EMBEDDING_MANIFEST}.", ".layer-"
 """How the names begin under which `replacing` writes these files."""
 
 
-class Shards:
+class ShardWriter:
     """A store in the making; one process at a time has it."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,12 +40,12 @@ class Shards:
         self._noted: dict[str, Any] = {"written": []}
 
     @property
-    def done(self) -> int:
+    def blocks_done(self) -> int:
         """How many blocks are there."""
         return len(self._noted["written"])
 
     @contextmanager
-    def opened(self) -> Iterator[Path]:
+    def open_folder(self) -> Iterator[Path]:
         """The folder for what is needed meanwhile; it is removed at the end, however that comes."""
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"{self.folder} is a file: need the name of a folder")
@@ -55,14 +55,14 @@ class Shards:
             raise InputError(f"{self.folder} is a link to what is not there: make that folder, or write elsewhere")
         fresh = not self.folder.exists()
         self.folder.mkdir(exist_ok=True)
-        others = [path.name for path in self.folder.iterdir() if not path.name.startswith(("_", *_HALVES))]
-        if others and not (self.folder / FILE).exists():
+        others = [path.name for path in self.folder.iterdir() if not path.name.startswith(("_", *_TEMPORARY_PREFIXES))]
+        if others and not (self.folder / EMBEDDING_MANIFEST).exists():
             raise InputError(f"{self.folder} holds other files, such as {sorted(others)[0]}: name a folder of its own")
         spool = self.folder / _SPOOL
-        with locked_folder(self.folder):
+        with lock_folder(self.folder):
             try:
                 for path in [*self.folder.iterdir()]:  # of a run that was killed while it wrote
-                    if path.name.startswith(_HALVES) and path.name.endswith(".part"):
+                    if path.name.startswith(_TEMPORARY_PREFIXES) and path.name.endswith(".part"):
                         path.unlink()
                 shutil.rmtree(spool, ignore_errors=True)
                 spool.mkdir()
@@ -76,7 +76,7 @@ class Shards:
         """Throw away what an earlier run left."""
         for path in self.folder.glob("layer-*.arrow"):
             path.unlink()
-        (self.folder / FILE).unlink(missing_ok=True)
+        (self.folder / EMBEDDING_MANIFEST).unlink(missing_ok=True)
 
     def begin(self, about: Mapping[str, Any], facts: Mapping[str, Any], blocks: int, progress: Progress) -> str:
         """Go on from where an earlier run was interrupted, if it did the same; gives a word on what was found."""
@@ -92,7 +92,7 @@ class Shards:
         if kept is None or not kept["written"]:  # nothing was done that could be lost
             self._note()
             return ""
-        _refuse_other(self.folder, kept["settings"], about)
+        _check_same_settings(self.folder, kept["settings"], about)
         written = kept["written"][:blocks]
         for block, files in enumerate(written, 1):
             if not all(_checksum(self.folder / name) == noted for name, noted in files.items()):
@@ -100,10 +100,10 @@ class Shards:
             self._noted["written"].append(files)
             progress("checking what is there", block, block / len(written))
         self._note()
-        if self.done == blocks:
+        if self.blocks_done == blocks:
             return f"{self.folder} is complete already"
-        lost = "; it is damaged there, and made anew" if self.done < len(written) else ""
-        return f"going on from part {self.done + 1} of {blocks}, where an earlier run was interrupted{lost}"
+        lost = "; it is damaged there, and made anew" if self.blocks_done < len(written) else ""
+        return f"going on from part {self.blocks_done + 1} of {blocks}, where an earlier run was interrupted{lost}"
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
         """Write the files of a block, on all cores, under names that do not count yet."""
@@ -114,7 +114,7 @@ class Shards:
             return part
 
         try:
-            with ThreadPoolExecutor(threads()) as pool:
+            with ThreadPoolExecutor(thread_count()) as pool:
                 return list(pool.map(written, parts))
         except BaseException:
             for part in parts:
@@ -130,8 +130,8 @@ class Shards:
         self._note()
 
     def _note(self) -> None:
-        noted = {**self._noted, "finished": self.done == self._noted["blocks"]}
-        with replacing(self.folder / FILE) as temporary:
+        noted = {**self._noted, "finished": self.blocks_done == self._noted["blocks"]}
+        with atomic_replace(self.folder / EMBEDDING_MANIFEST) as temporary:
             temporary.write_text(json.dumps(noted, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         sync(self.folder)
 
@@ -147,15 +147,15 @@ class Part:
         """Write a table; an Arrow file holds the vectors as the memory does, so that no time goes into packing them."""
         import pyarrow as pa
 
-        kind = table.schema.field(VECTORS).type
+        kind = table.schema.field(VECTOR_COLUMN).type
         rows = max(1, _BATCH_BYTES // (kind.list_size * kind.value_type.bit_width // 8))
-        with PastTheCache(self.temporary) as file:
+        with DirectFile(self.temporary) as file:
             with pa.ipc.new_file(file, table.schema) as into:
                 into.write_table(table, max_chunksize=rows)
             self.checksum = f"{file.checksum:08x}"
 
 
-class Held:
+class MemoryWriter:
     """The same in memory."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
     kind = pa.list_(pa.field("element", pa.from_numpy_dtype(rows.dtype), nullable=False), rows.shape[1])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind)
     layers = pa.array(np.full(len(rows), layer, np.int32))
-    own = [pa.field(VECTORS, kind, nullable=False), pa.field("layer", layers.type, nullable=False)]
+    own = [pa.field(VECTOR_COLUMN, kind, nullable=False), pa.field("layer", layers.type, nullable=False)]
     return pa.table([vectors, layers, *columns.columns], schema=pa.schema([*own, *columns.schema]))
 
 
@@ -195,14 +195,14 @@ def _checksum(path: Path) -> str | None:
     found = 0
     try:
         with path.open("rb") as file:
-            while part := file.read(_AT_ONCE):
+            while part := file.read(_READ_BYTES):
                 found = zlib.crc32(part, found)
     except OSError:
         return None
     return f"{found:08x}"
 
 
-def _refuse_other(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_same_settings(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     other = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
     if not other:
         return
@@ -211,12 +211,15 @@ def _refuse_other(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, An
         if name in ("texts", "weights"):
             words.append(f"the {'texts or their tokens' if name == 'texts' else name} are others")
         else:
-            words.append(f"{name.replace('_', ' ')} was {_said(kept.get(name))}, is {_said(wanted.get(name))}")
+            words.append(
+                f"{name.replace('_', ' ')} was {_format_setting(kept.get(name))}, is "
+                f"{_format_setting(wanted.get(name))}"
+            )
     raise InputError(
         f"{folder} holds a run with other settings: {'; '.join(words)}. Give another folder, or throw that run away: "
         "restart=True, on the command line --restart"
     )
 
 
-def _said(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else "not set" if value is None else str(value)

@@ -16,14 +16,14 @@ from isoscope.embedding.tokens import Tokens
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import Given
+    from isoscope.embedding.embedder import WindowBatch
     from isoscope.stores.store import Store
 
 _CHUNK = re.compile(r"\S+")
 _PIECE = re.compile(r"\w+|[^\w\s]")
 
 
-class WordReader:
+class WordTokenizer:
     """Finds the words of a vocabulary in texts: as they stand between spaces, or in small letters, or in pieces."""
 
     before: Sequence[int] = ()
@@ -65,13 +65,13 @@ class WordReader:
         return [self._words[row] for row in ids]
 
 
-class Words:
+class WordEmbedder:
     """Word vectors, of which only those that the texts hold are kept in memory."""
 
-    longest: int | None = None
+    max_length: int | None = None
     batch_tokens = 65_536
-    spares_the_processor = False
-    pads = True
+    uses_accelerator = False
+    can_pad = True
 
     def __init__(self, store: Store, name: str) -> None:
         words = store.text
@@ -80,7 +80,7 @@ class Words:
                 f"{name} holds vectors without words: need GloVe, word2vec or fastText files, or a text column"
             )
         self.name, self._store, self.dim, self.layers = name, store, store.dim, [0]
-        self.reader = WordReader([str(word) for word in words])
+        self.reader = WordTokenizer([str(word) for word in words])
         self._rows = np.zeros(0, np.int64)
         self._vectors = np.zeros((0, store.dim), np.float32)
 
@@ -96,7 +96,7 @@ class Words:
         """See `Embedder`; a word's vector knows nothing of any other."""
         return True
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_mode(self) -> AbstractContextManager[None]:
         """See `Embedder`."""
         return nullcontext()
 
@@ -104,7 +104,7 @@ class Words:
         """See `Embedder`; the vectors are fetched in one go."""
         self._rows, self._vectors = ids, self._store.take(ids).astype(np.float32, copy=False)
 
-    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+    def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`."""
         yield 0, self._vectors[np.searchsorted(self._rows, given.ids)]
 
@@ -116,13 +116,13 @@ class Words:
         """See `Embedder`."""
 
 
-def open_words(model: str) -> Words | None:
+def open_words(model: str) -> WordEmbedder | None:
     """Word vectors if that is what is named: a file of vectors, or a folder with `vectors.npy` and `words.txt`."""
     path = Path(model).expanduser()
     if path.is_file():
-        return Words(open_store(path), model)
+        return WordEmbedder(open_store(path), model)
     vectors, words = path / "vectors.npy", path / "words.txt"
     if vectors.is_file() and words.is_file():
         lines = words.read_text(encoding="utf-8").split("\n")
-        return Words(open_store(vectors, text=lines[:-1] if lines[-1] == "" else lines), model)
+        return WordEmbedder(open_store(vectors, text=lines[:-1] if lines[-1] == "" else lines), model)
     return None

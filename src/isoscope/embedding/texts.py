@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.stores.columns import Wanted, choose_columns
+from isoscope.stores.columns import ColumnSpec, choose_columns
 from isoscope.stores.lines import read_lines
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def open_texts(
     """
     if split not in SPLITS:
         raise InputError(f'split is {split!r}: need "line", "paragraph" or "file"')
-    columns = Wanted(None, {"text": text, "labels": labels if isinstance(labels, str) else None})
+    columns = ColumnSpec(None, {"text": text, "labels": labels if isinstance(labels, str) else None})
     if isinstance(source, str | os.PathLike):
         found = _open_path(os.fspath(source), columns, split, config, part)
     elif type(source).__module__.partition(".")[0] == "datasets":
@@ -81,7 +81,7 @@ def open_texts(
             raise InputError(f"config is {config!r}: a dataset that is loaded has its configuration; leave it out")
         found = _dataset(source, "dataset", columns, part)
     else:
-        _refuse_parts("list of texts", config, part)
+        _check_no_parts("list of texts", config, part)
         if columns.names or split != "line":
             what = "split" if split != "line" else " and ".join(sorted(columns.names))
             raise InputError(f"{what} is of a file or a dataset, and texts is a {type(source).__name__}: leave it out")
@@ -89,18 +89,18 @@ def open_texts(
     return found if labels is None or isinstance(labels, str) else _with_labels(found, labels)
 
 
-def _refuse_parts(name: str, config: str | None, part: str | None) -> None:
+def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
     for role, value in (("config", config), ("part", part)):
         if value is not None:
             raise InputError(f"{role} is {value!r}: only a dataset has one, and {name} is none")
 
 
-def _open_path(name: str, columns: Wanted, split: str, config: str | None, part: str | None) -> Texts:
+def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, part: str | None) -> Texts:
     path = Path(name).expanduser()
     if not os.path.exists(path) and (len(name.split()) > 1 or len(name) > 200):
         raise InputError(f"{name[:60]!r} is no file that is here: need one; if it is a text itself, give it in a list")
     if path.is_file():
-        _refuse_parts(path.name, config, part)
+        _check_no_parts(path.name, config, part)
         return _open_file(path, columns, split)
     if path.is_dir():
         return _dataset(_load_dataset(str(path), config, part), f"dataset {path.name}", columns, part)
@@ -126,17 +126,17 @@ def _string(value: Any, where: str) -> str:
     """A text; a missing one is empty, and counted as such."""
     if isinstance(value, str):
         return value
-    if missing(value):
+    if is_missing(value):
         return ""
     raise InputError(f"{where} is a {type(value).__name__}: need a string")
 
 
-def missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether there is no value: None, NaN, or what pandas has for it."""
     return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
-def storable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Without half characters, which UTF-8 cannot hold and tokenizers do not take; as long as before."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
@@ -164,23 +164,23 @@ def _with_labels(texts: Texts, labels: Any) -> Texts:
 # files
 
 
-def _open_file(path: Path, columns: Wanted, split: str) -> Texts:
+def _open_file(path: Path, columns: ColumnSpec, split: str) -> Texts:
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     opener = _TABLES.get(kind)
     if opener is None:
         if columns.names:
             raise InputError(f"{path} is read as plain text, which has no column {' or '.join(sorted(columns.names))}")
-        return Texts(path.name, lambda: _plain(path, split))
+        return Texts(path.name, lambda: _read_plain_text(path, split))
     if split != "line":
         raise InputError(f'split is {split!r}: {path} is a table, a text of which is a cell; leave it "line"')
     return opener(path, kind, columns)
 
 
-def _plain(path: Path, split: str) -> Iterator[Text]:
+def _read_plain_text(path: Path, split: str) -> Iterator[Text]:
     """Lines, empty ones too, as they are to be counted; or what stands between empty lines; or everything."""
     held: list[str] = []
     last = 0
-    for number, line in _decoded(read_lines(path), path):
+    for number, line in _decode_lines(read_lines(path), path):
         if split == "line":
             yield from (Text("") for _ in range(number - last - 1))
             yield Text(line)
@@ -198,7 +198,7 @@ def _plain(path: Path, split: str) -> Iterator[Text]:
         yield Text("\n".join(held))
 
 
-def _decoded(blocks: Iterable[Lines], path: Path) -> Iterator[tuple[int, str]]:
+def _decode_lines(blocks: Iterable[Lines], path: Path) -> Iterator[tuple[int, str]]:
     for block in blocks:
         for number, line in zip(block.numbers, block.lines, strict=True):
             try:
@@ -207,16 +207,16 @@ def _decoded(blocks: Iterable[Lines], path: Path) -> Iterator[tuple[int, str]]:
                 raise InputError(f"{path}, line {number} is not text in UTF-8: {error}") from error
 
 
-def _cells(path: Path, kind: str, columns: Wanted) -> Texts:
+def _cells(path: Path, kind: str, columns: ColumnSpec) -> Texts:
     quoted = kind == ".csv"
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        for number, line in _decoded(read_lines(path, quoted=quoted), path):
+        for number, line in _decode_lines(read_lines(path, quoted=quoted), path):
             yield number, _split(line) if quoted else line.split("\t")
 
     head = next(rows(), (1, []))[1]
     names = [cell.strip() for cell in head]
-    text, label = _chosen(names, columns, path)
+    text, label = _choose_text_columns(names, columns, path)
     at = names.index(text), names.index(label) if label is not None else None
 
     def read() -> Iterator[Text]:
@@ -247,9 +247,9 @@ def _number_or_text(cell: str) -> Any:
     return stripped or None
 
 
-def _objects(path: Path, kind: str, columns: Wanted) -> Texts:
+def _objects(path: Path, kind: str, columns: ColumnSpec) -> Texts:
     def rows() -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in _decoded(read_lines(path), path):
+        for number, line in _decode_lines(read_lines(path), path):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -259,7 +259,7 @@ def _objects(path: Path, kind: str, columns: Wanted) -> Texts:
             yield number, record
 
     names = dict.fromkeys(name for _, record in islice(rows(), _RECORDS) for name in record)
-    text, label = _chosen([*names], columns, path)
+    text, label = _choose_text_columns([*names], columns, path)
 
     def read() -> Iterator[Text]:
         for number, record in rows():
@@ -270,7 +270,7 @@ def _objects(path: Path, kind: str, columns: Wanted) -> Texts:
     return Texts(path.name, read)
 
 
-def _parquet(path: Path, kind: str, columns: Wanted) -> Texts:
+def _parquet(path: Path, kind: str, columns: ColumnSpec) -> Texts:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -279,7 +279,7 @@ def _parquet(path: Path, kind: str, columns: Wanted) -> Texts:
             names = file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())}") from error
-    text, label = _chosen(names, columns, path)
+    text, label = _choose_text_columns(names, columns, path)
 
     def read() -> Iterator[Text]:
         wanted = [text] if label is None else [text, label]
@@ -308,7 +308,7 @@ _TABLES = {
 }
 
 
-def _chosen(names: Sequence[str], columns: Wanted, where: object) -> tuple[str, str | None]:
+def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: object) -> tuple[str, str | None]:
     """The columns of the texts and of the labels: as said, or with a usual name; a lone column holds the texts."""
     if not names:
         raise InputError(f"{where} is empty: need texts in it")
@@ -351,7 +351,7 @@ def _load_dataset(name: str, config: str | None, part: str | None) -> Any:
         ) from error
 
 
-def _dataset(dataset: Any, name: str, columns: Wanted, part: str | None) -> Texts:
+def _dataset(dataset: Any, name: str, columns: ColumnSpec, part: str | None) -> Texts:
     if hasattr(dataset, "keys"):  # a DatasetDict
         parts = list(dataset)
         wanted = part if part is not None else parts[0] if len(parts) == 1 else None
@@ -361,7 +361,7 @@ def _dataset(dataset: Any, name: str, columns: Wanted, part: str | None) -> Text
         dataset = dataset[wanted]
     elif part is not None and str(getattr(dataset, "split", None)) != part:
         raise InputError(f"part is {part!r}: {name} has no splits; leave it out")
-    text, label = _chosen(dataset.column_names or list(next(iter(dataset), {})), columns, name)
+    text, label = _choose_text_columns(dataset.column_names or list(next(iter(dataset), {})), columns, name)
     names = getattr(dataset.features.get(label), "names", None) if label and dataset.features else None
 
     def read() -> Iterator[Text]:

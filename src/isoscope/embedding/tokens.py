@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.embedding.texts import missing, storable
+from isoscope.embedding.texts import is_missing, replace_surrogates
 
 if TYPE_CHECKING:
     from isoscope.embedding.texts import Texts
 
 Progress = Callable[[str, int, float], None]
 
-_AT_ONCE = 256  # texts that are tokenised together
+_TEXTS_PER_BATCH = 256  # texts that are tokenised together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
 """What is kept of each token: its id, whether it becomes a row, its place in the text, its first character and the one
 behind its last."""
@@ -36,7 +36,7 @@ class Tokens(NamedTuple):
     ends: np.ndarray
 
 
-class Reader(Protocol):
+class Tokenizer(Protocol):
     """What makes tokens of texts."""
 
     @property
@@ -133,7 +133,7 @@ class Spool:
     """A checksum of the texts, of their tokens and labels."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def fill(self, texts: Texts, reader: Reader, windows: Windows, progress: Progress) -> None:
+    def fill(self, texts: Texts, reader: Tokenizer, windows: Windows, progress: Progress) -> None:
         """Read all texts and write what is needed of them."""
         room = windows.length - len(reader.before) - len(reader.after)
         digest = hashlib.blake2b(repr([*reader.before, 0, *reader.after]).encode(), digest_size=16)
@@ -143,13 +143,16 @@ class Spool:
             files = {name: stack.enter_context((self.folder / name).open("wb")) for name in names}
             at = 0
             reading = texts.read()
-            while group := list(islice(reading, _AT_ONCE)):
+            while group := list(islice(reading, _TEXTS_PER_BATCH)):
                 spoken = [
-                    each.text.strip() and storable(each.text) for each in group
+                    each.text.strip() and replace_surrogates(each.text) for each in group
                 ]  # some tokenizers have a token for spaces
                 for each, tokens in zip(group, reader.read(spoken), strict=True):
                     label = _label(each.label)
-                    for kind, value in (("text", each.text.encode("utf-8", "surrogatepass")), ("label", _kept(label))):
+                    for kind, value in (
+                        ("text", each.text.encode("utf-8", "surrogatepass")),
+                        ("label", _encode_label(label)),
+                    ):
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
@@ -163,7 +166,7 @@ class Spool:
                         for name, kind in _TOKEN.items():
                             files[name].write(window[name].astype(kind).tobytes())
                         if windows.special:
-                            self._occur(np.asarray([*reader.before, *reader.after], int))
+                            self._add_frequencies(np.asarray([*reader.before, *reader.after], int))
                         rows, length = int(window["kept"].sum()), len(window["ids"])
                         one = np.array([(self.counts.texts, at, length, rows)], _WINDOW)
                         files["windows"].write(one.tobytes())
@@ -175,7 +178,7 @@ class Spool:
         if not at:
             raise InputError(f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed")
         self.counts.missed = reader.missed
-        self.label_kind = _one_kind(kinds, texts.name)
+        self.label_kind = _choose_label_kind(kinds, texts.name)
         self.digest = digest.hexdigest()
         self._chosen = np.arange(len(self._windows()))
         self._cut = -1, 0
@@ -189,9 +192,9 @@ class Spool:
         if n:
             if unknown is not None:
                 self.counts.unknown += int((tokens.ids == unknown).sum())
-            self._occur(tokens.ids)
+            self._add_frequencies(tokens.ids)
 
-    def _occur(self, ids: np.ndarray) -> None:
+    def _add_frequencies(self, ids: np.ndarray) -> None:
         if len(ids) and (most := int(ids.max())) >= len(self.frequency):
             self.frequency = np.append(self.frequency, np.zeros(most + 1, np.int64))
         np.add.at(self.frequency, ids, 1)
@@ -299,17 +302,17 @@ def _label(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"a label is {value}: need whole numbers of 64 bits, or strings")
-    return None if missing(value) else value
+    return None if is_missing(value) else value
 
 
-def _kept(label: Any) -> bytes:
+def _encode_label(label: Any) -> bytes:
     try:
         return json.dumps(label).encode()
     except TypeError as error:
         raise InputError(f"a label is a {type(label).__name__}: need a number or a string") from error
 
 
-def _one_kind(kinds: set[type], name: str) -> str | None:
+def _choose_label_kind(kinds: set[type], name: str) -> str | None:
     """What all labels are: whole numbers, numbers, or else strings."""
     if not kinds:
         return None
@@ -320,7 +323,7 @@ def _one_kind(kinds: set[type], name: str) -> str | None:
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"
 
 
-def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Reader, special: bool) -> dict[str, np.ndarray]:
+def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Tokenizer, special: bool) -> dict[str, np.ndarray]:
     start, stop, first, last = cut
     before, after = np.asarray(reader.before, int), np.asarray(reader.after, int)
     kept = np.zeros(stop - start, bool)

@@ -16,10 +16,16 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from isoscope._core.errors import InputError
-from isoscope.embedding.embedder import Given
+from isoscope.embedding.embedder import WindowBatch
 from isoscope.embedding.tokens import Tokens
-from isoscope.training.capture import Capture, evaluating
-from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
+from isoscope.training.capture import Capture, evaluation_mode
+from isoscope.training.loading import (
+    LOAD_ERRORS,
+    format_load_error,
+    longest_input,
+    mute_transformers,
+    resolve_model_path,
+)
 
 if TYPE_CHECKING:
     from isoscope.training.layers import Layer
@@ -28,7 +34,7 @@ _TASK = "used for embedding"
 _CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # in a batch
 
 
-class HubReader:
+class HubTokenizer:
     """A tokenizer of Hugging Face."""
 
     missed = 0
@@ -56,10 +62,10 @@ class HubReader:
             else:
                 places = np.zeros((len(ids), 2), np.int64)
             found.append(Tokens(np.asarray(ids, np.int64), places[:, 0], places[:, 1]))
-        self._refuse_deaf(found)
+        self._check_known_words(found)
         return found
 
-    def _refuse_deaf(self, found: Sequence[Tokens]) -> None:
+    def _check_known_words(self, found: Sequence[Tokens]) -> None:
         """A tokenizer without its files makes the unknown token of every word, or nothing at all."""
         if self._known:
             return
@@ -90,7 +96,7 @@ def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
     return [], []
 
 
-class Transformer:
+class TransformerEmbedder:
     """A model that gives its layers' states of a batch of windows."""
 
     def __init__(
@@ -120,22 +126,22 @@ class Transformer:
             config = getattr(model, "config", None)
         if getattr(config, "is_encoder_decoder", False):
             self._model = self._model.get_encoder()
-        self.reader = HubReader(tokenizer, self.name)
-        self.longest = longest_input(config, tokenizer)
+        self.reader = HubTokenizer(tokenizer, self.name)
+        self.max_length = longest_input(config, tokenizer)
         self._pad = _padding(self._model, tokenizer)
         self._capture = Capture(self._model, layers, "tokens")
         self.layers = sorted(each for each in self._capture.layers if isinstance(each, int))
         if len(self.layers) < len(self._capture.layers):
             self.close()
             raise InputError(f"layers is {layers!r}: need all, or numbers from 0 (what goes in), and no module's name")
-        self.device = device_of(device, self._model, moved=isinstance(model, str))
+        self.device = choose_device(device, self._model, moved=isinstance(model, str))
         if isinstance(model, str):
             self._model.to(self.device)
         takes = inspect.signature(self._model.forward).parameters
         self._more = {"use_cache": False} if "use_cache" in takes else {}
         try:
             self.dim = self._width()
-            self.pads = self._pads()
+            self.can_pad = self._check_padding()
         except BaseException:
             self.close()
             raise
@@ -156,7 +162,7 @@ class Transformer:
         return _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
 
     @property
-    def spares_the_processor(self) -> bool:
+    def uses_accelerator(self) -> bool:
         """See `Embedder`."""
         return bool(self.device.type != "cpu")
 
@@ -165,16 +171,16 @@ class Transformer:
         words = self._some_words()
         ids = np.full((2, 4), words[0])
         ids[1, 3] = next((each for each in words if each != words[0]), self._pad)
-        with self.evaluating():
-            *_, (_, states) = self.states(_plain(ids))
+        with self.evaluation_mode():
+            *_, (_, states) = self.states(_make_batch(ids))
         return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
 
-    def _pads(self) -> bool:
+    def _check_padding(self) -> bool:
         """Whether three tokens stay what they are beside six: in some models padding is mixed in (FNet, ConvBERT)."""
         ids = np.resize(self._some_words(), (2, 6))
-        with self.evaluating():
-            *_, (_, alone) = self.states(_plain(ids[:1, :3]))
-            *_, (_, beside) = self.states(_plain(ids)._replace(lengths=np.array([3, 6])))
+        with self.evaluation_mode():
+            *_, (_, alone) = self.states(_make_batch(ids[:1, :3]))
+            *_, (_, beside) = self.states(_make_batch(ids)._replace(lengths=np.array([3, 6])))
         apart = np.abs(alone[0] - beside[0, :3]).max()
         return not apart > 4 * self._precision() ** 0.5 * np.abs(alone).max()
 
@@ -185,14 +191,14 @@ class Transformer:
     def _some_words(self) -> list[int]:
         return self.reader.read(["the of and in to a"])[0].ids.tolist() or [self._pad]
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_mode(self) -> AbstractContextManager[None]:
         """See `Embedder`."""
-        return evaluating(self._model)
+        return evaluation_mode(self._model)
 
     def prepare(self, ids: np.ndarray) -> None:
         """See `Embedder`; a model is ready for all tokens."""
 
-    def states(self, given: Given) -> Iterator[tuple[int, np.ndarray]]:
+    def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`; padding is on the right."""
         held = np.arange(given.ids.shape[1]) < given.lengths[:, None]
         batch = {
@@ -233,8 +239,8 @@ class Transformer:
         self._capture.remove()
 
     def _width(self) -> int:
-        probe = _plain(np.full((1, 3), self._pad))
-        with self.evaluating():
+        probe = _make_batch(np.full((1, 3), self._pad))
+        with self.evaluation_mode():
             try:
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
             except InputError:  # some models pad or turn the states inside (Longformer, XLNet), and give the right ones
@@ -259,25 +265,25 @@ def _padding(model: nn.Module, tokenizer: Any) -> int:
     return next((each for each in wanted if each is not None and each < known), 0)
 
 
-def _plain(ids: np.ndarray) -> Given:
+def _make_batch(ids: np.ndarray) -> WindowBatch:
     """Windows of equal length, of no text."""
-    return Given(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
+    return WindowBatch(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
 
 
 def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
-    place = inner_place(place_of(name))
-    with quiet():
+    place = transformer_folder(resolve_model_path(name))
+    with mute_transformers():
         try:
             config = AutoConfig.from_pretrained(place, trust_remote_code=trust)
             model, found = AutoModel.from_pretrained(
                 place, dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
             )
-        except LOADING as error:
+        except LOAD_ERRORS as error:
             needed = "trust_remote_code" in str(error)
-            raise InputError(asked_to_trust(name) if needed else unreachable(name, error, _TASK)) from error
+            raise InputError(format_trust_error(name) if needed else format_load_error(name, error, _TASK)) from error
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust)
-        except LOADING as error:
+        except LOAD_ERRORS as error:
             why = " ".join(str(error).split())[:200]
             raise InputError(
                 f"{name} has no tokenizer that can be loaded: {why}; need its files, such as tokenizer.json, beside it"
@@ -291,7 +297,7 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
     return model, tokenizer, config
 
 
-def inner_place(place: str) -> str:
+def transformer_folder(place: str) -> str:
     """The folder of the transformer in a Sentence Transformers folder that keeps it apart."""
     folder = Path(place)
     if folder.is_dir() and not (folder / "config.json").exists() and (folder / "modules.json").exists():
@@ -300,7 +306,7 @@ def inner_place(place: str) -> str:
     return place
 
 
-def asked_to_trust(name: str) -> str:
+def format_trust_error(name: str) -> str:
     """What is said of a model that brings code."""
     return (
         f"{name} brings code of its own, which is not run unless you ask for it: read that code, then give "
@@ -308,7 +314,7 @@ def asked_to_trust(name: str) -> str:
     )
 
 
-def device_of(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
+def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
     """Where to compute: as wanted, or where a loaded model is, or on a GPU if there is one."""
     own = next((each.device for each in model.parameters()), torch.device("cpu"))
     if wanted is None:

@@ -1,6 +1,6 @@
 """Who reads the rows and adds them up: threads of this process, or the workers of a cluster."""
 
-from isoscope.engines.engine import Engine, Local, engine_for
-from isoscope.engines.tally import Tally, Together
+from isoscope.engines.engine import Engine, LocalEngine, open_engine
+from isoscope.engines.tally import CombinedTally, Tally
 
-__all__ = ["Engine", "Local", "Tally", "Together", "engine_for"]
+__all__ = ["CombinedTally", "Engine", "LocalEngine", "Tally", "open_engine"]

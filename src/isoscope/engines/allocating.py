@@ -16,35 +16,35 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-_KEPT, _LARGEST = (
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+_TRIM_BYTES, _MMAP_BYTES = (
     256 * 2**20,
     32 * 2**20,
 )  # bytes: what a worker may keep for later; the largest that glibc lets it keep
-_USUAL_MAP = 128 * 2**10
-_lock, _inside = Lock(), [0]
+_DEFAULT_MMAP_BYTES = 128 * 2**10
+_lock, _active_contexts = Lock(), [0]
 
 
 @contextmanager
-def memory_kept() -> Iterator[None]:
+def retain_freed_memory() -> Iterator[None]:
     """While this is open, in any thread, what is freed is kept for the next array; then it is given back."""
     libc, trim = _glibc(), os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
     if libc is None or not trim.isdigit():
         yield
         return
     with _lock:
-        _inside[0] += 1
-        if _inside[0] == 1:
-            libc.mallopt(_TRIM, _KEPT)
-            libc.mallopt(_MAP, _LARGEST)
+        _active_contexts[0] += 1
+        if _active_contexts[0] == 1:
+            libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+            libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
     try:
         yield
     finally:
         with _lock:
-            _inside[0] -= 1
-            if not _inside[0]:
-                libc.mallopt(_TRIM, int(trim))
-                libc.mallopt(_MAP, _USUAL_MAP)
+            _active_contexts[0] -= 1
+            if not _active_contexts[0]:
+                libc.mallopt(_M_TRIM_THRESHOLD, int(trim))
+                libc.mallopt(_M_MMAP_THRESHOLD, _DEFAULT_MMAP_BYTES)
                 libc.malloc_trim(0)
 
 

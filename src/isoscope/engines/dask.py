@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import isoscope
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope._core.memory import limit_now, memory_limit, need_room
-from isoscope._core.threads import alone
+from isoscope._core.memory import check_memory, current_limit, memory_limit
+from isoscope._core.threads import single_threaded
 from isoscope.engines import signals
-from isoscope.engines.allocating import memory_kept
-from isoscope.engines.engine import silent, tallied
+from isoscope.engines.allocating import retain_freed_memory
+from isoscope.engines.engine import ignore_progress, tally_batches
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.spans import SPAN_BYTES, spans
 
 if TYPE_CHECKING:
-    from isoscope.engines.engine import Progress, Tallied
+    from isoscope.engines.engine import Progress, TallyT
     from isoscope.stores.spans import Span
     from isoscope.stores.store import Store
 
@@ -33,26 +33,29 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _BRANCHES = 8  # what so many workers gathered is joined in one task
-_SPANS, _LEAST_SPAN = 32, 16 * 2**20  # so many at least, if they hold as many bytes: for workers to be done together
-_PATIENCE = 10.0  # seconds until a scheduler that does not answer is given up
-_WITHOUT_WORKERS = 60.0  # seconds that a cluster may be without any: one that was killed is started again
+_SPANS, _MIN_SPAN_BYTES = (
+    32,
+    16 * 2**20,
+)  # so many at least, if they hold as many bytes: for workers to be done together
+_TIMEOUT = 10.0  # seconds until a scheduler that does not answer is given up
+_WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any: one that was killed is started again
 _POLL = 0.02
 _SILENT = logging.CRITICAL  # what goes wrong over there is raised here, in a line
 
 
 @contextmanager
-def started(address: Any, workers: int | None = None) -> Iterator[Cluster]:
+def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngine]:
     """A cluster, itself or by its scheduler's address; or this process's client; or one that ends with the context."""
-    distributed = _distributed()
+    distributed = _import_distributed()
     if address is not None:
         if workers is not None:
             raise InputError(f"workers is {workers} and the scheduler {address} has its own: give one of the two")
-        with _client(distributed, address) as client:
-            yield Cluster(client)
+        with _connect(distributed, address) as client:
+            yield DaskEngine(client)
         return
-    client = _current(distributed) if workers is None else None
+    client = _current_client(distributed) if workers is None else None
     if client is not None:
-        yield Cluster(client)
+        yield DaskEngine(client)
         return
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers}: need 1 at least")
@@ -60,13 +63,13 @@ def started(address: Any, workers: int | None = None) -> Iterator[Cluster]:
     if workers:
         own |= {"n_workers": workers, "threads_per_worker": 1, "preload": signals.__name__}
     with ExitStack() as stack:
-        with signals.undisturbed():
+        with signals.defer_signals():
             cluster = stack.enter_context(distributed.LocalCluster(**own))
             client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
-        yield Cluster(client)
+        yield DaskEngine(client)
 
 
-class Cluster:
+class DaskEngine:
     """The workers behind a `dask.distributed.Client`."""
 
     def __init__(self, client: Any):
@@ -75,20 +78,22 @@ class Cluster:
         if client.status != "running":
             raise InputError(f"the client is {client.status}: need one that is connected, Client(address)")
         self.client = client
-        _need_alike(client)
+        _check_versions(client)
 
-    def tally(self, tally: Tallied, store: Store, progress: Progress = silent, stage: str = "reading") -> Tallied:
+    def tally(
+        self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "reading"
+    ) -> TallyT:
         """See `Engine`."""
         size = len(store) * store.dim * store.dtype.itemsize
-        cut = spans(store, min(max(size // _SPANS, _LEAST_SPAN), SPAN_BYTES))
+        cut = spans(store, min(max(size // _SPANS, _MIN_SPAN_BYTES), SPAN_BYTES))
         parts = [(span, tally.share(span.first, len(span))) for span in cut]
-        empty = _packed(tally)
+        empty = _serialize(tally)
         tally.expect(len(store))
         try:
-            tally.join(self._gathered(tally, parts, progress, stage))
+            tally.join(self._run_tally(tally, parts, progress, stage))
             if tally.fell_short():
                 tally = pickle.loads(empty)
-                tally.join(self._gathered(tally, parts, progress, stage))
+                tally.join(self._run_tally(tally, parts, progress, stage))
         except ColumnError as error:
             store.column(error.role)  # a worker knows its own rows alone: this tells of all
             raise
@@ -96,30 +101,30 @@ class Cluster:
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See `Engine`."""
-        shared = self._submit(_same, _packed((work, limit_now())))
-        futures = [self._submit(_done, shared, _packed(item)) for item in items]
+        shared = self._submit(_identity, _serialize((work, current_limit())))
+        futures = [self._submit(_run_item, shared, _serialize(item)) for item in items]
         try:
             for future in futures:
-                yield self._awaited(future)
+                yield self._wait_for(future)
                 future.release()
         finally:
-            _let_go([shared, *futures])
+            _release_futures([shared, *futures])
 
-    def _gathered(self, tally: Tallied, parts: Sequence[tuple[Span, Any]], progress: Progress, stage: str) -> Any:
+    def _run_tally(self, tally: TallyT, parts: Sequence[tuple[Span, Any]], progress: Progress, stage: str) -> Any:
         """What the workers gather of all parts."""
-        empty = self._submit(_same, _packed((tally, limit_now())))
-        leaves = {self._submit(_of_span, empty, _packed(part), share): len(part) for part, share in parts}
+        empty = self._submit(_identity, _serialize((tally, current_limit())))
+        leaves = {self._submit(_tally_span, empty, _serialize(part), share): len(part) for part, share in parts}
         level = list(leaves)
         joins = []
         while len(level) > 1:
             groups = [level[i : i + _BRANCHES] for i in range(0, len(level), _BRANCHES)]
-            level = [self._submit(_joined, empty, group, priority=1) for group in groups]
+            level = [self._submit(_merge_parts, empty, group, priority=1) for group in groups]
             joins += level
         try:
             self._watch(leaves, level[0], progress, stage)
-            return self._awaited(level[0])
+            return self._wait_for(level[0])
         finally:
-            _let_go([empty, *leaves, *joins])
+            _release_futures([empty, *leaves, *joins])
 
     def _submit(self, work: Callable[..., Any], *given: Any, priority: int = 0) -> Any:
         import dask
@@ -130,7 +135,7 @@ class Cluster:
     def _watch(self, leaves: dict[Any, int], root: Any, progress: Progress, stage: str) -> None:
         """Tell how many rows are done until all are; what is done, but the root, is held from here no longer."""
         rows = sum(leaves.values())
-        waiting = _distributed().as_completed(leaves, loop=self.client.loop)
+        waiting = _import_distributed().as_completed(leaves, loop=self.client.loop)
         done, seen = 0, time.monotonic()
         while not waiting.is_empty():
             found = waiting.next_batch(block=False)
@@ -145,34 +150,34 @@ class Cluster:
                 seen = time.monotonic()
                 continue
             time.sleep(_POLL)
-            if time.monotonic() - seen > _PATIENCE:
-                self._need_workers()
+            if time.monotonic() - seen > _TIMEOUT:
+                self._check_workers()
                 seen = time.monotonic()
 
-    def _awaited(self, future: Any) -> Any:
+    def _wait_for(self, future: Any) -> Any:
         """What a task gives, for as long as there is somebody to do it."""
         while True:
             try:
-                return self._result(future, _PATIENCE)
+                return self._result(future, _TIMEOUT)
             except TimeoutError:
                 if future.done():  # it is the task's own
                     raise
-                self._need_workers()
+                self._check_workers()
 
-    def _need_workers(self) -> None:
+    def _check_workers(self) -> None:
         """Refuse to wait for nobody."""
         try:
-            self.client.wait_for_workers(1, timeout=_WITHOUT_WORKERS)
+            self.client.wait_for_workers(1, timeout=_WORKER_TIMEOUT)
         except TimeoutError as error:
             raise InputError(
-                f"the cluster has had no worker for {_WITHOUT_WORKERS:.0f} seconds: look at the workers' logs, and run "
+                f"the cluster has had no worker for {_WORKER_TIMEOUT:.0f} seconds: look at the workers' logs, and run "
                 "the same again"
             ) from error
         except OSError as error:
-            raise _lost(error) from error
+            raise _connection_lost_error(error) from error
 
     def _result(self, future: Any, timeout: float | None = None) -> Any:
-        distributed = _distributed()
+        distributed = _import_distributed()
         try:
             return future.result(timeout)
         except InputError:
@@ -185,10 +190,10 @@ class Cluster:
         except (distributed.CancelledError, distributed.comm.CommClosedError, OSError) as error:
             if isinstance(error, OSError) and self.client.status == "running":
                 raise
-            raise _lost(error) from error
+            raise _connection_lost_error(error) from error
 
 
-def _packed(given: Any) -> bytes:
+def _serialize(given: Any) -> bytes:
     """As it is sent: functions and classes of a script too, which no worker could import."""
     import cloudpickle
 
@@ -200,56 +205,56 @@ def _packed(given: Any) -> bytes:
         ) from error
 
 
-def _let_go(futures: Iterable[Any]) -> None:
+def _release_futures(futures: Iterable[Any]) -> None:
     """What nobody wants any longer the scheduler forgets, done or not."""
     for future in futures:
         future.release()
 
 
-def _lost(error: BaseException) -> InputError:
+def _connection_lost_error(error: BaseException) -> InputError:
     return InputError(f"the connection to the scheduler was lost ({type(error).__name__}): run the same again")
 
 
 # what a worker does
 
 
-def _same(held: bytes) -> bytes:
+def _identity(held: bytes) -> bytes:
     return held
 
 
-def _of_span(empty: bytes, span: bytes, share: Any) -> Any:
+def _tally_span(empty: bytes, span: bytes, share: Any) -> Any:
     """What the rows of a span give."""
     tally, limit = pickle.loads(empty)
     tally.narrow(share)
-    part = _arrived(span)
-    with _asked(limit):
-        need_room(part.dim)
-        return tallied(tally, part.numbered(tally.columns)).gathered()
+    part = _deserialize(span)
+    with _worker_context(limit):
+        check_memory(part.dim)
+        return tally_batches(tally, part.numbered_batches(tally.columns)).partial_result()
 
 
-def _joined(empty: bytes, parts: list[Any]) -> Any:
+def _merge_parts(empty: bytes, parts: list[Any]) -> Any:
     """What several parts gave, in their order."""
     tally, _ = pickle.loads(empty)
     for part in parts:
         tally.join(part)
-    return tally.gathered()
+    return tally.partial_result()
 
 
-def _done(work: bytes, item: bytes) -> Any:
+def _run_item(work: bytes, item: bytes) -> Any:
     done, limit = pickle.loads(work)
-    given = _arrived(item)
-    with _asked(limit):
+    given = _deserialize(item)
+    with _worker_context(limit):
         return done(given)
 
 
 @contextmanager
-def _asked(limit: int | None) -> Iterator[None]:
+def _worker_context(limit: int | None) -> Iterator[None]:
     """As it was asked for: in one thread, and in as much memory as the asking process may take."""
-    with alone(), memory_kept(), nullcontext() if limit is None else memory_limit(limit):
+    with single_threaded(), retain_freed_memory(), nullcontext() if limit is None else memory_limit(limit):
         yield
 
 
-def _arrived(held: bytes) -> Any:
+def _deserialize(held: bytes) -> Any:
     """What was sent, with the files of its stores opened here."""
     try:
         return pickle.loads(held)
@@ -262,7 +267,7 @@ def _arrived(held: bytes) -> Any:
 # how it is reached
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
@@ -270,7 +275,7 @@ def _distributed() -> Any:
     return distributed
 
 
-def _current(distributed: Any) -> Any:
+def _current_client(distributed: Any) -> Any:
     """The client that this process uses already, if there is one."""
     try:
         return distributed.get_client()
@@ -278,9 +283,9 @@ def _current(distributed: Any) -> Any:
         return None
 
 
-def _client(distributed: Any, address: Any) -> Any:
+def _connect(distributed: Any, address: Any) -> Any:
     try:
-        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+        client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(
             f"no Dask scheduler answers at {address}: look whether it runs and whether this machine may reach it"
@@ -288,10 +293,10 @@ def _client(distributed: Any, address: Any) -> Any:
     return client
 
 
-def _need_alike(client: Any) -> None:
+def _check_versions(client: Any) -> None:
     """Refuse workers that would read differently what is sent to them, or none at all."""
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError as error:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers: start some") from error
     found = client.get_versions(packages=["isoscope"])

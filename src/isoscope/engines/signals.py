@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from typing import Any
 
-_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_TERMINATION_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def dask_setup(worker: Any) -> None:
@@ -21,13 +21,15 @@ def dask_setup(worker: Any) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Signals that end the process wait until this is done: a cluster that starts cannot be ended in order."""
     if current_thread() is not main_thread():
         yield
         return
     came: list[int] = []
-    handlers = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _ENDING}
+    handlers = {
+        number: signal.signal(number, lambda number, frame: came.append(number)) for number in _TERMINATION_SIGNALS
+    }
     try:
         yield
     finally:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.arrays import host
+from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import InputError
-from isoscope.engines.engine import engine_for
+from isoscope.engines.engine import open_engine
 from isoscope.engines.tally import Tally
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch
 
 
-class Sums(Tally):
+class SketchTally(Tally):
     """The sketch of all rows; with `types`, of each type's too; with `groups`, of blocks of groups."""
 
     def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
@@ -27,7 +27,7 @@ class Sums(Tally):
         self.columns = [role for role, wanted in (("types", types), ("groups", groups)) if wanted]
         self.total = Sketch()
 
-    def summed(self, item: Batch) -> Sketch:
+    def summarize(self, item: Batch) -> Sketch:
         """The sketch of a batch."""
         columns = item.columns
         return Sketch.of(
@@ -42,7 +42,7 @@ class Sums(Tally):
         """Add the next batch's."""
         self.total = self.total + part
 
-    def gathered(self) -> Sketch:
+    def partial_result(self) -> Sketch:
         """The sketch so far."""
         return self.total
 
@@ -54,22 +54,22 @@ class Sums(Tally):
 def sketch_store(source: Any, types: Any, groups: Any, nonfinite: str, engine: Any) -> Sketch:
     """Return the sketch of whatever `open_store` opens; `types` and `groups` are column names or values."""
     store = open_store(source, types=types, groups=groups)
-    with engine_for(engine) as running:
-        total = running.tally(Sums(nonfinite, types=types is not None, groups=groups is not None), store).total
+    with open_engine(engine) as running:
+        total = running.tally(SketchTally(nonfinite, types=types is not None, groups=groups is not None), store).total
     if not total.n:
         raise InputError(f"{store.name} has no finite row: need one at least")
     return total
 
 
-class Kept(Tally):
+class SampleTally(Tally):
     """A random sample of the rows of the store of this name, all of which must be finite."""
 
     def __init__(self, size: int, seed: int, name: str):
         self.sampler, self.name = Sampler(size, seed), name
 
-    def summed(self, item: Batch) -> Batch:
+    def summarize(self, item: Batch) -> Batch:
         """The batch, once its rows are seen to be finite."""
-        finite = np.isfinite(host(item.vectors)).all(axis=1)
+        finite = np.isfinite(to_numpy(item.vectors)).all(axis=1)
         if not finite.all():
             first = item.start + int(np.argmin(finite))
             raise InputError(f"{self.name} has NaN or infinity, the first in row {first}: drop or mend such rows")
@@ -79,7 +79,7 @@ class Kept(Tally):
         """Look at the next batch."""
         self.sampler.offer(part)
 
-    def gathered(self) -> Sample:
+    def partial_result(self) -> Sample:
         """The rows that are kept so far."""
         return self.sampler.sample()
 

@@ -28,10 +28,10 @@ class Tally:
     def watch(self, batch: Batch) -> None:
         """See the next batch, in order, before it is summed up."""
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Be told that all rows are in: what is not needed any longer may go."""
 
-    def summed(self, item: Any) -> Any:
+    def summarize(self, item: Any) -> Any:
         """What an item adds; by any thread."""
         raise NotImplementedError
 
@@ -39,7 +39,7 @@ class Tally:
         """Add what the next item gave."""
         raise NotImplementedError
 
-    def gathered(self) -> Any:
+    def partial_result(self) -> Any:
         """What the rows gave, without what it began with: this goes from process to process."""
         raise NotImplementedError
 
@@ -62,24 +62,24 @@ class Tally:
         return False
 
 
-class Together(Tally):
+class CombinedTally(Tally):
     """Several tallies of the same rows."""
 
     def __init__(self, *tallies: Tally):
         self.tallies = tallies
 
-    def summed(self, item: Batch) -> list[Any]:
+    def summarize(self, item: Batch) -> list[Any]:
         """What a batch adds to each."""
-        return [tally.summed(item) for tally in self.tallies]
+        return [tally.summarize(item) for tally in self.tallies]
 
     def add(self, part: list[Any]) -> None:
         """Add it to each."""
         for tally, own in zip(self.tallies, part, strict=True):
             tally.add(own)
 
-    def gathered(self) -> list[Any]:
+    def partial_result(self) -> list[Any]:
         """What each gathered."""
-        return [tally.gathered() for tally in self.tallies]
+        return [tally.partial_result() for tally in self.tallies]
 
     def join(self, gathered: list[Any]) -> None:
         """Join to each what its like gathered."""

@@ -13,7 +13,7 @@ _POOL = 50
 """Batches whose rows are sorted together: enough for little padding, few enough for batches that differ by epoch."""
 
 
-class LikeLengths(Sampler[int]):  # type: ignore[misc]
+class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
     """Rows in another random order in each epoch, so that those of a batch are of like length.
 
     Parameters
@@ -27,7 +27,7 @@ class LikeLengths(Sampler[int]):  # type: ignore[misc]
 
     Examples
     --------
-    >>> sampler = LikeLengths([9, 1, 8, 2, 7], batch_size=2, seed=0)
+    >>> sampler = LengthGroupedSampler([9, 1, 8, 2, 7], batch_size=2, seed=0)
     >>> order = list(sampler)
     >>> sorted(order), {9, 8} in [{[9, 1, 8, 2, 7][i] for i in order[start : start + 2]} for start in (0, 2)]
     ([0, 1, 2, 3, 4], True)
@@ -56,10 +56,10 @@ class LikeLengths(Sampler[int]):  # type: ignore[misc]
         yield from (int(i) for batch in (*batches, order[whole:]) for i in batch)  # a smaller batch can but be the last
 
 
-class GroupingTrainer(Trainer):
+class LengthGroupedTrainer(Trainer):
     """A Trainer whose batches hold texts of like length."""
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> LikeLengths:
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return LikeLengths([len(row["input_ids"]) for row in rows], self.args.train_batch_size, seed)
+        return LengthGroupedSampler([len(row["input_ids"]) for row in rows], self.args.train_batch_size, seed)

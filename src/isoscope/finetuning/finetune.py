@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope.finetuning.result import FineTuning, SeedOutcome, write_json
-from isoscope.finetuning.settings import REGULARIZERS, settle
-from isoscope.finetuning.task_data import GLUE_NAMES, Task, even_part, read_glue, read_own
+from isoscope.finetuning.settings import REGULARIZERS, make_settings
+from isoscope.finetuning.task_data import GLUE_NAMES, Task, read_custom_task, read_glue, stratified_sample
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
     from isoscope.finetuning.tokenizing import Reader
-    from isoscope.finetuning.train import Moment, Rows
+    from isoscope.finetuning.train import SeedProgress, TaskRows
 
-Progress = Callable[["Moment", float], None]
+Progress = Callable[["SeedProgress", float], None]
 """Is told how far a seed is, and the share of the whole run that is done."""
 
 _SETTINGS = "isoscope.finetuning-settings/1"
 _ZETA = 0.2
-_MANY = 1000
+_MAX_SEEDS = 1000
 """More seeds than this are one seed by its number."""
-_DRAWN = 0
+_SAMPLING_SEED = 0
 """The seed of what is drawn once for all seeds: the part of the training set, and the probe."""
 
 
@@ -146,14 +146,14 @@ def finetune(
     ...
     isoscope._core.errors.InputError: cola needs the folder of its TSV files: data=, on the command line --data
     """
-    found = _task(task, data, dev, text, text_pair, label, dev_share, measure)
-    numbers = _seeds(seeds)
-    _refuse_idle(regularizer, weight=weight, layer=layer, select=select, zeta=zeta)
-    _need_extra()
-    settings = settle(
+    found = _read_task(task, data, dev, text, text_pair, label, dev_share, measure)
+    numbers = _check_seeds(seeds)
+    _check_unused_options(regularizer, weight=weight, layer=layer, select=select, zeta=zeta)
+    _check_extra()
+    settings = make_settings(
         os.fspath(model),
         found,
-        regularizer=_named(regularizer),
+        regularizer=_regularizer_name(regularizer),
         weight=weight,
         layer=list(layer) if isinstance(layer, tuple) else layer,
         pool=pool,
@@ -176,9 +176,9 @@ def finetune(
         repair=None if repair is None else repr(repair),
     )
     folder = Path(out).expanduser()
-    done = _kept(folder, settings, numbers, keep_model=keep_model)
+    done = _read_finished_seeds(folder, settings, numbers, keep_model=keep_model)
     run = _Run(folder, settings, found, regularizer, repair, keep_model=keep_model, progress=progress)
-    return run.all_seeds(numbers, done)
+    return run.run_seeds(numbers, done)
 
 
 class _Run:
@@ -198,29 +198,31 @@ class _Run:
         self.folder, self.settings, self.task, self.regularizer = folder, settings, task, regularizer
         self.repair, self.keep_model, self.progress = repair, keep_model, progress
 
-    def all_seeds(self, seeds: list[int], done: dict[int, SeedOutcome]) -> FineTuning:
+    def run_seeds(self, seeds: list[int], done: dict[int, SeedOutcome]) -> FineTuning:
         from isoscope.finetuning.tokenizing import load_reader
-        from isoscope.finetuning.train import make_loss
+        from isoscope.finetuning.train import make_regularizer
 
         reader = load_reader(self.settings.model, self.settings.max_length)
-        make_loss(self.settings, self.regularizer, graded=self.task.graded)  # refuses what is wrong before the work
+        make_regularizer(
+            self.settings, self.regularizer, graded=self.task.is_graded
+        )  # refuses what is wrong before the work
         rows, notes = self._rows(reader)
         self._begin()
         for place, seed in enumerate(seeds):
             if seed not in done:
-                done[seed] = self._one(seed, place / len(seeds), 1 / len(seeds), rows, reader)
+                done[seed] = self._run_seed(seed, place / len(seeds), 1 / len(seeds), rows, reader)
         found = FineTuning(self.settings, tuple(done[seed] for seed in seeds), self.folder, tuple(notes), _versions())
         write_json(found.to_dict(), self.folder / "metrics.json")
         _write_page(found)
         return found
 
-    def _one(self, seed: int, before: float, share: float, rows: Rows, reader: Reader) -> SeedOutcome:
+    def _run_seed(self, seed: int, before: float, share: float, rows: TaskRows, reader: Reader) -> SeedOutcome:
         from isoscope.finetuning.train import remove_checkpoints, run_seed
 
         folder = self.folder / f"seed-{seed}"
         folder.mkdir(exist_ok=True)
 
-        def tell(moment: Moment) -> None:
+        def tell(moment: SeedProgress) -> None:
             if self.progress is not None:
                 self.progress(moment, before + share * moment.step / moment.steps)
 
@@ -240,22 +242,22 @@ class _Run:
         remove_checkpoints(folder)
         return outcome
 
-    def _rows(self, reader: Reader) -> tuple[Rows, list[str]]:
-        from isoscope.finetuning.tokenizing import said_of
-        from isoscope.finetuning.train import Rows
+    def _rows(self, reader: Reader) -> tuple[TaskRows, list[str]]:
+        from isoscope.finetuning.tokenizing import describe_rows
+        from isoscope.finetuning.train import TaskRows
 
         whole = self.task.train
         part = (
             whole
             if len(whole) == self.settings.train_rows
-            else whole.part(even_part(whole.labels, self.settings.train_rows, _DRAWN))
+            else whole.part(stratified_sample(whole.labels, self.settings.train_rows, _SAMPLING_SEED))
         )
         if len(np.unique(part.labels)) < 2:
             raise InputError(f"limit is {self.settings.limit}: rows of one class alone are drawn, need more")
         train, cut = reader.read(part)
         dev, cut_too = reader.read(self.task.dev)
-        probe = [dev[i] for i in even_part(self.task.dev.labels, self.settings.probe, _DRAWN)]
-        return Rows(train, dev, probe), said_of(len(part), len(whole), cut + cut_too, reader)
+        probe = [dev[i] for i in stratified_sample(self.task.dev.labels, self.settings.probe, _SAMPLING_SEED)]
+        return TaskRows(train, dev, probe), describe_rows(len(part), len(whole), cut + cut_too, reader)
 
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -264,7 +266,7 @@ class _Run:
             write_json({"schema": _SETTINGS, **self.settings.to_dict()}, path)
 
 
-def _task(
+def _read_task(
     task: Any, data: Any, dev: Any, text: Any, text_pair: Any, label: Any, dev_share: float | None, measure: Any
 ) -> Task:
     of_file = {
@@ -280,7 +282,7 @@ def _task(
             if value is not None:
                 raise InputError(f"{name} is for a file of your own: leave it out for a task that is known by name")
     if isinstance(task, Task):
-        return _fitting(task)
+        return _check_task(task)
     if task in GLUE_NAMES:
         if data is None:
             raise InputError(f"{task} needs the folder of its TSV files: data=, on the command line --data")
@@ -292,10 +294,10 @@ def _task(
     if dev is not None and dev_share is not None:
         raise InputError("dev_share is for a file without dev rows of its own: give dev or dev_share")
     share = 0.1 if dev_share is None else dev_share
-    return read_own(task, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
+    return read_custom_task(task, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
 
 
-def _fitting(task: Task) -> Task:
+def _check_task(task: Task) -> Task:
     for word, split in (("train", task.train), ("dev", task.dev)):
         rows, labels = len(split), np.asarray(split.labels)
         if len(labels) != rows or (split.pairs is not None and len(split.pairs) != rows):
@@ -309,11 +311,11 @@ def _fitting(task: Task) -> Task:
     return task
 
 
-def _seeds(seeds: int | Iterable[int]) -> list[int]:
+def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
     words = f"seeds is {seeds!r}: need how many, or different whole numbers from 0"
     if isinstance(seeds, bool) or not isinstance(seeds, int | Iterable):
         raise InputError(words)
-    if isinstance(seeds, int) and seeds > _MANY:
+    if isinstance(seeds, int) and seeds > _MAX_SEEDS:
         raise InputError(
             f"seeds is {seeds}: that many runs would never end; for that one seed write [{seeds}], on the command "
             f"line {seeds}, with a comma"
@@ -325,7 +327,7 @@ def _seeds(seeds: int | Iterable[int]) -> list[int]:
     return [int(each) for each in found]
 
 
-def _named(regularizer: Any) -> str:
+def _regularizer_name(regularizer: Any) -> str:
     """The regulariser's name, or what a module of its own shows of itself."""
     if isinstance(regularizer, str):
         if regularizer not in REGULARIZERS:
@@ -341,7 +343,7 @@ def _named(regularizer: Any) -> str:
     return " ".join(repr(regularizer).split())
 
 
-def _refuse_idle(regularizer: Any, *, weight: Any, layer: Any, select: bool, zeta: float) -> None:
+def _check_unused_options(regularizer: Any, *, weight: Any, layer: Any, select: bool, zeta: float) -> None:
     """What is asked for and would do nothing."""
     if not isinstance(regularizer, str) and (weight is not None or not select or zeta != _ZETA):
         raise InputError("weight, select and zeta are for a regularizer by its name: give them to the module itself")
@@ -353,13 +355,15 @@ def _refuse_idle(regularizer: Any, *, weight: Any, layer: Any, select: bool, zet
         raise InputError(f"layer is {layer} and there is no regularizer to put there: name one, or leave layer out")
 
 
-def _need_extra() -> None:
+def _check_extra() -> None:
     lacking = [name for name in ("torch", "transformers", "accelerate") if find_spec(name) is None]
     if lacking:
         raise MissingExtra(f'fine-tuning needs {", ".join(lacking)}: pip install "isoscope[train]"')
 
 
-def _kept(folder: Path, settings: Settings, seeds: list[int], *, keep_model: bool) -> dict[int, SeedOutcome]:
+def _read_finished_seeds(
+    folder: Path, settings: Settings, seeds: list[int], *, keep_model: bool
+) -> dict[int, SeedOutcome]:
     """The seeds that are finished; an `InputError` if the folder holds something else."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
@@ -368,11 +372,11 @@ def _kept(folder: Path, settings: Settings, seeds: list[int], *, keep_model: boo
         if folder.is_dir() and any(each.name[0] != "." for each in folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no run: name another folder")
         return {}
-    kept = _read(path)
+    kept = _read_json(path)
     if kept.get("schema") != _SETTINGS:
         raise InputError(f"{path} is of another kind or version ({kept.get('schema')}): name another folder")
     differing = settings.differences(kept)
-    if differing and not _has_work(folder):  # it ended before it got to anything: nothing is lost
+    if differing and not _has_progress(folder):  # it ended before it got to anything: nothing is lost
         path.unlink()
         return {}
     if differing:
@@ -381,20 +385,20 @@ def _kept(folder: Path, settings: Settings, seeds: list[int], *, keep_model: boo
     for seed in seeds:
         result = folder / f"seed-{seed}" / "result.json"
         if result.exists():
-            done[seed] = _outcome(result)
+            done[seed] = _read_outcome(result)
             if keep_model and not (result.parent / "model").is_dir():
                 raise InputError(f"{result.parent} is done and its model was not kept: name another folder to have it")
     return done
 
 
-def _outcome(path: Path) -> SeedOutcome:
+def _read_outcome(path: Path) -> SeedOutcome:
     try:
-        return SeedOutcome.from_dict(_read(path))
+        return SeedOutcome.from_dict(_read_json(path))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no result of a seed ({error} is missing): remove it to train it anew") from error
 
 
-def _has_work(folder: Path) -> bool:
+def _has_progress(folder: Path) -> bool:
     """Whether any seed got to a checkpoint or to its end."""
     return any(
         True for name in ("result.json", "checkpoint-*/trainer_state.json") for _ in folder.glob(f"seed-*/{name}")
@@ -403,7 +407,7 @@ def _has_work(folder: Path) -> bool:
 
 def _write_page(found: FineTuning) -> None:
     """What the tracker saw of every seed, as one page."""
-    from isoscope._report.training_page import training_page
+    from isoscope._report.training_page import render_training_page
     from isoscope.training.history import History
 
     settings = found.settings
@@ -419,11 +423,11 @@ def _write_page(found: FineTuning) -> None:
         **{f"note {number}": note for number, note in enumerate(found.notes, 1)},
     }
     histories = [History.read(found.folder / f"seed-{each.seed}") for each in found.seeds]
-    with replacing(found.folder / "page.html") as temporary:
-        temporary.write_text(training_page(histories, facts), encoding="utf-8")
+    with atomic_replace(found.folder / "page.html") as temporary:
+        temporary.write_text(render_training_page(histories, facts), encoding="utf-8")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

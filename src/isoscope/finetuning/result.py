@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
 
 SCHEMA = "isoscope.finetuning/1"
-LATE = 0.3
+LATE_SHARE = 0.3
 """The share of a run, at its end, over which the late numbers are means."""
 
 
@@ -62,7 +62,7 @@ class SeedOutcome:
     """What the tracker measured, by step and layer."""
     collapses: list[str] = field(default_factory=list)
     """Layers that collapsed, in words."""
-    terms: dict[str, int] = field(default_factory=dict)
+    term_counts: dict[str, int] = field(default_factory=dict)
     """How many clouds the regulariser met, and how many of them were too small for it."""
 
     @property
@@ -73,18 +73,18 @@ class SeedOutcome:
     @property
     def late(self) -> dict[str, float]:
         """Means over what was measured in the last 30% of the steps."""
-        return self._means(since=(1 - LATE) * self.steps)
+        return self._means(since=(1 - LATE_SHARE) * self.steps)
 
     def _means(self, since: float | None) -> dict[str, float]:
         found: dict[str, list[float]] = {}
-        for row in _late(self.scores, since):
+        for row in _late_rows(self.scores, since):
             for name, value in row.items():
                 if name != "step":
                     found.setdefault(name, []).append(value)
-        for row in _late(self.layers, since):
+        for row in _late_rows(self.layers, since):
             for name, value in row.items():
-                if name not in _WHERE:
-                    found.setdefault(f"{row['layer']}/{name}", []).append(_number(value))
+                if name not in _INDEX_COLUMNS:
+                    found.setdefault(f"{row['layer']}/{name}", []).append(_float_or_nan(value))
         return {name: fmean(values) for name, values in found.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class SeedOutcome:
             "steps": self.steps,
             "seconds": round(self.seconds, 3),
             "resumed_at": self.resumed_at,
-            "regularizer": self.terms,
+            "regularizer": self.term_counts,
             "collapses": self.collapses,
             "final": self.final,
             "late": self.late,
@@ -102,12 +102,12 @@ class SeedOutcome:
             "losses": self.losses,
             "layers": self.layers,
         }
-        return {name: plain(value) for name, value in told.items()}
+        return {name: nan_to_null(value) for name, value in told.items()}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> SeedOutcome:
         """What `to_dict` gave."""
-        scores, losses, layers = ([_with_nan(row) for row in told[name]] for name in ("scores", "losses", "layers"))
+        scores, losses, layers = ([_null_to_nan(row) for row in told[name]] for name in ("scores", "losses", "layers"))
         place = (told["seed"], told["steps"], told["seconds"], told["resumed_at"])
         return cls(*place, scores, losses, layers, list(told["collapses"]), dict(told["regularizer"]))
 
@@ -171,41 +171,41 @@ class FineTuning:
             "seeds": [seed.seed for seed in self.seeds],
             "notes": list(self.notes),
             "versions": self.versions,
-            "final": {name: _told(spread) for name, spread in self.final.items()},
-            "late": {name: _told(spread) for name, spread in self.late.items()},
+            "final": {name: _spread_to_dict(spread) for name, spread in self.final.items()},
+            "late": {name: _spread_to_dict(spread) for name, spread in self.late.items()},
             "runs": [seed.to_dict() for seed in self.seeds],
         }
-        return {name: plain(value) for name, value in told.items()}
+        return {name: nan_to_null(value) for name, value in told.items()}
 
 
-_WHERE = ("step", "epoch", "order", "layer", "rows", "dimensions")
+_INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")
 """The columns of a history that say where it was measured and not what."""
 
 
 def write_json(told: Mapping[str, Any], path: Path) -> None:
     """Write a file of JSON, whole or not at all."""
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_text(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def plain(value: Any) -> Any:
+def nan_to_null(value: Any) -> Any:
     """What JSON can hold: null for NaN."""
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: nan_to_null(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [nan_to_null(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+def _null_to_nan(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: math.nan if value is None else value for name, value in row.items()}
 
 
-def _number(value: Any) -> float:
+def _float_or_nan(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _late(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
+def _late_rows(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
     """Those after a step, or those of the last one."""
     last = max((row["step"] for row in rows), default=0)
     found = [row for row in rows if since is not None and row["step"] > since]
@@ -217,5 +217,5 @@ def _spreads(seeds: Iterable[dict[str, float]]) -> dict[str, Spread]:
     return {name: Spread.of(each.get(name, math.nan) for each in found) for name in found[0]}
 
 
-def _told(spread: Spread) -> dict[str, Any]:
+def _spread_to_dict(spread: Spread) -> dict[str, Any]:
     return {"mean": spread.mean, "std": spread.std, "values": list(spread.values)}

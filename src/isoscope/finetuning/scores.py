@@ -8,9 +8,9 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 
-OF_CLASSES = ("accuracy", "f1", "matthews")
+CLASS_MEASURES = ("accuracy", "f1", "matthews")
 """What is computed of a task with classes."""
-OF_GRADES = ("pearson", "spearman")
+GRADE_MEASURES = ("pearson", "spearman")
 """What is computed of a task with grades."""
 
 

@@ -35,7 +35,7 @@ RECIPES = {
 }
 """The papers' numbers, by task. All arms of a task have the same, the one without a regulariser too."""
 
-OWN = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
+DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
 """For a user's own task."""
 
 REGULARIZERS = ("none", "persistent-entropy", "istar", "unbiased", "cosreg")
@@ -79,14 +79,14 @@ class Settings:
     group_lengths: bool = False
 
     @property
-    def steps_each_epoch(self) -> int:
+    def steps_per_epoch(self) -> int:
         """Steps of the optimiser in an epoch."""
         return math.ceil(math.ceil(self.train_rows / self.batch_size) / self.accumulate)
 
     @property
     def steps(self) -> int:
         """Steps of the optimiser in a run."""
-        return math.ceil(self.epochs * self.steps_each_epoch)
+        return math.ceil(self.epochs * self.steps_per_epoch)
 
     @property
     def arm(self) -> str:
@@ -110,14 +110,14 @@ class Settings:
         return [words.get(name, f"{name} was {kept[name]!r} and is {now[name]!r}") for name in names]
 
 
-def settle(model: str, task: Task, **given: Any) -> Settings:
+def make_settings(model: str, task: Task, **given: Any) -> Settings:
     """The settings of a run: what was given, the task's recipe for what was not, everything checked."""
-    recipe = RECIPES.get(task.name, OWN)
+    recipe = RECIPES.get(task.name, DEFAULT_RECIPE)
     for name in ("learning_rate", "weight_decay", "batch_size", "epochs"):
         if given[name] is None:
             given[name] = getattr(recipe, name)
     limit = given["limit"]
-    _check(given)
+    _check_settings(given)
     rows = len(task.train) if limit is None else min(limit, len(task.train))
     every = given.pop("every")
     found = Settings(
@@ -131,35 +131,35 @@ def settle(model: str, task: Task, **given: Any) -> Settings:
         every=1,
         **{**given, "probe": min(given["probe"], len(task.dev))},
     )
-    return _with_every(found, every)
+    return _set_default_every(found, every)
 
 
-def _with_every(settings: Settings, every: int | None) -> Settings:
+def _set_default_every(settings: Settings, every: int | None) -> Settings:
     """A twentieth of the steps unless told otherwise: six measurements in the last 30%."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 
-def _check(given: dict[str, Any]) -> None:
+def _check_settings(given: dict[str, Any]) -> None:
     for name, least in (("batch_size", 1), ("accumulate", 1), ("max_length", 4), ("probe", 2)):
-        _need(name, given[name], whole=True, least=least)
+        _check_number(name, given[name], whole=True, least=least)
     for name, least in (("limit", 2), ("every", 1)):
         if given[name] is not None:
-            _need(name, given[name], whole=True, least=least)
-    _need("learning_rate", given["learning_rate"], above=0)
-    _need("epochs", given["epochs"], above=0)
-    _need("weight_decay", given["weight_decay"], least=0)
-    _need("warmup", given["warmup"], least=0, below=1)
-    _need("zeta", given["zeta"], least=0, most=1)
+            _check_number(name, given[name], whole=True, least=least)
+    _check_number("learning_rate", given["learning_rate"], above=0)
+    _check_number("epochs", given["epochs"], above=0)
+    _check_number("weight_decay", given["weight_decay"], least=0)
+    _check_number("warmup", given["warmup"], least=0, below=1)
+    _check_number("zeta", given["zeta"], least=0, most=1)
     if given["schedule"] not in SCHEDULES:
         raise InputError(f"schedule is {given['schedule']}: need {', '.join(SCHEDULES)}")
     regularizer, weight = given["regularizer"], given["weight"]
     if weight is not None:
-        _need("weight", weight)
+        _check_number("weight", weight)
     if regularizer == "none" and weight is not None:
         raise InputError(f"weight is {weight} and there is no regularizer: name one of {', '.join(REGULARIZERS[1:])}")
 
 
-def _need(
+def _check_number(
     name: str,
     value: Any,
     *,

@@ -58,19 +58,19 @@ def read_table(path: str | os.PathLike[str], *, header: bool = True, ragged: boo
         raise InputError(f"{path} is not there: name a .csv, .tsv, .jsonl or .parquet file of texts and labels")
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     if kind in (".parquet", ".pq"):
-        found = _parquet(path)
+        found = _read_parquet(path)
     elif kind in (".jsonl", ".ndjson"):
-        found = _json_lines(path)
+        found = _read_json_lines(path)
     else:
-        found = _cells(path, quoted=kind == ".csv", header=header, ragged=ragged)
+        found = _read_delimited(path, quoted=kind == ".csv", header=header, ragged=ragged)
     if not len(found):
         raise InputError(f"{path} has no rows: need texts and labels")
     return found
 
 
-def _cells(path: Path, *, quoted: bool, header: bool, ragged: bool) -> TextTable:
+def _read_delimited(path: Path, *, quoted: bool, header: bool, ragged: bool) -> TextTable:
     numbers, rows = [], []
-    for number, line in _decoded(path, quoted=quoted):
+    for number, line in _decode_lines(path, quoted=quoted):
         rows.append(next(csv.reader([line])) if quoted else line.split("\t"))
         numbers.append(number)
     if not rows:
@@ -87,7 +87,7 @@ def _cells(path: Path, *, quoted: bool, header: bool, ragged: bool) -> TextTable
     return TextTable(path, {name: [row[i] for row in rows] for i, name in enumerate(names)}, numbers)
 
 
-def _decoded(path: Path, *, quoted: bool = False) -> list[tuple[int, str]]:
+def _decode_lines(path: Path, *, quoted: bool = False) -> list[tuple[int, str]]:
     found = []
     for block in read_lines(path, quoted=quoted):
         for number, line in zip(block.numbers, block.lines, strict=True):
@@ -98,9 +98,9 @@ def _decoded(path: Path, *, quoted: bool = False) -> list[tuple[int, str]]:
     return found
 
 
-def _json_lines(path: Path) -> TextTable:
+def _read_json_lines(path: Path) -> TextTable:
     records, numbers = [], []
-    for number, line in _decoded(path):
+    for number, line in _decode_lines(path):
         try:
             record = json.loads(line)
         except ValueError as error:
@@ -113,7 +113,7 @@ def _json_lines(path: Path) -> TextTable:
     return TextTable(path, {name: [record.get(name) for record in records] for name in names}, numbers)
 
 
-def _parquet(path: Path) -> TextTable:
+def _read_parquet(path: Path) -> TextTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -121,11 +121,11 @@ def _parquet(path: Path) -> TextTable:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())}") from error
-    columns = {name: table.column(name).to_pylist() for name in table.column_names if _plain(table, name)}
+    columns = {name: table.column(name).to_pylist() for name in table.column_names if _is_scalar_column(table, name)}
     return TextTable(path, columns, range(1, table.num_rows + 1))
 
 
-def _plain(table: Any, name: str) -> bool:
+def _is_scalar_column(table: Any, name: str) -> bool:
     """Whether a column holds single values; vectors beside the text stay on the disk's side."""
     import pyarrow.types as kinds
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.finetuning.scores import OF_CLASSES, OF_GRADES
+from isoscope.finetuning.scores import CLASS_MEASURES, GRADE_MEASURES
 from isoscope.finetuning.tables import read_table
-from isoscope.stores.columns import Wanted, choose_columns, plural
+from isoscope.stores.columns import ColumnSpec, choose_columns, plural
 
 if TYPE_CHECKING:
     from isoscope.finetuning.tables import TextTable
@@ -56,7 +56,7 @@ class Task:
     --------
     >>> import isoscope, numpy as np
     >>> rows = isoscope.Split(["good", "bad"], None, np.array([1, 0]))
-    >>> isoscope.Task("mood", rows, rows, ("sad", "glad"), "accuracy").graded
+    >>> isoscope.Task("mood", rows, rows, ("sad", "glad"), "accuracy").is_graded
     False
     """
 
@@ -67,7 +67,7 @@ class Task:
     measure: str
 
     @property
-    def graded(self) -> bool:
+    def is_graded(self) -> bool:
         """Whether the labels are grades and not classes."""
         return not self.labels
 
@@ -80,7 +80,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _FileLayout:
     """How files of a task are laid out."""
 
     train: str
@@ -93,32 +93,34 @@ class _Form:
 
 
 @dataclass(frozen=True)
-class _Glue:
+class _GlueTask:
     folders: tuple[str, ...]
-    forms: tuple[_Form, ...]
+    layouts: tuple[_FileLayout, ...]
     labels: tuple[str, ...]
     measure: str = "accuracy"
 
 
-def _tsv(text: str, pair: str | None = None, label: str = "label", **more: Any) -> _Form:
-    return _Form("train.tsv", "dev.tsv", text, label, pair, **more)
+def _tsv_layout(text: str, pair: str | None = None, label: str = "label", **more: Any) -> _FileLayout:
+    return _FileLayout("train.tsv", "dev.tsv", text, label, pair, **more)
 
 
-_ENTAILED = ("entailment", "not_entailment")
+_ENTAILMENT_LABELS = ("entailment", "not_entailment")
 _GLUE = {
-    "cola": _Glue(("cola", "CoLA"), (_tsv("3", label="1", header=False),), ("0", "1"), "matthews"),
-    "mrpc": _Glue(("mrpc", "MRPC"), (_tsv("#1 String", "#2 String", "Quality"),), ("0", "1"), "f1"),
-    "rte": _Glue(("rte", "RTE"), (_tsv("sentence1", "sentence2"),), _ENTAILED),
-    "qnli": _Glue(("qnli", "QNLI"), (_tsv("question", "sentence"),), _ENTAILED),
-    "sst2": _Glue(("sst2", "SST-2"), (_tsv("sentence"),), ("0", "1")),
-    "sst5": _Glue(("sst5", "SST-5"), (_tsv("sentence"),), ("0", "1", "2", "3", "4")),
-    "snli": _Glue(("snli", "SNLI"), (_tsv("sentence1", "sentence2"),), ("entailment", "neutral", "contradiction")),
-    "wic": _Glue(("wic", "WiC"), (_tsv("example1", "example2", word="word"),), ("F", "T")),
-    "stsb": _Glue(
+    "cola": _GlueTask(("cola", "CoLA"), (_tsv_layout("3", label="1", header=False),), ("0", "1"), "matthews"),
+    "mrpc": _GlueTask(("mrpc", "MRPC"), (_tsv_layout("#1 String", "#2 String", "Quality"),), ("0", "1"), "f1"),
+    "rte": _GlueTask(("rte", "RTE"), (_tsv_layout("sentence1", "sentence2"),), _ENTAILMENT_LABELS),
+    "qnli": _GlueTask(("qnli", "QNLI"), (_tsv_layout("question", "sentence"),), _ENTAILMENT_LABELS),
+    "sst2": _GlueTask(("sst2", "SST-2"), (_tsv_layout("sentence"),), ("0", "1")),
+    "sst5": _GlueTask(("sst5", "SST-5"), (_tsv_layout("sentence"),), ("0", "1", "2", "3", "4")),
+    "snli": _GlueTask(
+        ("snli", "SNLI"), (_tsv_layout("sentence1", "sentence2"),), ("entailment", "neutral", "contradiction")
+    ),
+    "wic": _GlueTask(("wic", "WiC"), (_tsv_layout("example1", "example2", word="word"),), ("F", "T")),
+    "stsb": _GlueTask(
         ("stsb", "STS-B"),
         (
-            _Form("sts-train.tsv", "sts-dev.tsv", "5", "4", "6", header=False),
-            _tsv("sentence1", "sentence2", "score"),
+            _FileLayout("sts-train.tsv", "sts-dev.tsv", "5", "4", "6", header=False),
+            _tsv_layout("sentence1", "sentence2", "score"),
         ),
         (),
         "spearman",
@@ -144,22 +146,26 @@ def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
     if name not in _GLUE:
         raise InputError(f"no task is named {name}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels")
     glue = _GLUE[name]
-    form, train, dev = _glue_files(name, glue, Path(data).expanduser())
+    form, train, dev = _find_glue_files(name, glue, Path(data).expanduser())
     splits = []
     for path in (train, dev):
         table = read_table(path, header=form.header, ragged=not form.header)
-        texts = _texts(table, form.text)
+        texts = _read_texts(table, form.text)
         if form.word is not None:
-            texts = [f"{word}: {text}" for word, text in zip(_texts(table, form.word), texts, strict=True)]
-        pairs = None if form.pair is None else _texts(table, form.pair)
+            texts = [f"{word}: {text}" for word, text in zip(_read_texts(table, form.word), texts, strict=True)]
+        pairs = None if form.pair is None else _read_texts(table, form.pair)
         labels = table.column(form.label, "labels")
         splits.append(
-            Split(texts, pairs, _grades(table, labels) if not glue.labels else _numbers(table, labels, glue.labels))
+            Split(
+                texts,
+                pairs,
+                _parse_grades(table, labels) if not glue.labels else _class_numbers(table, labels, glue.labels),
+            )
         )
-    return _checked(Task(name, splits[0], splits[1], glue.labels, glue.measure), train)
+    return _check_task(Task(name, splits[0], splits[1], glue.labels, glue.measure), train)
 
 
-def read_own(
+def read_custom_task(
     train: str | os.PathLike[str],
     dev: str | os.PathLike[str] | None = None,
     *,
@@ -189,33 +195,37 @@ def read_own(
     measure : str, optional
         The score that counts: accuracy (default), f1, matthews; for grades spearman (default) or pearson.
     """
-    if measure is not None and measure not in (*OF_CLASSES, *OF_GRADES):
-        raise InputError(f"measure is {measure}: need one of {', '.join((*OF_CLASSES, *OF_GRADES))}")
+    if measure is not None and measure not in (*CLASS_MEASURES, *GRADE_MEASURES):
+        raise InputError(f"measure is {measure}: need one of {', '.join((*CLASS_MEASURES, *GRADE_MEASURES))}")
     table = read_table(train)
-    columns = _own_columns(table, text, label)
+    columns = _find_task_columns(table, text, label)
     tables = [table] if dev is None else [table, read_table(dev)]
-    read = [_own_rows(each, *columns, text_pair) for each in tables]
+    read = [_read_task_rows(each, *columns, text_pair) for each in tables]
     raw = [labels for *_, labels in read]
-    graded = measure in OF_GRADES or (measure is None and _has_decimals([value for labels in raw for value in labels]))
-    classes = () if graded else _classes(table, raw[0])
+    graded = measure in GRADE_MEASURES or (
+        measure is None and _has_decimals([value for labels in raw for value in labels])
+    )
+    classes = () if graded else _class_names(table, raw[0])
     splits = []
     for each, (texts, pairs, labels) in zip(tables, read, strict=True):
-        splits.append(Split(texts, pairs, _grades(each, labels) if graded else _numbers(each, labels, classes)))
+        splits.append(
+            Split(texts, pairs, _parse_grades(each, labels) if graded else _class_numbers(each, labels, classes))
+        )
     whole = splits[0]
     if dev is None:
-        splits = list(_held_out(whole, dev_share, seed, table, graded=graded))
+        splits = list(_split_held_out(whole, dev_share, seed, table, graded=graded))
     name = table.path.name.split(".")[0]
-    return _checked(
+    return _check_task(
         Task(name, splits[0], splits[1], classes, measure or ("spearman" if graded else "accuracy")), table.path
     )
 
 
-def even_part(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Indices of `size` rows, ascending, drawn so that every class has its share as nearly as whole rows can.
 
     Labels that are floats are grades, and rows are drawn without regard to them.
 
-    >>> even_part(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).size
+    >>> stratified_sample(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).size
     3
     """
     order = np.random.default_rng(seed).permutation(len(labels))
@@ -227,7 +237,7 @@ def even_part(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     return np.sort(order[np.argsort(place[order], kind="stable")[:size]])
 
 
-def _held_out(whole: Split, share: float, seed: int, table: TextTable, *, graded: bool) -> tuple[Split, Split]:
+def _split_held_out(whole: Split, share: float, seed: int, table: TextTable, *, graded: bool) -> tuple[Split, Split]:
     if not 0 < share < 1:
         raise InputError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
     size = round(share * len(whole))
@@ -235,22 +245,26 @@ def _held_out(whole: Split, share: float, seed: int, table: TextTable, *, graded
         raise InputError(
             f"{table.path} has {plural(len(whole), 'row')}: too few to hold out {share:g} of; give a dev file"
         )
-    held = even_part(whole.labels, size, seed)
+    held = stratified_sample(whole.labels, size, seed)
     return whole.part(np.setdiff1d(np.arange(len(whole)), held)), whole.part(held)
 
 
-def _glue_files(name: str, glue: _Glue, data: Path) -> tuple[_Form, Path, Path]:
+def _find_glue_files(name: str, glue: _GlueTask, data: Path) -> tuple[_FileLayout, Path, Path]:
     if not data.is_dir():
-        raise InputError(f"{data} is not a folder: name the one that holds {name}'s files, {glue.forms[0].train} first")
+        raise InputError(
+            f"{data} is not a folder: name the one that holds {name}'s files, {glue.layouts[0].train} first"
+        )
     folders = [data / each for each in glue.folders if (data / each).is_dir()]
     if data.name in glue.folders or not folders:
         folders.append(data)
     for folder in folders:
-        for form in glue.forms:
-            train, dev = _plain_or_gzip(folder / form.train), _plain_or_gzip(folder / form.dev)
+        for form in glue.layouts:
+            train, dev = _find_plain_or_gzip(folder / form.train), _find_plain_or_gzip(folder / form.dev)
             if train and dev:
                 return form, train, dev
-    lacking = [each for each in (glue.forms[0].train, glue.forms[0].dev) if not _plain_or_gzip(folders[0] / each)]
+    lacking = [
+        each for each in (glue.layouts[0].train, glue.layouts[0].dev) if not _find_plain_or_gzip(folders[0] / each)
+    ]
     there = sorted(path.name for path in folders[0].iterdir() if path.is_file())[:8]
     raise InputError(
         f"{name} needs {' and '.join(lacking)} in {folders[0]}: there is {', '.join(there) or 'no file'}; "
@@ -258,12 +272,12 @@ def _glue_files(name: str, glue: _Glue, data: Path) -> tuple[_Form, Path, Path]:
     )
 
 
-def _plain_or_gzip(path: Path) -> Path | None:
+def _find_plain_or_gzip(path: Path) -> Path | None:
     return next((each for each in (path, path.with_name(path.name + ".gz")) if each.is_file()), None)
 
 
-def _own_columns(table: TextTable, text: str | None, label: str | None) -> tuple[str, str]:
-    wanted = Wanted(roles={"text": text, "labels": label})
+def _find_task_columns(table: TextTable, text: str | None, label: str | None) -> tuple[str, str]:
+    wanted = ColumnSpec(roles={"text": text, "labels": label})
     found = choose_columns(list(table.columns), wanted, str(table.path))
     for role, option, what in (("text", "text", "the texts"), ("labels", "label", "the labels")):
         if role not in found:
@@ -274,14 +288,14 @@ def _own_columns(table: TextTable, text: str | None, label: str | None) -> tuple
     return found["text"], found["labels"]
 
 
-def _own_rows(
+def _read_task_rows(
     table: TextTable, text: str, label: str, pair: str | None
 ) -> tuple[list[str], list[str] | None, list[Any]]:
-    pairs = None if pair is None else _texts(table, pair)
-    return _texts(table, text), pairs, table.column(label, "labels")
+    pairs = None if pair is None else _read_texts(table, pair)
+    return _read_texts(table, text), pairs, table.column(label, "labels")
 
 
-def _texts(table: TextTable, name: str) -> list[str]:
+def _read_texts(table: TextTable, name: str) -> list[str]:
     found = ["" if value is None or value != value else str(value) for value in table.column(name, "text")]
     empty = [i for i, text in enumerate(found) if not text.strip()]
     if empty:
@@ -292,11 +306,11 @@ def _texts(table: TextTable, name: str) -> list[str]:
     return found
 
 
-def _numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
+def _class_numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
     """Class numbers of these labels."""
     numbers = {name: i for i, name in enumerate(classes)}
-    names = [_name(value) for value in labels]
-    _refuse_missing(table, names)
+    names = [_format_label(value) for value in labels]
+    _check_labels_present(table, names)
     for i, name in enumerate(names):
         if name not in numbers:
             some = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
@@ -305,8 +319,8 @@ def _numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[str]) ->
     return np.asarray([numbers[name] for name in names], np.int64)
 
 
-def _grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
-    _refuse_missing(table, [_name(value) for value in labels])
+def _parse_grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
+    _check_labels_present(table, [_format_label(value) for value in labels])
     found = np.empty(len(labels))
     for i, value in enumerate(labels):
         try:
@@ -318,9 +332,9 @@ def _grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
     return found
 
 
-def _classes(table: TextTable, labels: Sequence[Any]) -> tuple[str, ...]:
+def _class_names(table: TextTable, labels: Sequence[Any]) -> tuple[str, ...]:
     """The classes' names: whole numbers by size, words by the alphabet."""
-    names = {_name(value) for value in labels} - {""}
+    names = {_format_label(value) for value in labels} - {""}
     if len(names) > max(20, len(labels) // 2):
         raise InputError(
             f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; name "
@@ -330,7 +344,7 @@ def _classes(table: TextTable, labels: Sequence[Any]) -> tuple[str, ...]:
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
-def _name(value: Any) -> str:
+def _format_label(value: Any) -> str:
     """A label as text: true, 1 and 1.0 of a table are what they look like."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return ""
@@ -342,13 +356,13 @@ def _name(value: Any) -> str:
 def _has_decimals(labels: Sequence[Any]) -> bool:
     """Whether all labels are numbers and one is not whole."""
     try:
-        numbers = [float(name) for name in (_name(value) for value in labels) if name]
+        numbers = [float(name) for name in (_format_label(value) for value in labels) if name]
     except ValueError:
         return False
     return any(not number.is_integer() for number in numbers)
 
 
-def _refuse_missing(table: TextTable, names: Sequence[str]) -> None:
+def _check_labels_present(table: TextTable, names: Sequence[str]) -> None:
     missing = [i for i, name in enumerate(names) if not name]
     if missing:
         raise InputError(
@@ -357,7 +371,7 @@ def _refuse_missing(table: TextTable, names: Sequence[str]) -> None:
         )
 
 
-def _checked(task: Task, path: Path) -> Task:
+def _check_task(task: Task, path: Path) -> Task:
     for word, split in (("to learn from", task.train), ("to be scored on", task.dev)):
         if len(split) < 2:
             raise InputError(f"{task.name} has {plural(len(split), 'row')} {word}: need 2 at least")

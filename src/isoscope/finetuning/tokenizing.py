@@ -10,7 +10,13 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import plural
-from isoscope.training.loading import LOADING, longest_input, place_of, quiet, unreachable
+from isoscope.training.loading import (
+    LOAD_ERRORS,
+    format_load_error,
+    longest_input,
+    mute_transformers,
+    resolve_model_path,
+)
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Split, Task
@@ -51,13 +57,13 @@ class Reader:
 
 def load_reader(model: str, max_length: int) -> Reader:
     """The model's tokenizer; one without a padding token gets its end-of-text token for that."""
-    place = place_of(model)
-    with quiet():
+    place = resolve_model_path(model)
+    with mute_transformers():
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
             config = AutoConfig.from_pretrained(place, trust_remote_code=False)
-        except LOADING as error:
-            raise InputError(unreachable(model, error, _TASK)) from error
+        except LOAD_ERRORS as error:
+            raise InputError(format_load_error(model, error, _TASK)) from error
     notes = []
     if tokenizer.pad_token_id is None:
         token = tokenizer.eos_token or tokenizer.unk_token
@@ -74,27 +80,27 @@ def load_reader(model: str, max_length: int) -> Reader:
 def load_model(model: str, task: Task, reader: Reader) -> Any:
     """The model in float32 with a new head for the task; the head's numbers come from torch's seed."""
     names = dict(enumerate(task.labels)) or {0: "grade"}
-    place = place_of(model)
-    with quiet():
+    place = resolve_model_path(model)
+    with mute_transformers():
         try:
             found = AutoModelForSequenceClassification.from_pretrained(
                 place,
                 num_labels=len(names),
                 id2label=names,
                 label2id={name: number for number, name in names.items()},
-                problem_type="regression" if task.graded else "single_label_classification",
+                problem_type="regression" if task.is_graded else "single_label_classification",
                 ignore_mismatched_sizes=True,  # it may have a head for another task
                 dtype=torch.float32,  # as it was stored, AdamW's small steps would be lost in 16 bits
                 trust_remote_code=False,
             )
-        except LOADING as error:
-            raise InputError(unreachable(model, error, _TASK)) from error
+        except LOAD_ERRORS as error:
+            raise InputError(format_load_error(model, error, _TASK)) from error
     if found.config.pad_token_id is None:
         found.config.pad_token_id = reader.tokenizer.pad_token_id
     return found
 
 
-def said_of(rows: int, of: int, cut: int, reader: Reader) -> list[str]:
+def describe_rows(rows: int, of: int, cut: int, reader: Reader) -> list[str]:
     """What is worth knowing of how the rows were read."""
     notes = list(reader.notes)
     if rows < of:

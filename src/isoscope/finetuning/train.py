@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from isoscope.finetuning.batching import GroupingTrainer
+from isoscope.finetuning.batching import LengthGroupedTrainer
 from isoscope.finetuning.result import SeedOutcome
 from isoscope.finetuning.scores import score_logits
 from isoscope.finetuning.settings import SCHEDULES
@@ -29,8 +29,8 @@ from isoscope.losses.istar import IStar
 from isoscope.losses.persistent_entropy import PersistentEntropy
 from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
 from isoscope.training.attach import attach
-from isoscope.training.history import FILE, History
-from isoscope.training.loading import quiet
+from isoscope.training.history import HISTORY_FILE, History
+from isoscope.training.loading import mute_transformers
 from isoscope.training.repair_layer import Repairing
 from isoscope.training.tracker import IsotropyTracker
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
     from isoscope.finetuning.tokenizing import Reader, Row
 
-_LONG_EPOCH = 500
+_CHECKPOINT_STEPS = 500
 """Steps after which a checkpoint is made though the epoch goes on."""
 
 
 @dataclass(frozen=True)
-class Moment:
+class SeedProgress:
     """How far a seed is: what a progress bar shows."""
 
     seed: int
@@ -55,7 +55,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TaskRows:
     """A task's rows as the model reads them."""
 
     train: list[Row]
@@ -63,7 +63,7 @@ class Rows:
     probe: list[Row]
 
 
-def make_loss(settings: Settings, given: Any, *, graded: bool) -> Any:
+def make_regularizer(settings: Settings, given: Any, *, graded: bool) -> Any:
     """The regulariser as a torch module; None for none."""
     if not isinstance(given, str):
         return deepcopy(given)  # what it counts and keeps belongs to one seed
@@ -83,47 +83,47 @@ def run_seed(
     folder: Path,
     settings: Settings,
     task: Task,
-    rows: Rows,
+    rows: TaskRows,
     reader: Reader,
     regularizer: Any,
     *,
     repair: Any,
     keep_model: bool,
-    tell_moment: Callable[[Moment], None],
+    tell_moment: Callable[[SeedProgress], None],
 ) -> SeedOutcome:
     """Train with one seed, from the last checkpoint if there is one; the checkpoints are gone when it is done."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:
-        (folder / FILE).unlink(missing_ok=True)  # of a start that got to no checkpoint
+        (folder / HISTORY_FILE).unlink(missing_ok=True)  # of a start that got to no checkpoint
     set_seed(seed)
     model = load_model(settings.model, task, reader)
     repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker, which sees it
-    loss = make_loss(settings, regularizer, graded=task.graded)
+    loss = make_regularizer(settings, regularizer, graded=task.is_graded)
     collate = DataCollatorWithPadding(reader.tokenizer)
-    with quiet():
-        trainer = (GroupingTrainer if settings.group_lengths else Trainer)(
+    with mute_transformers():
+        trainer = (LengthGroupedTrainer if settings.group_lengths else Trainer)(
             model,
-            _arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
+            _training_arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
             data_collator=collate,
             train_dataset=rows.train,
-            eval_dataset=_by_length(rows.dev) if repair is None else rows.dev,  # batches to be repaired stay mixed
+            eval_dataset=_sort_by_length(rows.dev) if repair is None else rows.dev,  # batches to be repaired stay mixed
             processing_class=reader.tokenizer,
-            compute_metrics=lambda found: score_logits(*_outputs(found), len(task.labels)),
+            compute_metrics=lambda found: score_logits(*_logits_and_labels(found), len(task.labels)),
         )
         trainer.remove_callback(PrinterCallback)
-        attachment = None if loss is None else attach(model, loss, settings.layer, _pool(settings, loss, reader))
+        attachment = None if loss is None else attach(model, loss, settings.layer, _choose_pool(settings, loss, reader))
         if attachment is not None:
             attachment.follow(trainer)
         tracker = IsotropyTracker(
-            _probe_batches(rows.probe, collate, settings, graded=task.graded),
+            _probe_batches(rows.probe, collate, settings, graded=task.is_graded),
             layer="all",
             pool=settings.pool if settings.pool not in (None, "tokens") else reader.pool,
             every=settings.every,
-            path=folder / FILE,
+            path=folder / HISTORY_FILE,
             stop_on_collapse=settings.stop_on_collapse,
         )
         tracker.follow(trainer)
-        trainer.add_callback(_Steward(seed, settings, tell_moment, loss))  # after the tracker, which may end it
+        trainer.add_callback(_RunCallback(seed, settings, tell_moment, loss))  # after the tracker, which may end it
         began = time.monotonic()
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         seconds = time.monotonic() - began
@@ -140,13 +140,13 @@ def run_seed(
         resumed_at=0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]),
         scores=_scores(trainer.state.log_history),
         losses=[{"step": each["step"], "loss": each["loss"]} for each in trainer.state.log_history if "loss" in each],
-        layers=list(History.read(folder / FILE)),
+        layers=list(History.read(folder / HISTORY_FILE)),
         collapses=[each.message for each in tracker.collapses],
-        terms={} if loss is None else _counts(loss),
+        term_counts={} if loss is None else _term_counts(loss),
     )
 
 
-def _by_length(rows: list[Row]) -> list[Row]:
+def _sort_by_length(rows: list[Row]) -> list[Row]:
     """Little padding where the order does not matter."""
     return sorted(rows, key=lambda row: len(row["input_ids"]))
 
@@ -157,14 +157,14 @@ def last_checkpoint(folder: Path) -> Path | None:
     for path in folder.glob("checkpoint-*"):
         try:
             step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-            _refuse_torn(path)
+            _check_checkpoint(path)
             whole.append((step, path))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError):
             shutil.rmtree(path, ignore_errors=True)
     return max(whole)[1] if whole else None
 
 
-def _refuse_torn(checkpoint: Path) -> None:
+def _check_checkpoint(checkpoint: Path) -> None:
     """A full disk or a power cut may leave files that are shorter than they say."""
     for path in checkpoint.glob("*.safetensors"):
         with safe_open(path, "pt"):
@@ -180,9 +180,9 @@ def remove_checkpoints(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
+def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
     """`each_epoch`: I-STAR's covariance is taken at an epoch's start, so that one can go on only from there."""
-    long_epoch = settings.steps_each_epoch > _LONG_EPOCH and not each_epoch
+    long_epoch = settings.steps_per_epoch > _CHECKPOINT_STEPS and not each_epoch
     other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
     optimiser = "adamw_torch" if other else "adamw_torch_fused"  # one pass over the weights: a fifth of a CPU's step
     return TrainingArguments(
@@ -205,7 +205,7 @@ def _arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool)
         eval_strategy="steps",
         eval_steps=settings.every,
         save_strategy="steps" if long_epoch else "epoch",
-        save_steps=_LONG_EPOCH,
+        save_steps=_CHECKPOINT_STEPS,
         save_total_limit=1,
         remove_unused_columns=False,
         label_names=["labels"],
@@ -216,10 +216,12 @@ def _arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool)
     )
 
 
-class _Steward(TrainerCallback):
+class _RunCallback(TrainerCallback):
     """Has the last step scored, each checkpoint begin a new mean of the loss, and tells how far it is."""
 
-    def __init__(self, seed: int, settings: Settings, tell_moment: Callable[[Moment], None], regularizer: Any) -> None:
+    def __init__(
+        self, seed: int, settings: Settings, tell_moment: Callable[[SeedProgress], None], regularizer: Any
+    ) -> None:
         self.seed, self.measure, self.tell, self.regularizer = seed, settings.measure, tell_moment, regularizer
         self.loss: float | None = None
         self.score: float | None = None
@@ -235,19 +237,19 @@ class _Steward(TrainerCallback):
         last = state.global_step >= state.max_steps or control.should_training_stop
         control.should_evaluate = control.should_evaluate or last
         control.should_log = control.should_log or last
-        self._before_checkpoint(state, control)
-        self.tell(Moment(self.seed, state.global_step, state.max_steps, self.loss, self.score))
+        self._log_before_checkpoint(state, control)
+        self.tell(SeedProgress(self.seed, state.global_step, state.max_steps, self.loss, self.score))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Prepare the checkpoint of an epoch."""
-        self._before_checkpoint(state, control)
+        self._log_before_checkpoint(state, control)
 
-    def _before_checkpoint(self, state: Any, control: Any) -> None:
+    def _log_before_checkpoint(self, state: Any, control: Any) -> None:
         """Log, for a mean over steps before and after it would be another in a run that is resumed; keep the counts."""
         if control.should_save:
             control.should_log = True
             if self.regularizer is not None:
-                state.log_history.append({"step": state.global_step, **_counts(self.regularizer)})
+                state.log_history.append({"step": state.global_step, **_term_counts(self.regularizer)})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
         """Remember what the bar shows."""
@@ -255,18 +257,18 @@ class _Steward(TrainerCallback):
         self.score = (logs or {}).get(f"eval_{self.measure}", self.score)
 
 
-def _counts(regularizer: Any) -> dict[str, int]:
+def _term_counts(regularizer: Any) -> dict[str, int]:
     """How many clouds a regulariser met, and how many of them were too small for it."""
     return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
 
 
-def _outputs(found: Any) -> tuple[np.ndarray, np.ndarray]:
+def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
     """The head's outputs, without the other things that some models give, and the labels."""
     logits = found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
     return np.asarray(logits, np.float32), np.asarray(found.label_ids)
 
 
-def _pool(settings: Settings, loss: Any, reader: Reader) -> Any:
+def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
     """Where the regulariser looks: as said, or as its paper does.
 
     But never at the first token of a model that reads from left to right: it has seen nothing of the text.

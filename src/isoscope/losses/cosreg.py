@@ -47,7 +47,7 @@ class CosReg(Regularizer):
         n = len(states)
         self.seen += 1
         if n < 2:
-            return self._nothing(states)
+            return self._skip_states(states)
         mean: torch.Tensor = mean_cosine(states)
         return mean * ((n - 1) / n) if self.reference else mean
 

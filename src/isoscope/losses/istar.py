@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from isoscope._core.arrays import host, points, real
+from isoscope._core.arrays import check_points, check_real, to_numpy
 from isoscope._core.errors import InputError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.spectra import isoscore, isoscore_star
@@ -52,7 +52,7 @@ class IStar(Regularizer):
 
     def __init__(self, weight: float = 1.0, zeta: float = 0.2) -> None:
         super().__init__(weight)
-        self.zeta = real(zeta, "zeta")
+        self.zeta = check_real(zeta, "zeta")
         if not 0 <= self.zeta <= 1:
             raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
         self.shrinkage: torch.Tensor | None
@@ -61,7 +61,7 @@ class IStar(Regularizer):
     def refresh(self, covariance: Any) -> None:
         """Take a new Σ_S: a (d, d) covariance, or a `Sketch` of the states."""
         found = covariance.covariance() if isinstance(covariance, Sketch) else covariance
-        values = host(points(found, name="covariance")[1])
+        values = to_numpy(check_points(found, name="covariance")[1])
         if values.shape[0] != values.shape[1]:
             raise InputError(f"the covariance has shape {values.shape}: need (d, d), or a Sketch of the states")
         self.shrinkage = torch.tensor(values, dtype=torch.float32)
@@ -70,10 +70,10 @@ class IStar(Regularizer):
         """1 − IsoScore*."""
         self.seen += 1
         if len(states) < 2:
-            return self._nothing(states)
+            return self._skip_states(states)
         if self.zeta == 0:
             if not bool((states[1:] != states[:1]).any()):
-                return self._nothing(states)
+                return self._skip_states(states)
             return 1 - isoscore(states)  # type: ignore[operator]
         if self.shrinkage is None:
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from isoscope._core.arrays import real
+from isoscope._core.arrays import check_real
 from isoscope._core.errors import InputError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
@@ -54,19 +54,19 @@ class PersistentEntropy(Regularizer):
         self.select = select
         self.per_class = per_class
         self.needs_labels = per_class
-        self.noise_weight = real(noise_weight, "noise_weight")
+        self.noise_weight = check_real(noise_weight, "noise_weight")
         if self.noise_weight and not select:
             raise InputError("noise_weight is for the bars that were not selected: select=False leaves none")
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """Minus the entropies, summed over the classes."""
         total = states.sum() * 0
-        for cloud in self._clouds(states, labels):
+        for cloud in self._split_by_class(states, labels):
             self.seen += 1
-            total = total - (self._entropy(cloud) if len(cloud) > 2 else self._nothing(cloud))
+            total = total - (self._entropy(cloud) if len(cloud) > 2 else self._skip_states(cloud))
         return total
 
-    def _clouds(self, states: torch.Tensor, labels: torch.Tensor | None) -> list[torch.Tensor]:
+    def _split_by_class(self, states: torch.Tensor, labels: torch.Tensor | None) -> list[torch.Tensor]:
         if not self.per_class or labels is None:
             return [states]
         if labels.is_floating_point():
@@ -91,5 +91,8 @@ class PersistentEntropy(Regularizer):
         noise = f", noise_weight={self.noise_weight:g}" if self.noise_weight else ""
         return f"{super().extra_repr()}, select={self.select}, per_class={self.per_class}{noise}"
 
-    def _no_labels(self) -> str:
-        return f"{super()._no_labels()}: give labels, or PersistentEntropy(per_class=False) for the batch as one cloud"
+    def _format_missing_labels(self) -> str:
+        return (
+            f"{super()._format_missing_labels()}: give labels, or PersistentEntropy(per_class=False) for the "
+            "batch as one cloud"
+        )

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from isoscope._core.arrays import real
+from isoscope._core.arrays import check_real
 from isoscope._core.errors import InputError
-from isoscope.losses.gathering import gathered, is_parallel, told_apart
+from isoscope.losses.gathering import gather_rows, is_parallel, make_groups_unique
 
 
 class Regularizer(nn.Module):  # type: ignore[misc]
@@ -44,7 +44,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
-        self.weight = real(weight, "weight")
+        self.weight = check_real(weight, "weight")
         if not abs(self.weight) < float("inf"):
             raise InputError(f"weight is {weight}: need a finite number, negative to turn the effect round")
         self.seen = 0
@@ -59,14 +59,14 @@ class Regularizer(nn.Module):  # type: ignore[misc]
 
         `groups` are numbers of the texts that rows come from; regularizers that do not take groups ignore them.
         """
-        states, labels = _checked(states, labels)
-        groups = _checked_groups(states, groups) if self.takes_groups else None
+        states, labels = _check_states(states, labels)
+        groups = _check_groups(states, groups) if self.takes_groups else None
         if labels is None and self.needs_labels:
-            raise InputError(self._no_labels())
+            raise InputError(self._format_missing_labels())
         if is_parallel() and self.training and torch.is_grad_enabled():
-            states = gathered(states)
-            labels = gathered(labels) if labels is not None else None
-            groups = gathered(told_apart(groups)) if groups is not None else None
+            states = gather_rows(states)
+            labels = gather_rows(labels) if labels is not None else None
+            groups = gather_rows(make_groups_unique(groups)) if groups is not None else None
         with torch.autocast(states.device.type, enabled=False):
             penalty: Any = self.penalty  # of those that take groups, with one more argument
             found = penalty(states, labels) if groups is None else penalty(states, labels, groups)
@@ -80,16 +80,16 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         """What stands between the brackets when the module is printed."""
         return f"weight={self.weight:g}"
 
-    def _nothing(self, states: torch.Tensor) -> torch.Tensor:
+    def _skip_states(self, states: torch.Tensor) -> torch.Tensor:
         """Zero, from these states so that a gradient of zeros arrives, and counted."""
         self.skipped += 1
         return states.sum() * 0
 
-    def _no_labels(self) -> str:
+    def _format_missing_labels(self) -> str:
         return f"{type(self).__name__} needs labels, one for each row, and got none"
 
 
-def _checked(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _check_states(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     if not torch.is_tensor(states) or states.ndim != 2:
         given = f"shape {tuple(states.shape)}" if torch.is_tensor(states) else f"type {type(states).__name__}"
         raise InputError(f"the states have {given}: need a torch tensor (n, d), one row for each example or token")
@@ -106,7 +106,7 @@ def _checked(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | Non
     return states, labels
 
 
-def _checked_groups(states: torch.Tensor, groups: Any) -> torch.Tensor | None:
+def _check_groups(states: torch.Tensor, groups: Any) -> torch.Tensor | None:
     if groups is None:
         return None
     groups = torch.as_tensor(groups, device=states.device)

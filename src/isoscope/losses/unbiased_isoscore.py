@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from isoscope._core.grouped_traces import LEAST
+from isoscope._core.grouped_traces import MIN_GROUPS
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.spectra import isoscore
 
@@ -50,7 +50,7 @@ class UnbiasedIsoScore(Regularizer):
         """Return how far the score is below 1."""
         self.seen += 1
         independent = len(states) if groups is None else len(groups.unique())
-        if independent < LEAST or not bool((states[1:] != states[:1]).any()):
-            return self._nothing(states)
+        if independent < MIN_GROUPS or not bool((states[1:] != states[:1]).any()):
+            return self._skip_states(states)
         score: torch.Tensor = isoscore(states, unbiased=True, groups=groups)
         return torch.relu(1 - score)

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isoscope._core.arrays import (
-    accumulator,
+    accumulator_dtype,
+    asarray_like,
     blocks,
     carries_gradient,
-    groups,
-    host,
-    like,
+    cast_result,
+    check_integer,
+    check_points,
+    check_real,
+    encode_labels,
     nonzero_rows,
-    points,
-    real,
-    result,
     safe_sqrt,
     take,
     tiles,
+    to_numpy,
     unit_rows,
-    whole,
     zeros,
 )
 from isoscope._core.errors import InputError
-from isoscope._core.pairs import MAX_MEMORY, cluster_distances, tamed, weighted_distances
+from isoscope._core.pairs import MAX_MEMORY, cluster_distances, scale_to_safe_range, weighted_distances
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
 
-_ROUNDS = 300  # of K-means at most
-_COLUMNS = 256  # clusters to which distances are summed up in one go
+_MAX_ITERATIONS = 300  # of K-means at most
+_MAX_COLUMNS = 256  # clusters to which distances are summed up in one go
 
 
 class ClusterChoice(NamedTuple):
@@ -80,8 +80,8 @@ def silhouette(
     ----------
     Rousseeuw, Silhouettes, 1987.
     """
-    xp, X = points(X, min_dims=1)
-    found = groups(labels, X.shape[0], min_groups=2)
+    xp, X = check_points(X, min_dims=1)
+    found = encode_labels(labels, X.shape[0], min_groups=2)
     if metric == "cosine":
         sums = _cosine_distance_sums(xp, X, found)
     elif metric != "euclidean":
@@ -91,7 +91,7 @@ def silhouette(
     # unit vectors of one direction differ by rounding, which is no distance
     rounding = 32 * float(xp.finfo(sums.dtype).eps) ** 2 if metric == "cosine" else 0.0
     scores = _silhouettes(xp, X, sums, found, rounding)
-    return result(xp, X, scores if per_point else xp.mean(scores))
+    return cast_result(xp, X, scores if per_point else xp.mean(scores))
 
 
 def choose_clusters(
@@ -135,28 +135,28 @@ def choose_clusters(
     ----------
     Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
     """
-    _, X = points(X, min_rows=3, min_dims=1)
-    values, _ = tamed(host(X))
+    _, X = check_points(X, min_rows=3, min_dims=1)
+    values, _ = scale_to_safe_range(to_numpy(X))
     n = len(values)
     if not isinstance(numbers, Iterable):
         raise InputError(f"numbers is {numbers!r}: need several numbers of clusters, such as range(2, 16)")
-    numbers = sorted({whole(k, "numbers") for k in numbers})
-    if whole(sample, "sample") < 3:
+    numbers = sorted({check_integer(k, "numbers") for k in numbers})
+    if check_integer(sample, "sample") < 3:
         raise InputError(f"sample is {sample}: need 3 rows at least")
-    if whole(restarts, "restarts") < 1:
+    if check_integer(restarts, "restarts") < 1:
         raise InputError(f"restarts is {restarts}: need 1 at least")
     if not numbers or numbers[0] < 2 or numbers[-1] >= n:
         raise InputError(f"numbers is {numbers}: need numbers of clusters from 2 to {n - 1} for {n} rows")
-    rng = np.random.default_rng(whole(seed, "seed"))
+    rng = np.random.default_rng(check_integer(seed, "seed"))
     rows = np.arange(n) if n <= sample else np.sort(rng.choice(n, sample, replace=False))
     silhouettes: dict[int, float] = {}
     errors: dict[int, float] = {}
     best = ClusterChoice(1, np.zeros(n, np.int64), silhouettes, errors)
-    highest = real(least, "least")
-    seeds = [scattered_rows(values, numbers[-1], rng) for _ in range(restarts)]
-    for some in _together(numbers):
+    highest = check_real(least, "least")
+    seeds = [kmeans_plus_plus(values, numbers[-1], rng) for _ in range(restarts)]
+    for some in _batch_cluster_counts(numbers):
         parted = [_k_means([values[chosen[:k]] for chosen in seeds], values) for k in some]
-        scored = _scores(values[rows], [codes[rows] for codes in parted], max_memory)
+        scored = _score_clusterings(values[rows], [codes[rows] for codes in parted], max_memory)
         for k, codes, scores in zip(some, parted, scored, strict=True):
             silhouettes[k], errors[k] = float(scores.mean()), float(scores.std() / np.sqrt(len(scores)))
             if silhouettes[k] >= highest and (best.n_clusters == 1 or silhouettes[k] > highest):
@@ -165,23 +165,23 @@ def choose_clusters(
     return best
 
 
-def _together(numbers: list[int]) -> Iterator[list[int]]:
+def _batch_cluster_counts(numbers: list[int]) -> Iterator[list[int]]:
     """Numbers of clusters whose silhouettes are measured in one go, so that a row holds few numbers at a time."""
     some: list[int] = []
     for k in numbers:
-        if some and sum(some) + k > _COLUMNS:
+        if some and sum(some) + k > _MAX_COLUMNS:
             yield some
             some = []
         some.append(k)
     yield some
 
 
-def _scores(X: np.ndarray, parted: list[np.ndarray], max_memory: int) -> list[np.ndarray]:
+def _score_clusterings(X: np.ndarray, parted: list[np.ndarray], max_memory: int) -> list[np.ndarray]:
     """Each row's silhouette under each of some ways to part the rows; the distances are found once.
 
     Of fewer distinct points than clusters K-means leaves some empty, and a single one has no silhouette: 0.
     """
-    found = [groups(codes, len(X)) for codes in parted]
+    found = [encode_labels(codes, len(X)) for codes in parted]
     member = np.concatenate([np.eye(len(each.names), dtype=X.dtype)[each.codes] for each in found], axis=1)
     sums = weighted_distances(X, member, max_memory=max_memory)
     ends = np.cumsum([len(each.names) for each in found])[:-1]
@@ -191,7 +191,7 @@ def _scores(X: np.ndarray, parted: list[np.ndarray], max_memory: int) -> list[np
     ]
 
 
-def scattered_rows(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """k rows far from each other, as k-means++ draws them: the first few of them serve for fewer clusters as well."""
     centred = X - X.mean(axis=0)
     norms = np.einsum("ij,ij->i", centred, centred)
@@ -213,21 +213,21 @@ def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
     X = X - mean
     tightest, best = np.inf, np.zeros(len(X), np.int64)
     for start in starts:
-        centres, codes = _settled(X, start - mean)
+        centres, codes = _run_lloyd(X, start - mean)
         spread = float(np.sum((X - centres[codes]) ** 2, dtype=np.float64))
         if spread < tightest:
             tightest, best = spread, codes
     return best
 
 
-def _settled(X: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _run_lloyd(X: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centres and codes once no row changes its cluster, or after as many rounds as scikit-learn would take.
 
     Two products a round: SciPy's takes every row's length anew in each, and holds the GIL.
     """
     codes = np.full(len(X), -1)
     member = np.empty((len(centres), len(X)), X.dtype)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         before = codes
         codes = np.argmin(np.einsum("ij,ij->i", centres, centres) / 2 - X @ centres.T, axis=1)
         if np.array_equal(codes, before):
@@ -243,9 +243,9 @@ def _settled(X: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _silhouettes(xp: Any, X: Array, sums: Array, found: Groups, rounding: float) -> Array:
     """(b − a)/max(a, b) of each row from its sums of distances to each label."""
     k = len(found.names)
-    own = like(xp, X, np.arange(k)[None, :] == found.codes[:, None], xp.bool)
-    counts = like(xp, X, found.counts[None, :].astype(np.float64), sums.dtype)
-    company = like(xp, X, found.counts[found.codes].astype(np.float64), sums.dtype) - 1
+    own = asarray_like(xp, X, np.arange(k)[None, :] == found.codes[:, None], xp.bool)
+    counts = asarray_like(xp, X, found.counts[None, :].astype(np.float64), sums.dtype)
+    company = asarray_like(xp, X, found.counts[found.codes].astype(np.float64), sums.dtype) - 1
     alone = company == 0
     a = xp.sum(xp.where(own, sums, xp.zeros_like(sums)), axis=1) / xp.where(alone, xp.ones_like(company), company)
     b = xp.min(xp.where(own, xp.full_like(sums, xp.inf), sums / counts), axis=1)
@@ -259,15 +259,15 @@ def distance_sums(xp: Any, X: Array, found: Groups, max_memory: int) -> Array:
 
     With a gradient, points closer than √(64·eps) of their distance from the mean count as equal: √ has no slope there.
     """
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     if not carries_gradient(X):
-        sums = cluster_distances(host(X), found.codes, len(found.names), max_memory=max_memory)
-        return like(xp, X, sums, wide)
-    unit = tamed(host(X))[1]
+        sums = cluster_distances(to_numpy(X), found.codes, len(found.names), max_memory=max_memory)
+        return asarray_like(xp, X, sums, wide)
+    unit = scale_to_safe_range(to_numpy(X))[1]
     X = xp.astype(X, wide) * (1 / unit)
     X = X - xp.mean(X, axis=0)
     norms = xp.sum(X * X, axis=1)
-    member = like(xp, X, np.eye(len(found.names))[found.codes], wide)
+    member = asarray_like(xp, X, np.eye(len(found.names))[found.codes], wide)
     rows = []
     for a in blocks(X.shape[0], max(1, max_memory // (8 * X.shape[0]))):
         size = norms[a][:, None] + norms[None, :]
@@ -283,8 +283,8 @@ def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
     1 − cos is half a squared chord, and squared chords to a label's rows sum to those to its mean and those of its own
     rows to its mean: nothing cancels in a narrow cone. A zero row is at 1 from every other.
     """
-    wide = accumulator(xp, X)
-    counts = like(xp, X, found.counts, wide)
+    wide = accumulator_dtype(xp, X)
+    counts = asarray_like(xp, X, found.counts, wide)
     member = np.eye(len(found.names))[found.codes]
 
     def units(part: slice) -> Array:
@@ -292,19 +292,19 @@ def _cosine_distance_sums(xp: Any, X: Array, found: Groups) -> Array:
 
     means = zeros(xp, X, (len(found.names), X.shape[1]))
     for part in tiles(X):
-        means = means + like(xp, X, member[part].T, wide) @ units(part)
+        means = means + asarray_like(xp, X, member[part].T, wide) @ units(part)
     means = means / counts[:, None]
     within = zeros(xp, X, (len(found.names),))
     for part in tiles(X):
         step = units(part) - take(xp, means, found.codes[part])
-        within = within + like(xp, X, member[part].T, wide) @ xp.sum(step * step, axis=1)
+        within = within + asarray_like(xp, X, member[part].T, wide) @ xp.sum(step * step, axis=1)
     zero = ~nonzero_rows(X)
-    zeros_in = like(xp, X, member[zero].sum(axis=0), wide)
+    zeros_in = asarray_like(xp, X, member[zero].sum(axis=0), wide)
     rows = []
     for part in tiles(X):
         u = units(part)
         chords = xp.stack([xp.sum((u - means[c, :]) ** 2, axis=1) for c in range(len(found.names))], axis=1)
-        lost = like(xp, X, zero[part][:, None].astype(float), wide)
-        mine = like(xp, X, member[part], wide)
+        lost = asarray_like(xp, X, zero[part][:, None].astype(float), wide)
+        mine = asarray_like(xp, X, member[part], wide)
         rows.append((counts * chords + within + counts * lost + zeros_in) / 2 - mine * lost)
     return xp.concat(rows, axis=0)

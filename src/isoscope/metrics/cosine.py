@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core import formulas
-from isoscope._core.arrays import accumulator, groups, like, points, result, take, tiles, unit_rows, whole, zeros
+from isoscope._core.arrays import (
+    accumulator_dtype,
+    asarray_like,
+    cast_result,
+    check_integer,
+    check_points,
+    encode_labels,
+    take,
+    tiles,
+    unit_rows,
+    zeros,
+)
 from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +37,9 @@ def mean_cosine(X: Any) -> Array:
     >>> round(float(isoscope.mean_cosine([[1, 0], [0, 2], [3, 3]])), 4)
     0.4714
     """
-    xp, X = points(X, min_dims=1)
+    xp, X = check_points(X, min_dims=1)
     total, squares = _unit_sums(xp, X)
-    return result(xp, X, xp.sum(formulas.mean_cosine(X.shape[0], total, squares)))
+    return cast_result(xp, X, xp.sum(formulas.mean_cosine(X.shape[0], total, squares)))
 
 
 def cosine_contribution(X: Any) -> Array:
@@ -52,8 +63,8 @@ def cosine_contribution(X: Any) -> Array:
     ----------
     Timkey and van Schijndel, All bark and no bite, 2021.
     """
-    xp, X = points(X, min_dims=1)
-    return result(xp, X, formulas.mean_cosine(X.shape[0], *_unit_sums(xp, X)))
+    xp, X = check_points(X, min_dims=1)
+    return cast_result(xp, X, formulas.mean_cosine(X.shape[0], *_unit_sums(xp, X)))
 
 
 def intra_similarity(
@@ -135,46 +146,46 @@ def inter_similarity(
 def _similarity(
     X: Any, types: Any, which: str, per_type_cap: int | None, seed: int, clustered: Any, average: str
 ) -> Array:
-    xp, X = points(X, min_dims=1)
+    xp, X = check_points(X, min_dims=1)
     n = X.shape[0]
-    found = groups(types, n, name="types")
-    clusters = None if clustered is None else groups(clustered, n, name="clustered")
+    found = encode_labels(types, n, name="types")
+    clusters = None if clustered is None else encode_labels(clustered, n, name="clustered")
     if per_type_cap is not None:
-        if whole(per_type_cap, "per_type_cap") < 1:
+        if check_integer(per_type_cap, "per_type_cap") < 1:
             raise InputError(f"per_type_cap is {per_type_cap}: need at least 1 instance of a type")
-        kept = _capped(found, per_type_cap, seed)
-        X, found = take(xp, X, kept), groups(found.codes[kept], len(kept))
-        clusters = None if clusters is None else groups(clusters.codes[kept], len(kept))
+        kept = _sample_per_type(found, per_type_cap, seed)
+        X, found = take(xp, X, kept), encode_labels(found.codes[kept], len(kept))
+        clusters = None if clusters is None else encode_labels(clusters.codes[kept], len(kept))
     if clusters is None:
-        value = _over_types(xp, X, found, which, average)
+        value = _type_similarity(xp, X, found, which, average)
         if value is None:
             raise InputError(
                 f"types has {len(found.names)} different values for {n} rows: "
                 + ("need a type with two rows at least" if which == "intra" else "need two types at least")
             )
-        return result(xp, X, value)
+        return cast_result(xp, X, value)
 
     values: list[Array] = []
     for c in range(len(clusters.names)):
         rows = np.flatnonzero(clusters.codes == c)
-        part = xp.astype(take(xp, X, rows), accumulator(xp, X))
+        part = xp.astype(take(xp, X, rows), accumulator_dtype(xp, X))
         part = part - xp.mean(part, axis=0)
-        value = _over_types(xp, part, groups(found.codes[rows], len(rows)), which, average)
+        value = _type_similarity(xp, part, encode_labels(found.codes[rows], len(rows)), which, average)
         if value is not None:
             values.append(value)
     if not values:
         raise InputError(
             "no cluster holds what is compared: " + ("two rows of a type" if which == "intra" else "two types")
         )
-    return result(xp, X, xp.mean(xp.stack(values)))
+    return cast_result(xp, X, xp.mean(xp.stack(values)))
 
 
-def _over_types(xp: Any, X: Array, found: Groups, which: str, average: str) -> Array | None:
+def _type_similarity(xp: Any, X: Array, found: Groups, which: str, average: str) -> Array | None:
     """S_intra or S_inter by the sums of each type, or None where there is nothing to compare."""
     if (which == "intra" and found.counts.max() < 2) or (which == "inter" and len(found.names) < 2):
         return None
     sums, squares = _type_sums(xp, X, found)
-    counts = like(xp, X, found.counts, sums.dtype)
+    counts = asarray_like(xp, X, found.counts, sums.dtype)
     if which == "intra":
         return formulas.intra_similarity(xp, counts, sums, squares)
     return formulas.inter_similarity(xp, counts, sums, average)
@@ -182,7 +193,7 @@ def _over_types(xp: Any, X: Array, found: Groups, which: str, average: str) -> A
 
 def _unit_sums(xp: Any, X: Array) -> tuple[Array, Array]:
     """Σu and Σu² of each coordinate."""
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     total = squares = zeros(xp, X, (X.shape[1],))
     for part in tiles(X, nbytes=2**20):
         u = unit_rows(xp, X[part, :], wide)
@@ -199,7 +210,7 @@ def _type_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array]:
     """
     order = np.argsort(found.codes, kind="stable")
     codes = found.codes[order]
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     done: list[Array] = []
     carry: Array | None = None
     for part in tiles(X, nbytes=2**22):
@@ -218,7 +229,7 @@ def _type_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array]:
     return sums[:, :-1], sums[:, -1]
 
 
-def _capped(found: Groups, cap: int, seed: int) -> np.ndarray:
+def _sample_per_type(found: Groups, cap: int, seed: int) -> np.ndarray:
     """The rows of at most `cap` random instances of each type, in order."""
     shuffled = np.random.default_rng(seed).permutation(len(found.codes))
     shuffled = shuffled[np.argsort(found.codes[shuffled], kind="stable")]

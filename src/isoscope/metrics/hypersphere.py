@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.arrays import (
-    accumulator,
+    accumulator_dtype,
+    asarray_like,
     blocks,
     carries_gradient,
-    detached,
+    cast_result,
+    check_points,
+    check_real,
+    detach,
     is_traced,
     itemsize,
-    like,
-    points,
-    precision,
-    real,
-    result,
+    result_dtype,
     safe_sqrt,
     unit_rows,
 )
 from isoscope._core.errors import InputError
 from isoscope._core.pairs import MAX_MEMORY, tile_rows
-from isoscope._core.threads import in_threads
+from isoscope._core.threads import map_in_threads
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -57,12 +57,12 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
     ----------
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
-    if not 0 < real(t, "t") < math.inf:
+    if not 0 < check_real(t, "t") < math.inf:
         raise InputError(f"t is {t}: need a number above 0")
-    xp, X = points(X)
+    xp, X = check_points(X)
     n = X.shape[0]
-    wide = accumulator(xp, X)
-    U = _sphere(xp, X, precision(xp, X), "X")
+    wide = accumulator_dtype(xp, X)
+    U = _project_to_sphere(xp, X, result_dtype(xp, X), "X")
     parts = list(blocks(n, tile_rows(itemsize(xp, U.dtype), max_memory)))
 
     def log_sum(pair: tuple[slice, slice]) -> Array:
@@ -70,17 +70,17 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
         a, b = pair
         exponents = 2 * t * (U[a, :] @ U[b, :].T - 1)
         if a == b:
-            itself = like(xp, X, np.eye(a.stop - a.start, dtype=bool), xp.bool)
+            itself = asarray_like(xp, X, np.eye(a.stop - a.start, dtype=bool), xp.bool)
             exponents = xp.where(itself, xp.full_like(exponents, -xp.inf), exponents)
-        highest = detached(xp.max(exponents))
+        highest = detach(xp.max(exponents))
         total = xp.sum(xp.exp(exponents - highest), dtype=wide)
         return xp.log(total) + xp.astype(highest, wide) + (0 if a == b else math.log(2))
 
     # a block of one row has no pair in itself
     pairs = [(a, b) for a, b in combinations_with_replacement(parts, 2) if a != b or a.stop - a.start > 1]
-    logs = xp.stack(list(map(log_sum, pairs) if carries_gradient(X) else in_threads(log_sum, pairs, len(pairs))))
-    highest = detached(xp.max(logs))
-    return result(xp, X, xp.log(xp.sum(xp.exp(logs - highest))) + highest - math.log(n * (n - 1)))
+    logs = xp.stack(list(map(log_sum, pairs) if carries_gradient(X) else map_in_threads(log_sum, pairs, len(pairs))))
+    highest = detach(xp.max(logs))
+    return cast_result(xp, X, xp.log(xp.sum(xp.exp(logs - highest))) + highest - math.log(n * (n - 1)))
 
 
 def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
@@ -103,22 +103,22 @@ def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
     ----------
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
-    if not real(alpha, "alpha") > 0:
+    if not check_real(alpha, "alpha") > 0:
         raise InputError(f"alpha is {alpha}: need a power above 0")
-    xp, X = points(X, min_rows=1)
-    other, Y = points(Y, min_rows=1, name="Y")
+    xp, X = check_points(X, min_rows=1)
+    other, Y = check_points(Y, min_rows=1, name="Y")
     if other is not xp:
         raise InputError(f"X is an array of {xp.__name__} and Y of {other.__name__}: need the same library")
     if X.shape != Y.shape:
         raise InputError(f"X has shape {tuple(X.shape)} and Y {tuple(Y.shape)}: need a partner for each row")
-    wide = accumulator(xp, X)
-    step = _sphere(xp, X, wide, "X") - _sphere(xp, Y, wide, "Y")
+    wide = accumulator_dtype(xp, X)
+    step = _project_to_sphere(xp, X, wide, "X") - _project_to_sphere(xp, Y, wide, "Y")
     squared = xp.sum(step * step, axis=1)
-    return result(xp, X, xp.mean(squared if alpha == 2 else safe_sqrt(xp, squared) ** alpha))
+    return cast_result(xp, X, xp.mean(squared if alpha == 2 else safe_sqrt(xp, squared) ** alpha))
 
 
-def _sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
-    zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detached(X)), axis=1) == 0))
+def _project_to_sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
+    zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detach(X)), axis=1) == 0))
     if zero:
         raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction, drop them")
     return unit_rows(xp, X, dtype)

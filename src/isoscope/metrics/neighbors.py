@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isoscope._core.arrays import (
-    accumulator,
+    accumulator_dtype,
+    asarray_like,
     carries_gradient,
-    host,
-    like,
+    cast_result,
+    check_integer,
+    check_points,
+    check_real,
     nonzero_rows,
-    points,
-    precision,
-    real,
-    result,
+    result_dtype,
     safe_sqrt,
     take,
+    to_numpy,
     unit_rows,
-    whole,
 )
-from isoscope._core.errors import InputError, tell
-from isoscope._core.pairs import MAX_MEMORY, nearest, tamed
+from isoscope._core.errors import InputError, warn_data
+from isoscope._core.pairs import MAX_MEMORY, nearest_neighbors, scale_to_safe_range
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -96,20 +96,20 @@ def lid(
     if convention not in ("textbook", "cai"):
         raise InputError(f'convention is {convention!r}: need "textbook" or "cai"')
     least = 2 if convention == "cai" else 3
-    if whole(k, "k") < least:
+    if check_integer(k, "k") < least:
         raise InputError(f"k is {k}: need {least} neighbours at least")
-    xp, X = points(X, min_dims=1)
-    distances = _distances(xp, X, k, metric, sample, seed, max_memory)
-    eps = float(xp.finfo(precision(xp, X)).eps)
+    xp, X = check_points(X, min_dims=1)
+    distances = _neighbor_distances(xp, X, k, metric, sample, seed, max_memory)
+    eps = float(xp.finfo(result_dtype(xp, X)).eps)
     estimates, known = local_dimensions(xp, distances, eps, unbiased=convention == "textbook")
     count = int(known.sum())
     if not count:
         raise InputError(
             f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
         )
-    _count_duplicates(host(distances), known)
+    _warn_duplicates(to_numpy(distances), known)
     mean = xp.sum(estimates) / count
-    return result(xp, X, mean / 2 if convention == "cai" else mean)
+    return cast_result(xp, X, mean / 2 if convention == "cai" else mean)
 
 
 def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = True) -> tuple[Array, np.ndarray]:
@@ -130,7 +130,7 @@ def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = 
     factor = terms - 2 if unbiased else terms
     known = (logs < -8 * k * eps) & (factor > 0)
     estimates = xp.where(known, -factor / xp.where(known, logs, -xp.ones_like(logs)), xp.zeros_like(logs))
-    return estimates, (host(logs) < -8 * k * eps) & (host(factor) > 0)
+    return estimates, (to_numpy(logs) < -8 * k * eps) & (to_numpy(factor) > 0)
 
 
 def two_nn(
@@ -174,27 +174,27 @@ def two_nn(
     ----------
     Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
     """
-    if not 0 <= real(discard, "discard") < 1:
+    if not 0 <= check_real(discard, "discard") < 1:
         raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
-    xp, X = points(X, min_rows=3, min_dims=1)
-    distances = _distances(xp, X, 2, "euclidean", sample, seed, max_memory)
-    value = two_nn_slope(xp, distances, float(xp.finfo(precision(xp, X)).eps), discard)
-    _count_duplicates(host(distances), host(distances)[:, 0] > 0)
-    return result(xp, X, value)
+    xp, X = check_points(X, min_rows=3, min_dims=1)
+    distances = _neighbor_distances(xp, X, 2, "euclidean", sample, seed, max_memory)
+    value = two_nn_slope(xp, distances, float(xp.finfo(result_dtype(xp, X)).eps), discard)
+    _warn_duplicates(to_numpy(distances), to_numpy(distances)[:, 0] > 0)
+    return cast_result(xp, X, value)
 
 
 def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array:
     """The slope of −log(1−F) against log μ, from each row's distances to its two nearest; `eps` of the points."""
-    known = host(distances)[:, 0] > 0
+    known = to_numpy(distances)[:, 0] > 0
     n = int(known.sum())
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, whose logarithm is no height
     if kept < 2:
         raise InputError(f"{n} rows of X have no duplicate and {kept} of them are kept: need 2 at least")
     pairs = take(xp, distances, np.flatnonzero(known))
     logs = xp.log(pairs[:, 1] / pairs[:, 0])
-    logs = take(xp, logs, np.argsort(host(logs), kind="stable")[:kept])
-    heights = like(xp, distances, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
-    if not float(host(logs)[-1]) > 8 * eps:
+    logs = take(xp, logs, np.argsort(to_numpy(logs), kind="stable")[:kept])
+    heights = asarray_like(xp, distances, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
+    if not float(to_numpy(logs)[-1]) > 8 * eps:
         raise InputError("all rows of X have two neighbours at the same distance: there is no dimension to estimate")
     return xp.sum(logs * heights) / xp.sum(logs * logs)
 
@@ -237,13 +237,13 @@ def hubness(
     ----------
     Radovanović et al., Hubs in space, 2010.
     """
-    xp, X = points(X, min_dims=1)
-    X = _with_directions(xp, X) if metric == "cosine" else X
-    _, indices = _neighbors(X, whole(k, "k"), metric, sample, seed, max_memory)
-    return Hubness(*(like(xp, X, value) for value in occurrence(indices, X.shape[0])))
+    xp, X = check_points(X, min_dims=1)
+    X = _drop_zero_rows(xp, X) if metric == "cosine" else X
+    _, indices = _neighbors(X, check_integer(k, "k"), metric, sample, seed, max_memory)
+    return Hubness(*(asarray_like(xp, X, value) for value in occurrence_statistics(indices, X.shape[0])))
 
 
-def occurrence(indices: np.ndarray, n: int) -> tuple[float, float, float]:
+def occurrence_statistics(indices: np.ndarray, n: int) -> tuple[float, float, float]:
     """Skewness, share of rows that never turn up, and the most often one, from who is whose neighbour among n rows."""
     times = np.bincount(indices.ravel(), minlength=n).astype(np.float64)
     spread = times.std()
@@ -260,46 +260,50 @@ def _neighbors(
         raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     if not 1 <= k < n:
         raise InputError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}, a row has {n - 1} others")
-    if sample is not None and not 1 <= whole(sample, "sample") <= n:
+    if sample is not None and not 1 <= check_integer(sample, "sample") <= n:
         raise InputError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
     rows = None
     if sample is not None and sample < n:
         rows = np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
-    values = host(X)
-    return nearest(
+    values = to_numpy(X)
+    return nearest_neighbors(
         unit_rows(np, values, values.dtype) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory
     )
 
 
-def _distances(xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int) -> Array:
+def _neighbor_distances(
+    xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
+) -> Array:
     """Distances to the k nearest, nearest first, wide; through the points if X carries a gradient."""
     if carries_gradient(X) and sample is not None:
         raise InputError("sample is for measuring: with a gradient pass the rows that you mean")
-    X = _with_directions(xp, X) if metric == "cosine" else X
+    X = _drop_zero_rows(xp, X) if metric == "cosine" else X
     distances, indices = _neighbors(X, k, metric, sample, seed, max_memory)
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     if not carries_gradient(X):
-        return like(xp, X, distances, wide)
-    unit = tamed(host(X))[1]
+        return asarray_like(xp, X, distances, wide)
+    unit = scale_to_safe_range(to_numpy(X))[1]
     P = unit_rows(xp, X, wide) if metric == "cosine" else xp.astype(X, wide) * (1 / unit)
     others = xp.reshape(take(xp, P, indices.ravel()), (*indices.shape, X.shape[1]))
     step = others - P[:, None, :]
     return safe_sqrt(xp, xp.sum(step * step, axis=2)) * (1 if metric == "cosine" else unit)
 
 
-def _with_directions(xp: Any, X: Array) -> Array:
+def _drop_zero_rows(xp: Any, X: Array) -> Array:
     """The rows of X that are not zero; the others have no direction, are left out and counted."""
     some = nonzero_rows(X)
     if some.all():
         return X
     if not some.any():
         raise InputError(f"all {len(some)} rows of X are zero: they have no direction")
-    tell(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are left out")
+    warn_data(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are left out")
     return take(xp, X, np.flatnonzero(some))
 
 
-def _count_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
+def _warn_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
     """Count the rows that have a duplicate and those that give no estimate."""
     duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
     if duplicated or left_out:
-        tell(f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out")
+        warn_data(
+            f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out"
+        )

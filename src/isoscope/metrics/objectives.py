@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core import formulas
-from isoscope._core.arrays import Groups, accumulator, groups, host, like, points, result, take, tiles, zeros
+from isoscope._core.arrays import (
+    Groups,
+    accumulator_dtype,
+    asarray_like,
+    cast_result,
+    check_points,
+    encode_labels,
+    take,
+    tiles,
+    to_numpy,
+    zeros,
+)
 from isoscope._core.errors import InputError
 from isoscope._core.pairs import MAX_MEMORY
 from isoscope.metrics.clusters import distance_sums
-from isoscope.metrics.spectra import ratio_of
+from isoscope.metrics.spectra import unchecked_participation_ratio
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -42,12 +53,12 @@ def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:
     ----------
     Mickus et al., Isotropy, clusters, and classifiers, 2024.
     """
-    xp, X = points(X)
+    xp, X = check_points(X)
     if cosine:
-        return result(xp, X, xp.sqrt(ratio_of(xp, X) / X.shape[1]))
+        return cast_result(xp, X, xp.sqrt(unchecked_participation_ratio(xp, X) / X.shape[1]))
     n = X.shape[0]
     _, _, within, _ = _label_moments(xp, X, Groups(np.zeros(n, np.int64), np.zeros(1), np.array([n])))
-    return result(xp, X, formulas.isotropy_objective(n, xp.sum(within)))
+    return cast_result(xp, X, formulas.isotropy_objective(n, xp.sum(within)))
 
 
 def silhouette_objective(X: Any, labels: Any) -> Array:
@@ -63,12 +74,12 @@ def silhouette_objective(X: Any, labels: Any) -> Array:
     ----------
     Mickus et al., Isotropy, clusters, and classifiers, 2024.
     """
-    xp, X = points(X)
-    found = groups(labels, X.shape[0])
+    xp, X = check_points(X)
+    found = encode_labels(labels, X.shape[0])
     counts, means, within, _ = _label_moments(xp, X, found)
     mean = xp.sum(counts[:, None] * means, axis=0) / X.shape[0]
     trace = xp.sum(within + counts * xp.sum((means - mean) ** 2, axis=1))
-    return result(xp, X, formulas.silhouette_objective(xp, X.shape[0], trace, counts, within))
+    return cast_result(xp, X, formulas.silhouette_objective(xp, X.shape[0], trace, counts, within))
 
 
 def classifier_objective(X: Any, labels: Any, class_vectors: Any) -> Array:
@@ -93,19 +104,19 @@ def classifier_objective(X: Any, labels: Any, class_vectors: Any) -> Array:
     ----------
     Mickus et al., Isotropy, clusters, and classifiers, 2024.
     """
-    xp, X = points(X)
-    found = groups(labels, X.shape[0])
-    other, C = points(class_vectors, min_rows=1, name="class_vectors")
+    xp, X = check_points(X)
+    found = encode_labels(labels, X.shape[0])
+    other, C = check_points(class_vectors, min_rows=1, name="class_vectors")
     if tuple(C.shape) != (len(found.names), X.shape[1]):
         raise InputError(
             f"class_vectors has shape {tuple(C.shape)}: labels has {len(found.names)} different values and X "
             f"{X.shape[1]} columns, need ({len(found.names)}, {X.shape[1]})"
         )
     if other is not xp:
-        C = like(xp, X, host(C), accumulator(xp, X))
+        C = asarray_like(xp, X, to_numpy(C), accumulator_dtype(xp, X))
     counts, means, _, first = _label_moments(xp, X, found)
-    value = formulas.classifier_objective(xp, counts[:, None] * (means + first), xp.astype(C, accumulator(xp, X)))
-    return result(xp, X, value)
+    value = formulas.classifier_objective(xp, counts[:, None] * (means + first), xp.astype(C, accumulator_dtype(xp, X)))
+    return cast_result(xp, X, value)
 
 
 def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: int = MAX_MEMORY) -> Array:
@@ -133,16 +144,16 @@ def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: 
     ----------
     Mickus et al., Isotropy, clusters, and classifiers, 2024, appendix B.
     """
-    xp, X = points(X)
+    xp, X = check_points(X)
     n = X.shape[0]
-    found = groups(labels, n)
+    found = encode_labels(labels, n)
     if squared:
         counts, means, within, _ = _label_moments(xp, X, found)
-        return result(xp, X, formulas.triplet_objective(xp, n, means, counts, within))
+        return cast_result(xp, X, formulas.triplet_objective(xp, n, means, counts, within))
     sums = distance_sums(xp, X, found, max_memory)
     size = found.counts[found.codes][:, None]
     own = np.arange(len(found.names))[None, :] == found.codes[:, None]
-    return result(xp, X, xp.sum(sums * like(xp, X, np.where(own, size - n, size - 1), sums.dtype)))
+    return cast_result(xp, X, xp.sum(sums * asarray_like(xp, X, np.where(own, size - n, size - 1), sums.dtype)))
 
 
 def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Array, Array]:
@@ -150,15 +161,15 @@ def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Arra
 
     Two passes about that row, so that a large mean does not eat the digits.
     """
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     k = len(found.names)
-    counts = like(xp, X, found.counts, wide)
+    counts = asarray_like(xp, X, found.counts, wide)
     first = xp.astype(X[0, :], wide)
     sums = zeros(xp, X, (k, X.shape[1]))
     within = zeros(xp, X, (k,))
 
     def member(part: slice) -> Array:
-        return like(xp, X, np.arange(k)[:, None] == found.codes[part][None, :], wide)
+        return asarray_like(xp, X, np.arange(k)[:, None] == found.codes[part][None, :], wide)
 
     for part in tiles(X):
         sums = sums + member(part) @ (xp.astype(X[part, :], wide) - first)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isoscope._core.arrays import accumulator, detached, is_traced, need_values, number, points, result, tiles, zeros
+from isoscope._core.arrays import (
+    accumulator_dtype,
+    cast_result,
+    check_not_traced,
+    check_points,
+    detach,
+    is_traced,
+    tiles,
+    to_float,
+    zeros,
+)
 from isoscope._core.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,10 +51,10 @@ def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Arr
     """
     if signs not in ("both", "plus"):
         raise InputError(f'signs is {signs!r}: need "both" or "plus"')
-    xp, X = points(X)
-    directions, null = _checked_directions(xp, X)
+    xp, X = check_points(X)
+    directions, null = _check_directions(xp, X)
     ratio = _log_ratio(xp, X, log_partition(xp, X, directions, both=signs == "both"), null)
-    return result(xp, X, ratio if log else xp.exp(ratio))
+    return cast_result(xp, X, ratio if log else xp.exp(ratio))
 
 
 def log_ratios(X: Any) -> tuple[float, float]:
@@ -55,11 +65,11 @@ def log_ratios(X: Any) -> tuple[float, float]:
     >>> both <= one <= 0
     True
     """
-    xp, X = points(X)
-    directions, null = _checked_directions(xp, X)
+    xp, X = check_points(X)
+    directions, null = _check_directions(xp, X)
     logs = log_partition(xp, X, directions, both=True)
     one = logs[: directions.shape[1]]
-    return number(_log_ratio(xp, X, logs, null)), number(_log_ratio(xp, X, one, null))
+    return to_float(_log_ratio(xp, X, logs, null)), to_float(_log_ratio(xp, X, one, null))
 
 
 def _log_ratio(xp: Any, X: Array, logs: Array, null: bool) -> Array:
@@ -70,7 +80,7 @@ def _log_ratio(xp: Any, X: Array, logs: Array, null: bool) -> Array:
 
 def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
     """log Σ exp(c·x) for each column c of `directions`, and then for each −c if `both`; tile by tile."""
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
     sums = [LogSum.of(xp, xp.astype(X[part, :], wide) @ directions, both=both) for part in tiles(X)]
     total = sums[0]
     for more in sums[1:]:
@@ -89,7 +99,7 @@ class LogSum(NamedTuple):
         """Of the rows' products with each direction, (m, directions); with each opposite direction too if `both`."""
         if both:
             projected = xp.concat([projected, -projected], axis=1)
-        largest = detached(xp.max(projected, axis=0))
+        largest = detach(xp.max(projected, axis=0))
         return cls(largest, xp.sum(xp.exp(projected - largest), axis=0))
 
     def plus(self, xp: Any, other: LogSum) -> LogSum:
@@ -101,11 +111,11 @@ class LogSum(NamedTuple):
         return LogSum(largest, self.rest * mine + other.rest * theirs)
 
 
-def _checked_directions(xp: Any, X: Array) -> tuple[Array, bool]:
+def _check_directions(xp: Any, X: Array) -> tuple[Array, bool]:
     if X.shape[0] < X.shape[1]:
-        need_values(X)  # the rank decides how many directions there are
+        check_not_traced(X)  # the rank decides how many directions there are
     if not is_traced(X):
-        longest = number(xp.max(xp.abs(X)))
+        longest = to_float(xp.max(xp.abs(X)))
         if longest == 0:
             raise InputError(f"all {X.shape[0]} rows of X are zero: no direction is special")
         if longest > 1e150:
@@ -116,8 +126,8 @@ def _checked_directions(xp: Any, X: Array) -> tuple[Array, bool]:
 def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
     """The eigenvectors of XᵀX as columns, without gradient; and whether there are more that no row has a part in."""
     n, d = X.shape
-    wide = accumulator(xp, X)
-    X = detached(X)
+    wide = accumulator_dtype(xp, X)
+    X = detach(X)
     if n >= d:
         moment = zeros(xp, X, (d, d))
         for part in tiles(X):

@@ -9,30 +9,30 @@ import numpy as np
 
 from isoscope._core import formulas
 from isoscope._core.arrays import (
-    accumulator,
-    detached,
-    host,
+    accumulator_dtype,
+    asarray_like,
+    cast_result,
+    check_integer,
+    check_points,
+    check_real,
+    detach,
     is_traced,
-    like,
-    number,
-    points,
-    precision,
-    real,
-    result,
+    result_dtype,
     tiles,
-    whole,
+    to_float,
+    to_numpy,
     zeros,
 )
-from isoscope._core.arrays import groups as grouped
+from isoscope._core.arrays import encode_labels as grouped
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import Moments
-from isoscope._core.grouped_traces import LEAST, jackknife_blocks, sum_groups
+from isoscope._core.grouped_traces import MIN_GROUPS, jackknife_blocks, sum_groups
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
     from isoscope._core.grouped_traces import GroupSums
 
-_CONSTANT = "all {n} rows of X are equal: there is no variance to share among the dimensions"
+_CONSTANT_MESSAGE = "all {n} rows of X are equal: there is no variance to share among the dimensions"
 
 
 class Estimate(NamedTuple):
@@ -99,11 +99,11 @@ def isoscore(
     Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
     least = 4 if unbiased else 2
-    xp, X = points(X, min_rows=least + 1 if return_interval else least)
-    if not 0 < real(confidence, "confidence") < 1:
+    xp, X = check_points(X, min_rows=least + 1 if return_interval else least)
+    if not 0 < check_real(confidence, "confidence") < 1:
         raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
     n, d = X.shape
-    found = _groups(groups, n, unbiased, LEAST + 1 if return_interval else LEAST)
+    found = _check_groups(groups, n, unbiased, MIN_GROUPS + 1 if return_interval else MIN_GROUPS)
     if found is not None:
         return _grouped_isoscore(xp, X, found, confidence if return_interval else None)
     X, sums = _scale_free_sums(xp, X, wide=unbiased or return_interval)
@@ -111,18 +111,18 @@ def isoscore(
     def score(n: int, trace: Array, trace_squared: Array, quartic: Array) -> Array:
         return formulas.isoscore(_traces(xp, n, d, trace, trace_squared, quartic, unbiased), d)
 
-    value = result(xp, X, score(n, sums.trace, sums.trace_squared, sums.quartic))
+    value = cast_result(xp, X, score(n, sums.trace, sums.trace_squared, sums.quartic))
     if not return_interval:
         return value
     left = _leave_one_out(xp, X, sums)
     rounding = 64 * n * float(xp.finfo(left.trace.dtype).eps)
-    if number(xp.min(left.trace)) <= rounding * number(sums.trace):
+    if to_float(xp.min(left.trace)) <= rounding * to_float(sums.trace):
         low, high = -math.inf, math.inf  # one row makes all the variance: nothing can be said
     else:
         scores = score(n - 1, *left)
-        spread = number(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
-        low, high = formulas.interval(number(value), spread, confidence, n - 1)
-    return Estimate(value, like(xp, X, low), like(xp, X, high))
+        spread = to_float(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
+        low, high = formulas.student_interval(to_float(value), spread, confidence, n - 1)
+    return Estimate(value, asarray_like(xp, X, low), asarray_like(xp, X, high))
 
 
 def _traces(
@@ -132,10 +132,10 @@ def _traces(
     if not unbiased:
         return formulas.covariance_traces(n, trace, trace_squared)
     estimates = formulas.unbiased_traces(n, trace, trace_squared, quartic)
-    return formulas.bounded(xp, estimates, (trace / (n - 1)) ** 2, n, d)
+    return formulas.clip_traces(xp, estimates, (trace / (n - 1)) ** 2, n, d)
 
 
-def _groups(groups: Any, n: int, unbiased: bool, least: int) -> Groups | None:
+def _check_groups(groups: Any, n: int, unbiased: bool, least: int) -> Groups | None:
     """Return the checked groups; None if there are none, or if each has one row and rows are independent after all."""
     if groups is None:
         return None
@@ -154,31 +154,31 @@ def _grouped_isoscore(xp: Any, X: Array, found: Groups, confidence: float | None
     """Return the score of checked rows in checked groups, with an interval if a confidence is given."""
     n, d = X.shape
     X, centre, sums = _grouped_sums(xp, X, found)
-    value = result(xp, X, formulas.isoscore(_grouped_traces(xp, sums, n, d), d))
+    value = cast_result(xp, X, formulas.isoscore(_grouped_traces(xp, sums, n, d), d))
     if confidence is None:
         return value
-    rows, middle = host(X), host(centre).astype(np.float64)  # the interval carries no gradient
+    rows, middle = to_numpy(X), to_numpy(centre).astype(np.float64)  # the interval carries no gradient
     total = sum_groups(np, rows, middle, found.codes, found.counts)
     left = []
     for codes in jackknife_blocks(found):
         rest = total - sum_groups(np, rows, middle, codes, found.counts)
         left.append(float(formulas.isoscore(_grouped_traces(np, rest, n, d), d)))
-    low, high = formulas.interval(number(value), formulas.jackknife_error(left), confidence, len(left) - 1)
-    return Estimate(value, like(xp, X, low), like(xp, X, high))
+    low, high = formulas.student_interval(to_float(value), formulas.jackknife_error(left), confidence, len(left) - 1)
+    return Estimate(value, asarray_like(xp, X, low), asarray_like(xp, X, high))
 
 
 def _grouped_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, GroupSums]:
     """Return X, scaled where its squares would leave the range, a point amid it, and the sums of its groups."""
     if not is_traced(X):
-        X = _scaled(xp, X, X - X[:1, :])
-    centre = _pivot(xp, X, accumulator(xp, X))
+        X = _rescale(xp, X, X - X[:1, :])
+    centre = _pivot(xp, X, accumulator_dtype(xp, X))
     sums = sum_groups(xp, X, centre, found.codes, found.counts)
-    _refuse_constant(sums.plug_in(xp), X.shape[0])
+    _check_variance(sums.plug_in(xp), X.shape[0])
     return X, centre, sums
 
 
 def _grouped_traces(xp: Any, sums: GroupSums, n: int, d: int) -> formulas.Traces:
-    return formulas.bounded(xp, sums.traces(xp), sums.plug_in(xp), n, d)
+    return formulas.clip_traces(xp, sums.traces(xp), sums.plug_in(xp), n, d)
 
 
 def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
@@ -206,32 +206,32 @@ def isoscore_star(X: Any, shrinkage: Any, zeta: float = 0.2) -> Array:
     ----------
     Rudman and Eickhoff, Stable anisotropic regularization, 2024.
     """
-    xp, X = points(X)
+    xp, X = check_points(X)
     n, d = X.shape
-    if not 0 <= real(zeta, "zeta") <= 1:
+    if not 0 <= check_real(zeta, "zeta") <= 1:
         raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
-    S_xp, S = points(shrinkage, name="shrinkage")
+    S_xp, S = check_points(shrinkage, name="shrinkage")
     if tuple(S.shape) != (d, d):
         raise InputError(f"shrinkage has shape {tuple(S.shape)}: X has {d} columns, need ({d}, {d})")
     if zeta == 0:
         sums = _scale_free_sums(xp, X, wide=False)[1]
-        return result(xp, X, formulas.isoscore(formulas.covariance_traces(n, sums.trace, sums.trace_squared), d))
-    S = S if S_xp is xp else like(xp, X, host(S), accumulator(xp, X))
+        return cast_result(xp, X, formulas.isoscore(formulas.covariance_traces(n, sums.trace, sums.trace_squared), d))
+    S = S if S_xp is xp else asarray_like(xp, X, to_numpy(S), accumulator_dtype(xp, X))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         traces = _shrunk_traces(xp, X, S, zeta)
-    if not is_traced(X) and not 1e-12 < number(traces.squared_trace) < 1e12:  # squares of it may have left the range
-        traces = _shrunk_traces(xp, *_scaled_together(xp, X, S), zeta)
-    if not is_traced(X) and not number(traces.squared_trace) > 0:
+    if not is_traced(X) and not 1e-12 < to_float(traces.squared_trace) < 1e12:  # squares of it may have left the range
+        traces = _shrunk_traces(xp, *_rescale_both(xp, X, S), zeta)
+    if not is_traced(X) and not to_float(traces.squared_trace) > 0:
         raise InputError(f"neither the {n} rows of X nor shrinkage have any variance at zeta={zeta}")
-    return result(xp, X, formulas.isoscore(traces, d))
+    return cast_result(xp, X, formulas.isoscore(traces, d))
 
 
 def _shrunk_traces(xp: Any, X: Array, S: Array, zeta: float) -> formulas.Traces:
     """The traces of (1−ζ)Σ_X + ζΣ_S, without forming it."""
     n = X.shape[0]
-    S = xp.astype(S, precision(xp, X), copy=False)
-    wide = accumulator(xp, X)
-    sums = _centred_sums(xp, X, wide=False)
+    S = xp.astype(S, result_dtype(xp, X), copy=False)
+    wide = accumulator_dtype(xp, X)
+    sums = _centered_sums(xp, X, wide=False)
     if sums.rows is not None:
         inner = xp.sum((sums.rows @ S) * sums.rows, dtype=wide)
     else:
@@ -275,20 +275,20 @@ def participation_ratio(X: Any, *, unbiased: bool = False, groups: Any = None) -
     ----------
     Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
-    xp, X = points(X, min_rows=4 if unbiased else 2)
+    xp, X = check_points(X, min_rows=4 if unbiased else 2)
     n, d = X.shape
-    found = _groups(groups, n, unbiased, LEAST)
+    found = _check_groups(groups, n, unbiased, MIN_GROUPS)
     if found is not None:
         X, _, own = _grouped_sums(xp, X, found)
-        return result(xp, X, formulas.participation_ratio(_grouped_traces(xp, own, n, d)))
+        return cast_result(xp, X, formulas.participation_ratio(_grouped_traces(xp, own, n, d)))
     if not unbiased:
-        return result(xp, X, ratio_of(xp, X))
+        return cast_result(xp, X, unchecked_participation_ratio(xp, X))
     X, sums = _scale_free_sums(xp, X, wide=True)
     traces = _traces(xp, n, d, sums.trace, sums.trace_squared, sums.quartic, unbiased)
-    return result(xp, X, formulas.participation_ratio(traces))
+    return cast_result(xp, X, formulas.participation_ratio(traces))
 
 
-def ratio_of(xp: Any, X: Array) -> Array:
+def unchecked_participation_ratio(xp: Any, X: Array) -> Array:
     """The participation ratio of a checked cloud, in the accumulator's precision."""
     sums = _scale_free_sums(xp, X, wide=False)[1]
     return sums.trace**2 / sums.trace_squared
@@ -314,8 +314,8 @@ def spectrum(X: Any, *, center: bool = True) -> Array:
     >>> isoscope.spectrum([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).tolist()
     [18.0, 2.0]
     """
-    xp, X = points(X)
-    return result(xp, X, _spectrum(xp, X, center))
+    xp, X = check_points(X)
+    return cast_result(xp, X, _spectrum(xp, X, center))
 
 
 def anisotropy(X: Any, k: int = 3, *, center: bool = False) -> Array:
@@ -344,15 +344,15 @@ def anisotropy(X: Any, k: int = 3, *, center: bool = False) -> Array:
     ----------
     Razzhigaev et al., The shape of learning, 2024.
     """
-    xp, X = points(X, min_rows=1 if not center else 2)
-    if not 1 <= whole(k, "k") <= min(X.shape):
+    xp, X = check_points(X, min_rows=1 if not center else 2)
+    if not 1 <= check_integer(k, "k") <= min(X.shape):
         raise InputError(f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} axes, need 1 ≤ k ≤ {min(X.shape)}")
     values = _spectrum(xp, X, center, scale_free=True)
-    if not is_traced(X) and not number(xp.sum(values)) > 0:
+    if not is_traced(X) and not to_float(xp.sum(values)) > 0:
         raise InputError(
-            _CONSTANT.format(n=X.shape[0]) if center else "all rows of X are zero: there is nothing to share"
+            _CONSTANT_MESSAGE.format(n=X.shape[0]) if center else "all rows of X are zero: there is nothing to share"
         )
-    return result(xp, X, formulas.anisotropy(xp, values, k))
+    return cast_result(xp, X, formulas.anisotropy(xp, values, k))
 
 
 def effective_rank(X: Any, *, center: bool = True) -> Array:
@@ -371,13 +371,13 @@ def effective_rank(X: Any, *, center: bool = True) -> Array:
     >>> round(float(isoscope.effective_rank([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])), 6)
     2.0
     """
-    xp, X = points(X)
+    xp, X = check_points(X)
     values = _spectrum(xp, X, center, scale_free=True)
-    _refuse_constant(xp.sum(values), X.shape[0])
-    return result(xp, X, formulas.effective_rank(xp, values))
+    _check_variance(xp.sum(values), X.shape[0])
+    return cast_result(xp, X, formulas.effective_rank(xp, values))
 
 
-class _CentredSums(NamedTuple):
+class _CenteredSums(NamedTuple):
     """tr W, tr(W²) and Σ‖y‖⁴ of a cloud, and where its mean lies: at pivot + drift."""
 
     pivot: Array
@@ -389,64 +389,64 @@ class _CentredSums(NamedTuple):
     rows: Array | None = None  # Y itself, where the Gram matrix was taken
 
 
-def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CentredSums]:
+def _scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, _CenteredSums]:
     """The sums for a score that does not depend on scale, of X scaled where its squares would leave the range."""
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = _centred_sums(xp, X, wide=wide)
+        sums = _centered_sums(xp, X, wide=wide)
     if is_traced(X):
         return X, sums
     low, high = (1e-140, 1e140) if wide or X.dtype == xp.float64 else (1e-30, 1e37)
-    if not low < number(sums.trace) < high:
-        X = _scaled(xp, X, X - X[:1, :])
-        sums = _centred_sums(xp, X, wide=wide)
-        _refuse_constant(sums.trace, X.shape[0])
+    if not low < to_float(sums.trace) < high:
+        X = _rescale(xp, X, X - X[:1, :])
+        sums = _centered_sums(xp, X, wide=wide)
+        _check_variance(sums.trace, X.shape[0])
     return X, sums
 
 
-def _scaled(xp: Any, X: Array, by: Array) -> Array:
+def _rescale(xp: Any, X: Array, by: Array) -> Array:
     """X times a power of two that brings the largest value of `by` near 1, unless it is an ordinary number."""
     exponent = 0 if is_traced(X) else _exponent(xp, by)
-    return X if -50 < exponent < 50 else xp.astype(X, precision(xp, X)) * _unit(xp, X, exponent)
+    return X if -50 < exponent < 50 else xp.astype(X, result_dtype(xp, X)) * _power_of_two(xp, X, exponent)
 
 
-def _scaled_together(xp: Any, X: Array, S: Array) -> tuple[Array, Array]:
+def _rescale_both(xp: Any, X: Array, S: Array) -> tuple[Array, Array]:
     """X and a covariance in the same unit, a power of two in which the fourth powers of X stay in range."""
     exponent = max(_exponent(xp, X - X[:1, :]), _exponent(xp, xp.linalg.diagonal(S)) // 2)
     if -25 < exponent < 25:
         return X, S
-    unit = _unit(xp, X, exponent)
-    return xp.astype(X, precision(xp, X)) * unit, S * unit * unit
+    unit = _power_of_two(xp, X, exponent)
+    return xp.astype(X, result_dtype(xp, X)) * unit, S * unit * unit
 
 
 def _exponent(xp: Any, X: Array) -> int:
     """The binary exponent of the largest value; a very small one if all are zero."""
-    largest = number(xp.max(xp.abs(X)))
+    largest = to_float(xp.max(xp.abs(X)))
     return math.frexp(largest)[1] if largest > 0 else -1000
 
 
-def _unit(xp: Any, X: Array, exponent: int) -> float:
+def _power_of_two(xp: Any, X: Array, exponent: int) -> float:
     """The power of two that undoes an exponent, as far as X's precision holds it."""
-    most = 1000 if precision(xp, X) == xp.float64 else 120
+    most = 1000 if result_dtype(xp, X) == xp.float64 else 120
     return float(2.0 ** min(most, max(-most, -exponent)))
 
 
-def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:
+def _centered_sums(xp: Any, X: Array, *, wide: bool) -> _CenteredSums:
     """One pass over the tiles of X, held near the origin by a pivot so that a large mean does not eat the digits.
 
     `wide` multiplies in float64 and gives Σ‖y‖⁴ too. Otherwise each tile is multiplied in X's own precision and the
     products are added up in float64, which is twice as fast and good to about 1e-6 in float32.
     """
     n, d = X.shape
-    sums = accumulator(xp, X)
-    dtype = sums if wide else precision(xp, X)
+    sums = accumulator_dtype(xp, X)
+    dtype = sums if wide else result_dtype(xp, X)
     if n <= d:
-        pivot = xp.astype(detached(X[0, :]), dtype, copy=False)
+        pivot = xp.astype(detach(X[0, :]), dtype, copy=False)
         y = xp.astype(X, dtype, copy=False) - pivot
         drift = xp.mean(y, axis=0)
         y = y - drift
         matrix = xp.astype(y @ y.T, sums, copy=False)
         r = xp.linalg.diagonal(matrix)
-        return _CentredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
+        return _CenteredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
 
     pivot = _pivot(xp, X, dtype)
     matrix = zeros(xp, X, (d, d))
@@ -463,12 +463,12 @@ def _centred_sums(xp: Any, X: Array, *, wide: bool) -> _CentredSums:
             cubic = cubic + r @ y
     drift = total / n
     if wide:
-        about_mean = Moments(total, matrix, cubic, quartic).moved(xp, n, -drift)
+        about_mean = Moments(total, matrix, cubic, quartic).shift_rows(xp, n, -drift)
         matrix, quartic = about_mean.scatter, about_mean.quartic
     else:
         matrix = matrix - n * (drift[:, None] * drift[None, :])
     trace = xp.sum(xp.linalg.diagonal(matrix))
-    return _CentredSums(pivot, drift, trace, xp.sum(matrix * matrix), quartic if wide else None, matrix)
+    return _CenteredSums(pivot, drift, trace, xp.sum(matrix * matrix), quartic if wide else None, matrix)
 
 
 def _pivot(xp: Any, X: Array, dtype: Any) -> Array:
@@ -476,13 +476,13 @@ def _pivot(xp: Any, X: Array, dtype: Any) -> Array:
 
     Any point is right, so that no gradient goes through it.
     """
-    few = xp.astype(detached(X[:: max(1, X.shape[0] // 512), :]), accumulator(xp, X))
+    few = xp.astype(detach(X[:: max(1, X.shape[0] // 512), :]), accumulator_dtype(xp, X))
     return xp.astype(few[0, :] + xp.mean(few - few[0, :], axis=0), dtype)
 
 
-def _leave_one_out(xp: Any, X: Array, sums: _CentredSums) -> formulas.LeftOut:
+def _leave_one_out(xp: Any, X: Array, sums: _CenteredSums) -> formulas.LeaveOneOutSums:
     n, d = X.shape
-    wide = accumulator(xp, X)
+    wide = accumulator_dtype(xp, X)
 
     def rows(part: slice) -> Array:
         return xp.astype(X[part, :], wide) - sums.pivot - sums.drift
@@ -514,9 +514,9 @@ def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> A
             return far
     with np.errstate(over="ignore", invalid="ignore"):
         matrix = _moment(xp, X, center)
-    if scale_free and not is_traced(X) and not 1e-140 < number(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
-        matrix = _moment(xp, _scaled(xp, X, X - X[:1, :] if center else X), center)
-    if not is_traced(X) and not math.isfinite(number(xp.sum(xp.linalg.diagonal(matrix)))):
+    if scale_free and not is_traced(X) and not 1e-140 < to_float(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
+        matrix = _moment(xp, _rescale(xp, X, X - X[:1, :] if center else X), center)
+    if not is_traced(X) and not math.isfinite(to_float(xp.sum(xp.linalg.diagonal(matrix)))):
         raise InputError("the squares of X overflow: scale X down")
     values = xp.flip(xp.linalg.eigvalsh(matrix), axis=0)
     return xp.where(values > 0, values, xp.zeros_like(values))
@@ -525,15 +525,15 @@ def _spectrum(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> A
 def _far_spectrum(xp: Any, X: Array) -> Array | None:
     """Return the raw spectrum if the mean is so far that it would take the digits of all but the first; else None."""
     n, d = X.shape
-    few = xp.astype(detached(X[:: max(1, n // 512), :]), accumulator(xp, X))
+    few = xp.astype(detach(X[:: max(1, n // 512), :]), accumulator_dtype(xp, X))
     middle = xp.mean(few, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = number(xp.sum((few - middle) ** 2)) / few.shape[0]
-        if not number(xp.sum(middle * middle)) > formulas.FAR_MEAN / 4 * spread:  # a glance at some rows rules it out
+        spread = to_float(xp.sum((few - middle) ** 2)) / few.shape[0]
+        if not to_float(xp.sum(middle * middle)) > formulas.FAR_MEAN / 4 * spread:  # a glance at some rows rules it out
             return None
-        sums = _centred_sums(xp, X, wide=True)
+        sums = _centered_sums(xp, X, wide=True)
         mean = sums.pivot + sums.drift
-        trace, square = number(sums.trace), n * number(xp.sum(mean * mean))
+        trace, square = to_float(sums.trace), n * to_float(xp.sum(mean * mean))
     if not (trace > 1e-140 and formulas.FAR_MEAN * trace < square < 1e140):
         return None
     if sums.rows is None:
@@ -546,13 +546,13 @@ def _moment(xp: Any, X: Array, center: bool) -> Array:
     """The smaller of XXᵀ and XᵀX, of the centred X or of X as it is, in float64."""
     n, d = X.shape
     if n <= d and not center:
-        wide = xp.astype(X, accumulator(xp, X), copy=False)
+        wide = xp.astype(X, accumulator_dtype(xp, X), copy=False)
         return wide @ wide.T
-    sums = _centred_sums(xp, X, wide=True)
+    sums = _centered_sums(xp, X, wide=True)
     mean = sums.pivot + sums.drift
     return sums.matrix if center else sums.matrix + n * (mean[:, None] * mean[None, :])
 
 
-def _refuse_constant(trace: Array, n: int) -> None:
-    if not is_traced(trace) and not number(trace) > 0:
-        raise InputError(_CONSTANT.format(n=n))
+def _check_variance(trace: Array, n: int) -> None:
+    if not is_traced(trace) and not to_float(trace) > 0:
+        raise InputError(_CONSTANT_MESSAGE.format(n=n))

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.arrays import (
-    accumulator,
-    array_of,
+    accumulator_dtype,
+    as_real_array,
+    asarray_like,
     carries_gradient,
-    host,
-    like,
-    points,
-    precision,
-    result,
+    cast_result,
+    check_points,
+    result_dtype,
     safe_sqrt,
     take,
+    to_numpy,
 )
 from isoscope._core.errors import InputError
-from isoscope._core.pairs import MAX_MEMORY, spanning_tree, tamed
+from isoscope._core.pairs import MAX_MEMORY, scale_to_safe_range, spanning_tree
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -48,18 +48,18 @@ def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
     >>> isoscope.h0_barcode([[0, 0], [0, 1], [0, 3], [9, 3]]).tolist()
     [9.0, 2.0, 1.0]
     """
-    xp, X = points(X, min_dims=1)
-    values = host(X)
+    xp, X = check_points(X, min_dims=1)
+    values = to_numpy(X)
     edges, lengths = spanning_tree(values, max_memory=max_memory)
     if not carries_gradient(X):
-        return result(xp, X, like(xp, X, lengths, accumulator(xp, X)))
-    P = xp.astype(X, precision(xp, X), copy=False)
-    unit = tamed(values)[1]
+        return cast_result(xp, X, asarray_like(xp, X, lengths, accumulator_dtype(xp, X)))
+    P = xp.astype(X, result_dtype(xp, X), copy=False)
+    unit = scale_to_safe_range(values)[1]
     step = take(xp, P, edges[:, 0]) - take(xp, P, edges[:, 1])
     step = step if unit == 1 else step * (1 / unit)
-    squared = xp.sum(step * step, axis=1, dtype=accumulator(xp, X))
+    squared = xp.sum(step * step, axis=1, dtype=accumulator_dtype(xp, X))
     root = xp.sqrt(squared) if lengths.min() > 0 else safe_sqrt(xp, squared)
-    return result(xp, X, root if unit == 1 else root * unit)
+    return cast_result(xp, X, root if unit == 1 else root * unit)
 
 
 def persistent_entropy(bars: Any) -> Array:
@@ -82,17 +82,17 @@ def persistent_entropy(bars: Any) -> Array:
     ----------
     Atienza et al., Persistent entropy for separating topological features from noise, 2019.
     """
-    xp, bars, values = _bars(bars)
+    xp, bars, values = _check_bars(bars)
     positive = values > 0
     if not positive.any():
-        return result(xp, bars, xp.sum(bars))  # 0, with the gradient of a sum of nothing
+        return cast_result(xp, bars, xp.sum(bars))  # 0, with the gradient of a sum of nothing
     if not positive.all():
         bars = take(xp, bars, np.flatnonzero(positive))
     longest = float(values.max())
-    lengths = xp.astype(bars, accumulator(xp, bars), copy=False)
+    lengths = xp.astype(bars, accumulator_dtype(xp, bars), copy=False)
     lengths = lengths if 1e-100 < longest < 1e100 else lengths / longest
     p = lengths / xp.sum(lengths)
-    return result(xp, bars, 0 - xp.sum(p * xp.log(p)))
+    return cast_result(xp, bars, 0 - xp.sum(p * xp.log(p)))
 
 
 def select_bars(bars: Any, *, rule: str = "reference") -> Array:
@@ -130,7 +130,7 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
         raise InputError(f'rule is {rule!r}: need "reference" or "printed"')
     from isoscope._core.kernels import count_features
 
-    xp, bars, values = _bars(bars)
+    xp, bars, values = _check_bars(bars)
     order = np.argsort(-values, kind="stable")
     order = order[values[order] > 0]
     count = len(order)
@@ -139,12 +139,12 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
     return take(xp, bars, order[:count])
 
 
-def _bars(bars: Any) -> tuple[Any, Array, np.ndarray]:
+def _check_bars(bars: Any) -> tuple[Any, Array, np.ndarray]:
     """Check a barcode; give it with its namespace and its values on the host."""
-    xp, bars = array_of(bars, "bars")
+    xp, bars = as_real_array(bars, "bars")
     if bars.ndim != 1:
         raise InputError(f"bars has shape {tuple(bars.shape)}: need one length for each bar, shape (m,)")
-    values = host(bars).astype(np.float64)
+    values = to_numpy(bars).astype(np.float64)
     bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
         raise InputError(

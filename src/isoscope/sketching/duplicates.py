@@ -27,10 +27,10 @@ class RowCounts:
     @classmethod
     def of(cls, hashes: np.ndarray) -> RowCounts:
         """Count the given rows' hashes."""
-        return cls._within_capacity(hashes, np.ones(len(hashes), np.int64), len(hashes), 0)
+        return cls._limit_to_capacity(hashes, np.ones(len(hashes), np.int64), len(hashes), 0)
 
     def __add__(self, other: RowCounts) -> RowCounts:
-        return self._within_capacity(
+        return self._limit_to_capacity(
             np.concatenate([self.hashes, other.hashes]),
             np.concatenate([self.counts, other.counts]),
             self.total + other.total,
@@ -38,13 +38,13 @@ class RowCounts:
         )
 
     @classmethod
-    def _within_capacity(cls, hashes: np.ndarray, counts: np.ndarray, total: int, level: int) -> RowCounts:
-        kept = _below(hashes, level)
+    def _limit_to_capacity(cls, hashes: np.ndarray, counts: np.ndarray, total: int, level: int) -> RowCounts:
+        kept = _level_mask(hashes, level)
         different, inverse = np.unique(hashes[kept], return_inverse=True)
         added = np.bincount(inverse, weights=counts[kept], minlength=len(different)).astype(np.int64)
         while len(different) > CAPACITY:
             level += 1
-            kept = _below(different, level)
+            kept = _level_mask(different, level)
             different, added = different[kept], added[kept]
         return cls(different, added, total, level)
 
@@ -68,5 +68,5 @@ class RowCounts:
         return seen if abs(seen - rest) <= 4 * chance else rest
 
 
-def _below(hashes: np.ndarray, level: int) -> np.ndarray:
+def _level_mask(hashes: np.ndarray, level: int) -> np.ndarray:
     return (hashes >> np.uint64(64 - level)) == 0 if level else np.ones(len(hashes), bool)

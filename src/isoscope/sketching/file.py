@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 
 _FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers:
 
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
     about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
 
 

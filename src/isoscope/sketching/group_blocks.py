@@ -17,7 +17,7 @@ import numpy as np
 from isoscope._core.arrays import unit_rows
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import jackknife_error
-from isoscope._core.grouped_traces import LEAST, moments_to_sums
+from isoscope._core.grouped_traces import MIN_GROUPS, moments_to_sums
 from isoscope.sketching.duplicates import RowCounts
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from isoscope._core.formulas import Traces
     from isoscope._core.grouped_traces import GroupSums
 
-MOST = 20
+MAX_BLOCKS = 20
 """Blocks that are kept at most."""
-FEWEST = 8
+MIN_BLOCKS = 8
 """Blocks that are kept at most however many dimensions there are."""
 
 _BLOCK_BYTES = 160 * 2**20  # what the blocks' scatter matrices may take before there are fewer blocks
 
 
-def most_blocks(d: int, sketches: int = 1) -> int:
+def max_blocks(d: int, sketches: int = 1) -> int:
     """Return how many blocks each of some sketches keeps at most: 20, fewer where 20 would take much memory."""
-    return max(FEWEST, min(MOST, _BLOCK_BYTES // (8 * d * d * sketches)))
+    return max(MIN_BLOCKS, min(MAX_BLOCKS, _BLOCK_BYTES // (8 * d * d * sketches)))
 
 
 def hash_names(names: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class GroupBlocks:
     def of(cls, X: np.ndarray, found: Groups, most: int) -> GroupBlocks:
         """Sum up finite rows that `found` has put into groups."""
         hashes = hash_names(found.names)
-        bits, keys, codes = _fitting(hashes, 64, most)
+        bits, keys, codes = _shorten_keys(hashes, 64, most)
         own = codes[found.codes]
         blocks, d = len(keys), X.shape[1]
         counts = np.bincount(own, minlength=blocks)
@@ -90,12 +90,12 @@ class GroupBlocks:
         bits = min(self.bits, other.bits)
         pieces = (self, other)
         shortened = np.concatenate([_first_bits(piece.keys, piece.bits, bits) for piece in pieces])
-        fewer, keys, codes = _fitting(shortened, bits, most)
+        fewer, keys, codes = _shorten_keys(shortened, bits, most)
 
         def both(name: str) -> np.ndarray:
             return np.concatenate([getattr(piece, name) for piece in pieces])
 
-        counts, means, scatters = _joined(codes, len(keys), both("counts"), both("means"), both("scatters"))
+        counts, means, scatters = _merge_moments(codes, len(keys), both("counts"), both("means"), both("scatters"))
         return GroupBlocks(
             keys=keys,
             bits=fewer,
@@ -103,8 +103,8 @@ class GroupBlocks:
             counts=counts,
             means=means,
             scatters=scatters,
-            unit_sums=_added(codes, len(keys), both("unit_sums")),
-            unit_squares=_added(codes, len(keys), both("unit_squares")),
+            unit_sums=_sum_by_block(codes, len(keys), both("unit_sums")),
+            unit_squares=_sum_by_block(codes, len(keys), both("unit_squares")),
             names=self.names + other.names,
         )
 
@@ -119,13 +119,13 @@ class GroupBlocks:
     @property
     def can_estimate(self) -> bool:
         """Whether there are enough groups for an estimate with an interval."""
-        return len(self) > LEAST
+        return len(self) > MIN_GROUPS
 
     def traces(self, mean: np.ndarray, unit: float) -> Traces:
         """Return the unbiased traces of the covariance in some `unit`; `mean` is that of all rows."""
-        if len(self) < LEAST:
+        if len(self) < MIN_GROUPS:
             raise InputError(
-                f"the sketch has {self.groups} groups: need at least {LEAST}, since the estimate compares rows of "
+                f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, since the estimate compares rows of "
                 "different groups"
             )
         return self._total(mean, unit).traces(np)
@@ -191,7 +191,7 @@ def _first_bits(keys: np.ndarray, bits: int, fewer: int) -> np.ndarray:
     return np.zeros_like(keys) if fewer == 0 else keys >> np.uint64(bits - fewer)
 
 
-def _fitting(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, np.ndarray]:
+def _shorten_keys(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, np.ndarray]:
     """Shorten keys until there are at most `most` different ones; return their bits, the keys and each one's place."""
     different, codes = np.unique(keys, return_inverse=True)
     fewer = bits
@@ -201,13 +201,13 @@ def _fitting(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, n
     return fewer, found, places[codes]
 
 
-def _added(codes: np.ndarray, blocks: int, values: np.ndarray) -> np.ndarray:
+def _sum_by_block(codes: np.ndarray, blocks: int, values: np.ndarray) -> np.ndarray:
     total = np.zeros((blocks, *values.shape[1:]), values.dtype)
     np.add.at(total, codes, values)
     return total
 
 
-def _joined(
+def _merge_moments(
     codes: np.ndarray, blocks: int, counts: np.ndarray, means: np.ndarray, scatters: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join the moments of pieces that are in one block."""

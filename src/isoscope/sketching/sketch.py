@@ -15,15 +15,24 @@ from typing import Any
 import numpy as np
 
 from isoscope._core import formulas
-from isoscope._core.arrays import TILE_BYTES, array_of, blocks, host, points, real, tell_orientation, whole
-from isoscope._core.arrays import groups as grouped
+from isoscope._core.arrays import (
+    TILE_BYTES,
+    as_real_array,
+    blocks,
+    check_integer,
+    check_points,
+    check_real,
+    to_numpy,
+    warn_if_transposed,
+)
+from isoscope._core.arrays import encode_labels as grouped
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
-from isoscope._core.threads import in_threads
+from isoscope._core.threads import map_in_threads
 from isoscope.sketching import file
 from isoscope.sketching.duplicates import RowCounts
-from isoscope.sketching.group_blocks import GroupBlocks, most_blocks
+from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
 from isoscope.sketching.type_sums import TypeSums
 
 _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is added to the rest
@@ -68,11 +77,11 @@ def sketch(
 
     def summed(item: tuple[int, Any, Any, Any]) -> Sketch:
         first, chunk, chunk_types, chunk_groups = item
-        return _sum_up(chunk, chunk_types, chunk_groups, nonfinite, first)
+        return _sketch_chunk(chunk, chunk_types, chunk_groups, nonfinite, first)
 
     chunks, expected = _chunks(source, types, groups)
     total = Sketch()
-    for part in in_threads(summed, chunks, expected):
+    for part in map_in_threads(summed, chunks, expected):
         total = total + part
     if not total.n:
         raise InputError("the source has no finite row: need one at least")
@@ -83,12 +92,12 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
     """Return (first row's number, chunk, its types, its groups) for each chunk, and how many there may be."""
     if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
         sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced otherwise
-        X = source if sliceable else array_of(source, "source")[1]
+        X = source if sliceable else as_real_array(source, "source")[1]
         if X.ndim != 2:
             raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
         n, d = X.shape
-        tell_orientation(n, d, "source")
-        types, groups = _labels(types, n, "types"), _labels(groups, n, "groups")
+        warn_if_transposed(n, d, "source")
+        types, groups = _check_labels(types, n, "types"), _check_labels(groups, n, "groups")
         parts = list(blocks(n, max(1, tile_bytes(_CHUNK_BYTES) // (8 * max(d, 1)))))
         return (
             (p.start, X[p, :], None if types is None else types[p], None if groups is None else groups[p])
@@ -110,14 +119,14 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
                     "(array, its types or None, its groups)"
                 )
             chunk, chunk_types, *more = item if isinstance(item, tuple) else (item, None)
-            chunk = array_of(chunk, "chunk")[1]
+            chunk = as_real_array(chunk, "chunk")[1]
             yield first, chunk, chunk_types, more[0] if more else None
             first += chunk.shape[0] if chunk.ndim else 0
 
     return walk(), 2
 
 
-def _labels(labels: Any, n: int, name: str) -> np.ndarray | None:
+def _check_labels(labels: Any, n: int, name: str) -> np.ndarray | None:
     """Return checked labels, one for each of n rows."""
     if labels is None:
         return None
@@ -187,7 +196,7 @@ class Sketch:
         """
         if nonfinite not in ("raise", "drop"):
             raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
-        return _sum_up(chunk, types, groups, nonfinite, first, blocks)
+        return _sketch_chunk(chunk, types, groups, nonfinite, first, blocks)
 
     @property
     def d(self) -> int:
@@ -257,18 +266,18 @@ class Sketch:
     def _moments_about(self, point: np.ndarray) -> Moments:
         own = Moments(np.zeros(self.d), self.scatter, self.cubic, np.float64(self.quartic))
         with np.errstate(over="ignore", invalid="ignore"):
-            return own.moved(np, self.n, self.mean - point)
+            return own.shift_rows(np, self.n, self.mean - point)
 
     # what it measures
 
     def covariance(self) -> np.ndarray:
         """The sample covariance, (d, d)."""
-        self._need(2)
+        self._check_measurable(2)
         return self.scatter / (self.n - 1)
 
     def isoscore(self, *, unbiased: bool = False) -> float:
         """Return the IsoScore, see `isoscope.isoscore`; the unbiased one uses the sketch's groups if it has any."""
-        self._need(4 if unbiased else 2, dimensions=2, variance=True)
+        self._check_measurable(4 if unbiased else 2, dimensions=2, variance=True)
         return float(formulas.isoscore(self._traces(unbiased), self.d))
 
     def isoscore_interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -288,19 +297,19 @@ class Sketch:
         >>> low < 1 < high
         True
         """
-        if not 0 < real(confidence, "confidence") < 1:
+        if not 0 < check_real(confidence, "confidence") < 1:
             raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
         if self.groups is None:
             raise InputError(
                 "the sketch was made without groups and keeps no rows to leave out: give each row's group to sketch, "
                 "or pass the rows to isoscope.isoscore(X, unbiased=True, return_interval=True)"
             )
-        self._need(4, dimensions=2, variance=True)
+        self._check_measurable(4, dimensions=2, variance=True)
         if not self.groups.can_estimate:
             raise InputError(f"the sketch has {self.groups.groups} groups: need at least 5 for an interval")
         left = [formulas.isoscore(traces, self.d) for traces in self._left_out()]
         spread = formulas.jackknife_error([float(value) for value in left])
-        return formulas.interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
+        return formulas.student_interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
 
     def _traces(self, unbiased: bool) -> formulas.Traces:
         """Return both traces of the covariance, over tr W."""
@@ -309,28 +318,28 @@ class Sketch:
         if not unbiased:
             return formulas.covariance_traces(self.n, one, squared)
         if self.groups is not None:
-            return self._bounded(self.groups.traces(self.mean, float(trace)))
+            return self._clip_traces(self.groups.traces(self.mean, float(trace)))
         if not 0 < quartic < np.inf:
-            raise InputError(self._out_of_range("fourth powers"))
+            raise InputError(self._format_range_error("fourth powers"))
         traces = formulas.unbiased_traces(self.n, one, squared, quartic)
-        return formulas.bounded(np, traces, one / (self.n - 1) ** 2, self.n, self.d)
+        return formulas.clip_traces(np, traces, one / (self.n - 1) ** 2, self.n, self.d)
 
     def _left_out(self) -> list[formulas.Traces]:
         """Return the unbiased traces without each block of groups in turn."""
         assert self.groups is not None
-        return [self._bounded(traces) for traces in self.groups.left_out(self.mean, float(np.trace(self.scatter)))]
+        return [self._clip_traces(traces) for traces in self.groups.left_out(self.mean, float(np.trace(self.scatter)))]
 
-    def _bounded(self, traces: formulas.Traces) -> formulas.Traces:
-        return formulas.bounded(np, traces, np.float64(1) / self.n**2, self.n, self.d)
+    def _clip_traces(self, traces: formulas.Traces) -> formulas.Traces:
+        return formulas.clip_traces(np, traces, np.float64(1) / self.n**2, self.n, self.d)
 
     def isoscore_star(self, shrinkage: Any, zeta: float = 0.2) -> float:
         """See `isoscope.isoscore_star`."""
-        S, other = self.covariance(), host(points(shrinkage, name="shrinkage")[1]).astype(np.float64)
+        S, other = self.covariance(), to_numpy(check_points(shrinkage, name="shrinkage")[1]).astype(np.float64)
         if other.shape != S.shape:
             raise InputError(f"shrinkage has shape {other.shape}: need {S.shape}")
-        if not 0 <= real(zeta, "zeta") <= 1:
+        if not 0 <= check_real(zeta, "zeta") <= 1:
             raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
-        self._need(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
+        self._check_measurable(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
         unit = max(np.trace(S), np.trace(other))
         S, other = S / unit, other / unit
         traces = formulas.shrunk_traces(
@@ -340,14 +349,14 @@ class Sketch:
 
     def participation_ratio(self, *, unbiased: bool = False) -> float:
         """Return the participation ratio, see `isoscope.participation_ratio`."""
-        self._need(4 if unbiased else 2, variance=True)
+        self._check_measurable(4 if unbiased else 2, variance=True)
         if unbiased:
             return float(formulas.participation_ratio(self._traces(unbiased)))
         return float(1 / np.sum((self.scatter / np.trace(self.scatter)) ** 2))
 
     def spectrum(self, *, center: bool = True) -> np.ndarray:
         """See `isoscope.spectrum`; d values."""
-        self._need(2 if center else 1)
+        self._check_measurable(2 if center else 1)
         square = self.n * float(self.mean @ self.mean)
         if not center and 0 < formulas.FAR_MEAN * np.trace(self.scatter) < square:
             return np.asarray(formulas.spectrum_about_far_mean(np, self.scatter, self.n, self.mean))
@@ -356,15 +365,15 @@ class Sketch:
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
         """See `isoscope.anisotropy`."""
-        self._need(1)
-        if not 1 <= whole(k, "k") <= self.d:
+        self._check_measurable(1)
+        if not 1 <= check_integer(k, "k") <= self.d:
             raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
-        self._need(1, variance=center, nonzero=True)
+        self._check_measurable(1, variance=center, nonzero=True)
         return np.asarray(formulas.anisotropy(np, self.spectrum(center=center), k))
 
     def effective_rank(self, *, center: bool = True) -> float:
         """See `isoscope.effective_rank`."""
-        self._need(2, variance=center, nonzero=True)
+        self._check_measurable(2, variance=center, nonzero=True)
         return float(formulas.effective_rank(np, self.spectrum(center=center)))
 
     def mean_cosine(self) -> float:
@@ -379,7 +388,7 @@ class Sketch:
 
     def intra_similarity(self) -> float:
         """See `isoscope.intra_similarity`."""
-        t = self._types()
+        t = self._require_types()
         if t.counts.max() < 2:
             raise InputError(f"{len(t.names)} types for {self.n} rows: need a type with two rows at least")
         return float(formulas.intra_similarity(np, t.counts.astype(float), t.unit_sums, t.unit_squares))
@@ -388,7 +397,7 @@ class Sketch:
         """See `isoscope.inter_similarity`."""
         if average not in ("instances", "types"):
             raise InputError(f'average is {average!r}: need "instances" or "types"')
-        t = self._types()
+        t = self._require_types()
         if len(t.names) < 2:
             raise InputError("the rows have one type: need two types at least")
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
@@ -397,30 +406,32 @@ class Sketch:
         """See `isoscope.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
-        self._need(2)
+        self._check_measurable(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
         """See `isoscope.silhouette_objective`."""
-        t = self._types()
-        self._need(2)
+        t = self._require_types()
+        self._check_measurable(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
     def classifier_objective(self, class_vectors: Any) -> float:
         """See `isoscope.classifier_objective`."""
-        t = self._types()
-        C = host(points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
+        t = self._require_types()
+        C = to_numpy(check_points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
         if C.shape != t.means.shape:
             raise InputError(f"class_vectors has shape {C.shape}: need {t.means.shape}, a row for each type")
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
         """See `isoscope.triplet_objective`, of squared distances."""
-        t = self._types()
-        self._need(2)
+        t = self._require_types()
+        self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
 
-    def _need(self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False) -> None:
+    def _check_measurable(
+        self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False
+    ) -> None:
         if self.n < rows:
             raise InputError(f"the sketch has {self.n} rows: need at least {rows}")
         if self.d < dimensions:
@@ -429,14 +440,14 @@ class Sketch:
             raise InputError(f"all {self.n} rows are zero: there is nothing to share")
         trace = np.trace(self.scatter)
         if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
-            raise InputError(self._out_of_range("squares"))
+            raise InputError(self._format_range_error("squares"))
         if variance and not trace > 0:
             raise InputError(f"all {self.n} rows are equal: there is no variance to share among the dimensions")
 
-    def _out_of_range(self, what: str) -> str:
+    def _format_range_error(self, what: str) -> str:
         return f"rows reach {self.greatest_norm:.3g} in length: their {what} leave float64's range, scale them"
 
-    def _types(self) -> TypeSums:
+    def _require_types(self) -> TypeSums:
         if self.types is None:
             raise InputError("the sketch was made without types: give each row's type to Sketch.of or sketch")
         return self.types
@@ -450,10 +461,10 @@ class Sketch:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
         """Read what `save` wrote."""
-        return file.read(path, cls._from)
+        return file.read(path, cls._from_parts)
 
     @classmethod
-    def _from(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
+    def _from_parts(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
         """The sketch that gave these; LookupError, TypeError or ValueError if they are not all of one."""
         own = {f.name for f in fields(cls)} - {"rows", "types", "groups"}
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
@@ -499,14 +510,16 @@ class Sketch:
         return found
 
 
-def _sum_up(chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, block_limit: int | None = None) -> Sketch:
+def _sketch_chunk(
+    chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, block_limit: int | None = None
+) -> Sketch:
     """Look once at each row, a tile at a time; `first` is the chunk's first row in the whole, for the error message."""
-    from isoscope._core.kernels import add_columns, read_rows
+    from isoscope._core.kernels import add_row_sums, center_and_hash_rows
 
-    _, chunk = array_of(chunk, "chunk")
+    _, chunk = as_real_array(chunk, "chunk")
     if chunk.ndim != 2 or chunk.shape[1] < 1:
         raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
-    X = host(chunk)
+    X = to_numpy(chunk)
     n, d = X.shape
     found = None if types is None else grouped(types, n, name="types", min_groups=0)
     dependent = None if groups is None else grouped(groups, n, name="groups", min_groups=0)
@@ -519,11 +532,13 @@ def _sum_up(chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, blo
     for part in blocks(n, _tile_rows(d)):
         rows = np.ascontiguousarray(X[part])
         centred = buffer[: len(rows)]
-        read_rows(rows, pivot, keys, centred, norms[part], squares[part], hashes[part], unit_sum, unit_squares)
+        center_and_hash_rows(
+            rows, pivot, keys, centred, norms[part], squares[part], hashes[part], unit_sum, unit_squares
+        )
         seen = ~np.isnan(norms[part])
         if not seen.all():
             rows, centred, part = rows[seen], centred[seen], np.flatnonzero(seen) + part.start
-        add_columns(rows, centred, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
+        add_row_sums(rows, centred, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
         with np.errstate(over="ignore", invalid="ignore"):
             moment += centred.T @ centred
     finite = ~np.isnan(norms)
@@ -539,7 +554,7 @@ def _sum_up(chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, blo
     greatest = float(norms.max())
     mean = total / m
     with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are said where they are asked for
-        sums = Moments(total, moment, cubic, np.sum(squares * squares)).moved(np, m, -mean)
+        sums = Moments(total, moment, cubic, np.sum(squares * squares)).shift_rows(np, m, -mean)
     return Sketch(
         n=m,
         mean=pivot + mean,
@@ -557,7 +572,7 @@ def _sum_up(chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, blo
         groups=None
         if dependent is None
         else GroupBlocks.of(
-            X[finite], grouped(dependent.names[dependent.codes[finite]], m), block_limit or most_blocks(d)
+            X[finite], grouped(dependent.names[dependent.codes[finite]], m), block_limit or max_blocks(d)
         ),
     )
 

@@ -57,7 +57,7 @@ class TypeSums:
                 f"types are {self.names.dtype} in one sketch and {other.names.dtype} in the other: need one kind"
             )
         names = np.union1d(self.names, other.names)
-        a, b = self._spread(names), other._spread(names)
+        a, b = self._expand_to(names), other._expand_to(names)
         counts = a.counts + b.counts
         gap = np.where(((a.counts > 0) & (b.counts > 0))[:, None], b.means - a.means, 0)
         with np.errstate(over="ignore"):
@@ -71,7 +71,7 @@ class TypeSums:
             unit_squares=a.unit_squares + b.unit_squares,
         )
 
-    def _spread(self, names: np.ndarray) -> TypeSums:
+    def _expand_to(self, names: np.ndarray) -> TypeSums:
         """The same over more names, with nothing under the new ones."""
         at = np.searchsorted(names, self.names)
 

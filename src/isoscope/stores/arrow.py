@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import choose_columns, choose_vectors, dimensions
+from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
 from isoscope.stores.indexed import check_rows
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout, wide_layout
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
 
 _BUFFER_BYTES = 2**20  # of a column chunk
 
@@ -40,17 +40,17 @@ class Pieces(Protocol):
 class ArrowStore(Store):
     """Vectors in a column of lists, or in one column for each dimension."""
 
-    def __init__(self, name: str, where: str, pieces: Pieces, wanted: Wanted) -> None:
+    def __init__(self, name: str, where: str, pieces: Pieces, wanted: ColumnSpec) -> None:
         import pyarrow.types as kinds
 
         self._where, self._pieces = where, pieces
-        with _named(where):
+        with _reraise_as_input_error(where):
             fields = {field.name: _storage(field.type) for field in pieces.schema}
         if len(fields) < len(pieces.schema.names):
             raise InputError(
                 f"{where} has two columns of one name: rename one of {', '.join(pieces.schema.names[:12])}"
             )
-        self._lists, plain = _layout(fields, wanted, where)
+        self._lists, plain = _find_vector_columns(fields, wanted, where)
         if not sum(pieces.lengths):
             raise InputError(f"{where} has no rows: need at least one vector")
         self._ends = np.cumsum(pieces.lengths)
@@ -87,11 +87,11 @@ class ArrowStore(Store):
         return [int(end) for end in self._ends[:-1]]
 
     def _layout(self) -> Layout:
-        with _named(self._where):
+        with _reraise_as_input_error(self._where):
             schema = self._pieces.settled()
         return wide_layout(schema, self._lists) if self._wide else Layout(schema, self._lists[0])
 
-    def _holds(self, name: str) -> bool:
+    def _has_column(self, name: str) -> bool:
         fields = {field.name: field.type for field in self._pieces.schema}
         return name in fields and name not in self._lists and not _is_list(_storage(fields[name]))
 
@@ -118,14 +118,14 @@ class ArrowStore(Store):
                 start += len(batch)
 
     def _batches(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
-        with _named(self._where):
+        with _reraise_as_input_error(self._where):
             yield from self._pieces.read(piece, list(dict.fromkeys(names)), rows)
 
     def _column(self, batch: Any, name: str) -> np.ndarray:
         import pyarrow.types as kinds
 
-        with _named(self._where):
-            column = _unwrapped(batch.column(name))
+        with _reraise_as_input_error(self._where):
+            column = _storage_array(batch.column(name))
             if kinds.is_dictionary(column.type):
                 column = column.dictionary_decode()
             values: np.ndarray = column.to_numpy(zero_copy_only=False)
@@ -145,11 +145,11 @@ class ArrowStore(Store):
     def _matrix(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The vectors of a record batch as (m, d); `rows` are their numbers in the store, for the message."""
         if self._wide:
-            return self._stacked(batch, rows)
+            return self._stack_columns(batch, rows)
         import pyarrow.compute as pc
 
         name = self._lists[0]
-        lists = _unwrapped(batch.column(name))
+        lists = _storage_array(batch.column(name))
         if lists.null_count:
             row = rows[_first_null(lists)]
             raise InputError(f"{self._where}: {name} is null in row {row}: drop the rows without a vector")
@@ -166,7 +166,7 @@ class ArrowStore(Store):
         matrix: np.ndarray = numbers.to_numpy().reshape(-1, self.dim)
         return matrix.astype(self.dtype, copy=False)
 
-    def _stacked(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+    def _stack_columns(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         matrix = np.empty((len(batch), self.dim), self.dtype)
         for i, name in enumerate(self._lists):
             numbers = batch.column(name)
@@ -222,7 +222,7 @@ class IpcPieces:
             if self._stream:
                 self.lengths = [sum(len(batch) for batch in reader)]
                 return
-            self._in_place = _in_place(source, reader)
+            self._in_place = _is_memory_mapped(source, reader)
         with _source(path) as source:  # the lengths alone: no more is unpacked than one column
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
@@ -262,7 +262,7 @@ def _source(path: Path) -> Any:
         return pa.OSFile(str(path))
 
 
-def _in_place(source: Any, reader: Any) -> bool:
+def _is_memory_mapped(source: Any, reader: Any) -> bool:
     """Whether the values of a file are not packed and stand in memory where the file is mapped."""
     import pyarrow as pa
 
@@ -282,24 +282,24 @@ def _cheapest(schema: Any) -> list[int]:
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]
 
 
-def open_parquet(path: Path, wanted: Wanted) -> Store:
+def open_parquet(path: Path, wanted: ColumnSpec) -> Store:
     """A Parquet file."""
-    return _opened(path, ParquetPieces, wanted)
+    return _open_arrow(path, ParquetPieces, wanted)
 
 
-def open_ipc(path: Path, wanted: Wanted) -> Store:
+def open_ipc(path: Path, wanted: ColumnSpec) -> Store:
     """An Arrow or Feather file."""
-    return _opened(path, IpcPieces, wanted)
+    return _open_arrow(path, IpcPieces, wanted)
 
 
-def _opened(path: Path, pieces: Any, wanted: Wanted) -> Store:
-    with _named(str(path)):
+def _open_arrow(path: Path, pieces: Any, wanted: ColumnSpec) -> Store:
+    with _reraise_as_input_error(str(path)):
         found = pieces(path)
     return ArrowStore(path.name, str(path), found, wanted)
 
 
 @contextmanager
-def _named(where: str) -> Iterator[None]:
+def _reraise_as_input_error(where: str) -> Iterator[None]:
     """Say which file it is that Arrow cannot read; what the system refuses (a disk error) is not ours to say."""
     import pyarrow as pa
 
@@ -314,7 +314,7 @@ def _named(where: str) -> Iterator[None]:
         raise InputError(f"{where} cannot be read: {what}; copy or write it again") from error
 
 
-def _layout(fields: dict[str, Any], wanted: Wanted, where: str) -> tuple[list[str], list[str]]:
+def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:
     """The column of vectors, or the columns that are their dimensions; and the columns of single values."""
     import pyarrow.types as kinds
 
@@ -324,7 +324,7 @@ def _layout(fields: dict[str, Any], wanted: Wanted, where: str) -> tuple[list[st
     floats = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_floating(kind.value_type)]
     whole = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_integer(kind.value_type)]
     plain = [n for n, kind in fields.items() if not kinds.is_nested(kind)]
-    numbers = dimensions([n for n in plain if is_number(fields[n])], wanted)
+    numbers = choose_dimensions([n for n in plain if is_number(fields[n])], wanted)
     if wanted.vectors is not None or floats or whole or len(numbers) < 2:  # one number beside text is no vector
         named = floats + whole if wanted.vectors is not None else floats or whole
         return [choose_vectors(named, wanted, where, others=list(fields))], plain
@@ -341,7 +341,7 @@ def _storage(kind: Any) -> Any:
     return getattr(kind, "storage_type", kind)
 
 
-def _unwrapped(column: Any) -> Any:
+def _storage_array(column: Any) -> Any:
     return getattr(column, "storage", column)
 
 

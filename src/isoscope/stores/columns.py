@@ -15,7 +15,7 @@ ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
 `by`, which rows are audited apart, is there only if it is asked for."""
 ALL_ROLES = '"labels", "types", "text", "ids", "frequency", "groups" or "by"'
 
-RANK = "1/rank"
+INVERSE_RANK = "1/rank"
 """The frequency of words in a file that is sorted by it, as Zipf's law has it."""
 
 _USUAL_VECTORS = (
@@ -50,7 +50,7 @@ class ColumnError(InputError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnSpec:
     """What the caller said about columns: the vectors' name, and a name or values for each role."""
 
     vectors: str | None = None
@@ -61,9 +61,9 @@ class Wanted:
         """The columns that were named as something."""
         return {value for value in self.roles.values() if isinstance(value, str)}
 
-    def names_alone(self) -> Wanted:
+    def without_values(self) -> ColumnSpec:
         """The same, with nothing in the place of values that were given."""
-        return Wanted(
+        return ColumnSpec(
             self.vectors, {role: v if v is None or isinstance(v, str) else () for role, v in self.roles.items()}
         )
 
@@ -75,30 +75,31 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
 
 
-def choose_vectors(candidates: Sequence[str], wanted: Wanted, where: str, *, others: Sequence[str] = ()) -> str:
+def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *, others: Sequence[str] = ()) -> str:
     """The name of what holds the vectors: as said, or the only one, or the one with a usual name."""
     if wanted.vectors is not None:
         if wanted.vectors in candidates:
             return wanted.vectors
         if wanted.vectors in others:
-            raise InputError(f"{where}: {wanted.vectors} does not hold vectors, {_these(candidates)}")
-        raise InputError(f"{where} has nothing named {wanted.vectors}: {_these(candidates)}")
+            raise InputError(f"{where}: {wanted.vectors} does not hold vectors, {_describe_candidates(candidates)}")
+        raise InputError(f"{where} has nothing named {wanted.vectors}: {_describe_candidates(candidates)}")
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        has = f"; it has {_listed(others)}" if others else ""
+        has = f"; it has {_format_names(others)}" if others else ""
         raise InputError(f"{where} holds no vectors{has}: need rows of numbers of equal length")
     for usual in _USUAL_VECTORS:
         for name in candidates:
             if name.lower().rsplit("/")[-1] == usual:
                 return name
     raise InputError(
-        f'{where} has several that may be the vectors: {_listed(candidates)}; name one: vectors="{candidates[0]}", '
+        f"{where} has several that may be the vectors: {_format_names(candidates)}; name one: "
+        f'vectors="{candidates[0]}", '
         f"on the command line --columns vectors={candidates[0]}"
     )
 
 
-def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict[str, str]:
+def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> dict[str, str]:
     """The column of each role: as said, or one with a usual name; what is given as values needs none."""
     found: dict[str, str] = {}
     for role in ROLES:
@@ -108,7 +109,7 @@ def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict
                 found[role] = found[said]
         elif isinstance(said, str):
             if said not in available:
-                has = f"the columns are {_listed(available)}" if available else "it has vectors alone"
+                has = f"the columns are {_format_names(available)}" if available else "it has vectors alone"
                 raise InputError(f"{where} has no column {said} for {role}: {has}")
             found[role] = said
         elif said is None:
@@ -119,7 +120,7 @@ def choose_columns(available: Sequence[str], wanted: Wanted, where: str) -> dict
     return found
 
 
-def dimensions(numeric: Sequence[str], wanted: Wanted) -> list[str]:
+def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec) -> list[str]:
     """Which of a table's columns of numbers are the vectors' dimensions: not those that name or label a row."""
     lower = {name.lower() for name in numeric}
     usual = _IDENTITIES.union(*_USUAL.values()) - ({"y"} if "x" in lower else set())
@@ -131,11 +132,11 @@ def _usual_name(available: Sequence[str], role: str) -> str | None:
     return next((lower[usual] for usual in _USUAL.get(role, ()) if usual in lower), None)
 
 
-def _these(candidates: Sequence[str]) -> str:
-    return f"but {_listed(candidates)}" if candidates else "and nothing else that could be vectors"
+def _describe_candidates(candidates: Sequence[str]) -> str:
+    return f"but {_format_names(candidates)}" if candidates else "and nothing else that could be vectors"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
@@ -163,15 +164,15 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
     if role == "frequency":
         return _frequencies(found, where), None
     if found.dtype.kind == "O":
-        found = _of_one_kind(found, where)
+        found = _check_single_type(found, where)
     if found.dtype.kind in "bi" or (found.dtype.kind == "u" and (not found.size or found.max() < 2**63)):
         return found.astype(np.int64), None
     if found.dtype.kind == "f" and role == "ids":
-        return _whole(found, where), None
+        return _to_integer_ids(found, where), None
     return (found.astype(np.float64) if found.dtype.kind == "f" else _as_text(found, None)), None
 
 
-def refuse_missing(missing: np.ndarray | None, role: str, where: str) -> None:
+def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
     """Say how many labels are missing and where the first is."""
     if missing is not None and missing.any():
         raise InputError(
@@ -185,7 +186,7 @@ def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     try:
         found = values.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{where} holds {_first_word(values)!r}: a frequency is a number") from None
+        raise InputError(f"{where} holds {_first_non_number(values)!r}: a frequency is a number") from None
     wrong = ~(np.isfinite(found) & (found >= 0))
     if wrong.any():
         raise InputError(
@@ -195,7 +196,7 @@ def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     return found
 
 
-def _first_word(values: np.ndarray) -> Any:
+def _first_non_number(values: np.ndarray) -> Any:
     """The first value that is no number."""
     for value in values:
         try:
@@ -205,7 +206,7 @@ def _first_word(values: np.ndarray) -> Any:
     return values[0]
 
 
-def _whole(values: np.ndarray, where: str) -> np.ndarray:
+def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
     """Ids that some table keeps as floats."""
     found = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
     if (found != values).any():
@@ -230,7 +231,7 @@ def _as_objects(values: Any) -> np.ndarray:
     return found.astype(object) if found.dtype.kind in "UTS" else found
 
 
-def _of_one_kind(values: np.ndarray, where: str) -> np.ndarray:
+def _check_single_type(values: np.ndarray, where: str) -> np.ndarray:
     kinds = {type(v.item() if isinstance(v, np.generic) else v) for v in values}
     if kinds <= {int, bool, float}:
         return np.asarray(values.tolist())

@@ -47,33 +47,33 @@ def join_footers(parts: Sequence[tuple[bytes, int]]) -> tuple[int, bytes]:
         fields = _Reader(footer).struct()
         whole = whole or fields
         rows += _value(fields, _NUM_ROWS)
-        groups += [_moved_group(group, start) for group in _value(fields, _ROW_GROUPS)[1]]
-    numbered = [_with(group, {_ORDINAL: i}) for i, group in enumerate(groups)]
-    whole = _with(whole, {_NUM_ROWS: rows, _ROW_GROUPS: (_STRUCT, numbered)})
-    return rows, b"".join(_struct(whole))
+        groups += [_shift_group(group, start) for group in _value(fields, _ROW_GROUPS)[1]]
+    numbered = [_replace_values(group, {_ORDINAL: i}) for i, group in enumerate(groups)]
+    whole = _replace_values(whole, {_NUM_ROWS: rows, _ROW_GROUPS: (_STRUCT, numbered)})
+    return rows, b"".join(_encode_struct(whole))
 
 
-def _moved_group(group: list[Field], by: int) -> list[Field]:
+def _shift_group(group: list[Field], by: int) -> list[Field]:
     kind, columns = _value(group, _COLUMNS)
-    group = _moved(group, (_GROUP_OFFSET,), by)
-    return _with(group, {_COLUMNS: (kind, [_moved_column(column, by) for column in columns])})
+    group = _shift_offsets(group, (_GROUP_OFFSET,), by)
+    return _replace_values(group, {_COLUMNS: (kind, [_shift_column(column, by) for column in columns])})
 
 
-def _moved_column(column: list[Field], by: int) -> list[Field]:
-    column = _moved(column, _CHUNK_OFFSETS, by)
-    return _with(column, {_META_DATA: _moved(_value(column, _META_DATA), _PAGE_OFFSETS, by)})
+def _shift_column(column: list[Field], by: int) -> list[Field]:
+    column = _shift_offsets(column, _CHUNK_OFFSETS, by)
+    return _replace_values(column, {_META_DATA: _shift_offsets(_value(column, _META_DATA), _PAGE_OFFSETS, by)})
 
 
-def _moved(fields: list[Field], offsets: tuple[int, ...], by: int) -> list[Field]:
+def _shift_offsets(fields: list[Field], offsets: tuple[int, ...], by: int) -> list[Field]:
     """Places in the file, further on; 0 is no place, as a file begins with its magic number."""
-    return _with(fields, {f.number: f.value + by for f in fields if f.number in offsets and f.value})
+    return _replace_values(fields, {f.number: f.value + by for f in fields if f.number in offsets and f.value})
 
 
 def _value(fields: list[Field], number: int) -> Any:
     return next(field.value for field in fields if field.number == number)
 
 
-def _with(fields: list[Field], values: dict[int, Any]) -> list[Field]:
+def _replace_values(fields: list[Field], values: dict[int, Any]) -> list[Field]:
     """The fields that are there, with other values."""
     return [field._replace(value=values.get(field.number, field.value)) for field in fields]
 
@@ -89,27 +89,27 @@ class _Reader:
         number = 0
         while (head := self._byte()) != _STOP:
             delta, kind = head >> 4, head & 15
-            number = number + delta if delta else self._integer()
+            number = number + delta if delta else self._read_zigzag()
             fields.append(Field(number, kind, kind if kind in (_TRUE, _FALSE) else self._value(kind)))
         return fields
 
     def _value(self, kind: int) -> Any:
         if kind in (_I16, _I32, _I64):
-            return self._integer()
+            return self._read_zigzag()
         if kind == _BINARY:
-            return self._bytes(self._natural())
+            return self._bytes(self._read_varint())
         if kind == _STRUCT:
             return self.struct()
         if kind in (_LIST, _SET):
             head = self._byte()
             size = head >> 4
-            size = self._natural() if size == 15 else size
+            size = self._read_varint() if size == 15 else size
             return head & 15, [self._value(head & 15) for _ in range(size)]
         if kind in (_TRUE, _FALSE, _BYTE):
             return self._byte()
         if kind == _DOUBLE:
             return self._bytes(8)
-        size = self._natural()  # of a map
+        size = self._read_varint()  # of a map
         kinds = self._byte() if size else 0
         return kinds, [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
 
@@ -121,7 +121,7 @@ class _Reader:
         self._at += length
         return self._data[self._at - length : self._at]
 
-    def _natural(self) -> int:
+    def _read_varint(self) -> int:
         found = shift = 0
         while True:
             byte = self._byte()
@@ -130,47 +130,51 @@ class _Reader:
                 return found
             shift += 7
 
-    def _integer(self) -> int:
-        found = self._natural()
+    def _read_zigzag(self) -> int:
+        found = self._read_varint()
         return (found >> 1) ^ -(found & 1)
 
 
-def _struct(fields: list[Field]) -> Iterator[bytes]:
+def _encode_struct(fields: list[Field]) -> Iterator[bytes]:
     before = 0
     for number, kind, value in fields:
         delta = number - before
-        yield bytes([delta << 4 | kind]) if 0 < delta < 16 else bytes([kind]) + _integer(number)
+        yield bytes([delta << 4 | kind]) if 0 < delta < 16 else bytes([kind]) + _encode_zigzag(number)
         if kind not in (_TRUE, _FALSE):
-            yield from _written(kind, value)
+            yield from _encode_value(kind, value)
         before = number
     yield bytes([_STOP])
 
 
-def _written(kind: int, value: Any) -> Iterator[bytes]:
+def _encode_value(kind: int, value: Any) -> Iterator[bytes]:
     if kind in (_I16, _I32, _I64):
-        yield _integer(value)
+        yield _encode_zigzag(value)
     elif kind == _BINARY:
-        yield _natural(len(value)) + value
+        yield _encode_varint(len(value)) + value
     elif kind == _STRUCT:
-        yield from _struct(value)
+        yield from _encode_struct(value)
     elif kind in (_LIST, _SET):
         inner, values = value
-        yield bytes([len(values) << 4 | inner]) if len(values) < 15 else bytes([0xF0 | inner]) + _natural(len(values))
+        yield (
+            bytes([len(values) << 4 | inner])
+            if len(values) < 15
+            else bytes([0xF0 | inner]) + _encode_varint(len(values))
+        )
         for each in values:
-            yield from _written(inner, each)
+            yield from _encode_value(inner, each)
     elif kind in (_TRUE, _FALSE, _BYTE):
         yield bytes([value])
     elif kind == _DOUBLE:
         yield value
     else:
         kinds, pairs = value
-        yield _natural(len(pairs)) + (bytes([kinds]) if pairs else b"")
+        yield _encode_varint(len(pairs)) + (bytes([kinds]) if pairs else b"")
         for key, held in pairs:
-            yield from _written(kinds >> 4, key)
-            yield from _written(kinds & 15, held)
+            yield from _encode_value(kinds >> 4, key)
+            yield from _encode_value(kinds & 15, held)
 
 
-def _natural(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     found = bytearray()
     while value > 127:
         found.append(value & 127 | 128)
@@ -179,5 +183,5 @@ def _natural(value: int) -> bytes:
     return bytes(found)
 
 
-def _integer(value: int) -> bytes:
-    return _natural(value << 1 if value >= 0 else (-value << 1) - 1)
+def _encode_zigzag(value: int) -> bytes:
+    return _encode_varint(value << 1 if value >= 0 else (-value << 1) - 1)

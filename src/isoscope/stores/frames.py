@@ -11,11 +11,11 @@ from isoscope.stores.arrow import ArrowStore
 
 if TYPE_CHECKING:
     from isoscope.stores.arrow import Pieces
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 
-def open_frame(source: Any, library: str, wanted: Wanted) -> Store:
+def open_frame(source: Any, library: str, wanted: ColumnSpec) -> Store:
     """A store over a table of this library; nothing is copied but the rows of a batch."""
     name = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}[library]
     pieces = _pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
@@ -50,13 +50,13 @@ class _Frame:
     A column that Arrow cannot hold is as good as not there, unless it is `wanted` or holds lists, maybe the vectors.
     """
 
-    def __init__(self, frame: Any, wanted: Wanted) -> None:
+    def __init__(self, frame: Any, wanted: ColumnSpec) -> None:
         self._frame = frame.rename(columns=str)
         self.lengths = [len(frame)]
-        readable = [name for name in self._frame.columns if name in wanted.names or self._reads(name)]
+        readable = [name for name in self._frame.columns if name in wanted.names or self._is_readable(name)]
         self.schema = self._batch(readable or list(self._frame.columns), slice(0, 1000)).schema
 
-    def _reads(self, name: str) -> bool:
+    def _is_readable(self, name: str) -> bool:
         if _is_list(_first(self._frame[name])):
             return True
         try:
@@ -122,7 +122,7 @@ class _Dataset:
             yield from table.to_batches()
 
 
-def _pandas(source: Any, wanted: Wanted) -> _Frame:
+def _pandas(source: Any, wanted: ColumnSpec) -> _Frame:
     import pandas as pd
 
     if isinstance(source, pd.Series):

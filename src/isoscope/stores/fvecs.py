@@ -9,10 +9,10 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns
-from isoscope.stores.indexed import IndexedStore, Mapped, check_rows
+from isoscope.stores.indexed import IndexedStore, MappedArray, check_rows
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _NUMBERS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
@@ -23,7 +23,7 @@ class _Records:
 
     def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
         record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])
-        self._mapped = Mapped(path, record, (n,), 0)
+        self._mapped = MappedArray(path, record, (n,), 0)
         self.shape = (n, dim)
         self.dtype = number
 
@@ -41,7 +41,7 @@ class _Records:
         return vectors
 
 
-def open_records(path: Path, wanted: Wanted) -> Store:
+def open_records(path: Path, wanted: ColumnSpec) -> Store:
     """An fvecs, bvecs or ivecs file, mapped a batch at a time."""
     number = np.dtype(_NUMBERS[path.suffix.lower()])
     size = path.stat().st_size

@@ -12,7 +12,7 @@ from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.indexed import IndexedStore, check_rows
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a file that was changed
@@ -25,7 +25,7 @@ class _Dataset:
         self._path, self._name, self.shape, self.dtype = path, name, shape, dtype
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        h5py = _library(self._path)
+        h5py = _import_h5py(self._path)
         try:
             with h5py.File(self._path, "r") as file:
                 dataset = file[self._name]
@@ -33,12 +33,12 @@ class _Dataset:
                     dataset.asstr("utf-8", "backslashreplace")[rows] if _is_text(dataset) else dataset[rows]
                 )
         except _DAMAGE as error:
-            raise _unreadable(self._path, error) from error
+            raise _read_error(self._path, error) from error
 
 
-def open_hdf5(path: Path, wanted: Wanted) -> Store:
+def open_hdf5(path: Path, wanted: ColumnSpec) -> Store:
     """A dataset of an HDF5 file, with its one-dimensional datasets as columns."""
-    h5py = _library(path)
+    h5py = _import_h5py(path)
     found: dict[str, _Dataset] = {}
 
     def note(name: str, item: Any) -> None:
@@ -49,7 +49,7 @@ def open_hdf5(path: Path, wanted: Wanted) -> Store:
         with h5py.File(path, "r") as file:
             file.visititems(note)
     except _DAMAGE as error:
-        raise _unreadable(path, error) from error
+        raise _read_error(path, error) from error
     flat = [name for name, item in found.items() if len(item.shape) == 2 and item.dtype.kind in "fiu"]
     chosen = choose_vectors(flat, wanted, str(path), others=list(found))
     rows = found[chosen]
@@ -64,7 +64,7 @@ def _is_text(dataset: Any) -> bool:
     return h5py.check_string_dtype(dataset.dtype) is not None
 
 
-def _library(path: Path) -> Any:
+def _import_h5py(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
@@ -72,7 +72,7 @@ def _library(path: Path) -> Any:
     return h5py
 
 
-def _unreadable(path: Path, error: Exception) -> Exception:
+def _read_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, PermissionError | FileNotFoundError):
         return error
     return InputError(f"{path} is not a whole HDF5 file: {' '.join(str(error).split())[:200]}; copy or write it again")

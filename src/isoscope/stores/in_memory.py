@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_cupy_array, is_numpy_array, is_torch_array
 
-from isoscope._core.arrays import array_of, detached, take
+from isoscope._core.arrays import as_real_array, detach, take
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns
 from isoscope.stores.indexed import IndexedStore, check_rows
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 
@@ -26,7 +26,7 @@ class _Foreign:
         self.dtype = self[:1].dtype
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        X = detached(self._array)
+        X = detach(self._array)
         part = X[rows, :] if isinstance(rows, slice) else take(array_namespace(X), X, rows)
         if is_torch_array(part):
             values: np.ndarray = (part.float() if "bfloat16" in str(part.dtype) else part).cpu().numpy()
@@ -35,7 +35,7 @@ class _Foreign:
         return values.astype(np.float32) if values.dtype.kind == "V" else values
 
 
-def open_memory(source: Any, wanted: Wanted) -> Store:
+def open_memory(source: Any, wanted: ColumnSpec) -> Store:
     """A store over an object of NumPy, torch, JAX, CuPy, pandas, polars, pyarrow or datasets, or a list of lists."""
     library = type(source).__module__.partition(".")[0]
     if library in ("pandas", "polars", "pyarrow", "datasets"):
@@ -43,10 +43,10 @@ def open_memory(source: Any, wanted: Wanted) -> Store:
 
         return open_frame(source, library, wanted)
     if not is_array_api_obj(source):
-        source = array_of(source, "source")[1]
+        source = as_real_array(source, "source")[1]
     if source.ndim != 2:
         check_rows(tuple(source.shape), np.dtype(float), "the array")
-    array_of(source[:1, :], "the array")  # says what is wrong with its dtype or layout
+    as_real_array(source[:1, :], "the array")  # says what is wrong with its dtype or layout
     if wanted.vectors is not None:
         raise InputError(f"vectors is {wanted.vectors!r} and the source is an array: it has no columns to choose from")
     rows = source if is_numpy_array(source) else _Foreign(source)

@@ -38,7 +38,7 @@ class IndexedStore(Store):
 
     def __init__(self, name: str, rows: Rows, columns: Mapping[str, str], table: Mapping[str, Any]) -> None:
         check_rows(rows.shape, rows.dtype, name)
-        super().__init__(name, rows.shape[1], ready_dtype(rows.dtype), columns)
+        super().__init__(name, rows.shape[1], native_dtype(rows.dtype), columns)
         self._rows = rows
         self._table = table
 
@@ -49,20 +49,20 @@ class IndexedStore(Store):
         for block in blocks(len(self) - start, rows):
             part = slice(start + block.start, start + block.stop)
             values = {name: self._table[name][part] for name in names}
-            yield Piece(ready(self._rows[part]), values, part.stop / len(self))
+            yield Piece(to_native(self._rows[part]), values, part.stop / len(self))
 
     def _places(self) -> list[int]:
         return [] if getattr(self._rows, "scanned", False) else super()._places()
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        return ready(self._rows[indices])
+        return to_native(self._rows[indices])
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         return self._table[name][slice(None) if indices is None else indices]
 
 
 @dataclass(frozen=True)
-class Mapped:
+class MappedArray:
     """An array in a file: the rows asked for are mapped, and nothing else of it.
 
     A map of the whole file would take as much address space as the file is long, which `ulimit -v` and batch systems
@@ -80,7 +80,7 @@ class Mapped:
 
     def __post_init__(self) -> None:
         if isinstance(self.file, Path) and not self.seen:
-            object.__setattr__(self, "seen", _which(self.file.stat()))
+            object.__setattr__(self, "seen", _file_identity(self.file.stat()))
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         if self.fortran and len(self.shape) > 1:
@@ -88,15 +88,15 @@ class Mapped:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(self.shape[0])
             return self._window(start, max(start, stop))[::step]
-        return self._scattered(np.asarray(rows))
+        return self._read_scattered(np.asarray(rows))
 
-    def _columns(self) -> list[Mapped]:
+    def _columns(self) -> list[MappedArray]:
         """The columns of an array in Fortran's order, each a piece of the file."""
         length = self.shape[0] * self.dtype.itemsize
         places = range(self.offset, self.offset + length * self.shape[1], length)
-        return [Mapped(self.file, self.dtype, self.shape[:1], place, seen=self.seen) for place in places]
+        return [MappedArray(self.file, self.dtype, self.shape[:1], place, seen=self.seen) for place in places]
 
-    def _scattered(self, rows: np.ndarray) -> np.ndarray:
+    def _read_scattered(self, rows: np.ndarray) -> np.ndarray:
         """Rows that stand in order; only the pages that they are on are read."""
         found = np.empty((len(rows), *self.shape[1:]), self.dtype)
         reach = max(1, _WINDOW_BYTES // self._row_bytes)
@@ -126,14 +126,14 @@ class Mapped:
                 window = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=place - before)
             except ValueError as error:
                 raise InputError(f"{self.file} has become shorter since it was opened: open it again") from error
-            if self.seen and _which(os.fstat(file.fileno())) != self.seen:
+            if self.seen and _file_identity(os.fstat(file.fileno())) != self.seen:
                 raise InputError(f"{self.file} has changed since it was opened: open it again")
         if scattered and hasattr(mmap, "MADV_RANDOM"):
             window.madvise(mmap.MADV_RANDOM)  # or the system reads far around each row
         return np.frombuffer(window, self.dtype, math.prod(shape), before).reshape(shape)
 
 
-def _which(file: os.stat_result) -> tuple[int, ...]:
+def _file_identity(file: os.stat_result) -> tuple[int, ...]:
     return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
@@ -153,14 +153,14 @@ def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
         raise InputError(f"{where} has no {empty}, shape {tuple(shape)}: need at least one vector")
 
 
-def ready_dtype(dtype: np.dtype) -> np.dtype:
+def native_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype that rows are handed out in: this machine's byte order, at most float64."""
     return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
 
 
-def ready(part: np.ndarray) -> np.ndarray:
+def to_native(part: np.ndarray) -> np.ndarray:
     """Rows as they are handed out; copied only if their bytes stand in a foreign order or place."""
-    part = np.asarray(part).astype(ready_dtype(part.dtype), copy=False)
+    part = np.asarray(part).astype(native_dtype(part.dtype), copy=False)
     return part if part.flags.aligned else part.copy()
 
 

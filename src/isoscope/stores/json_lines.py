@@ -14,7 +14,7 @@ from isoscope.stores.columns import choose_columns, choose_vectors, plural
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 
@@ -32,22 +32,22 @@ class _Objects:
         )  # of numbers: it has no other list, object or string in it
 
     def vectors(self, lines: Lines) -> np.ndarray:
-        apart = [self._apart(line) for line in lines.lines]
-        plain = [numbers for numbers, rest in apart if self._is_whole(rest)]
+        apart = [self._split_vector(line) for line in lines.lines]
+        plain = [numbers for numbers, rest in apart if self._is_valid_rest(rest)]
         if len(plain) == len(lines):
             quick = parse_numbers(Lines(plain, lines.numbers), self.dim, range(self.dim), ",", self.dtype)
             if quick is not None:
                 return quick
-        return self._slowly(lines)
+        return self._parse_slowly(lines)
 
-    def _apart(self, line: bytes) -> tuple[bytes, bytes]:
+    def _split_vector(self, line: bytes) -> tuple[bytes, bytes]:
         """The vector's numbers, for Arrow to parse, and the line without them, which is short; or none and the line."""
         found = self._list.search(line)
         if found is None:
             return b"", line
         return found[1], line[: found.start(1) - 1] + b"0" + line[found.end(1) + 1 :]
 
-    def _is_whole(self, rest: bytes) -> bool:
+    def _is_valid_rest(self, rest: bytes) -> bool:
         """Whether the line that a vector was taken from is right without it."""
         try:
             found = json.loads(rest)
@@ -55,7 +55,7 @@ class _Objects:
             return False
         return (found.get(self._key) if isinstance(found, dict) and self._key is not None else found) == 0
 
-    def _slowly(self, lines: Lines) -> np.ndarray:
+    def _parse_slowly(self, lines: Lines) -> np.ndarray:
         """Line by line, to find the one that is wrong, or that Arrow finds odd and Python does not."""
         found = [self._vector(line, number) for line, number in zip(lines.lines, lines.numbers, strict=True)]
         try:
@@ -68,13 +68,13 @@ class _Objects:
         return matrix
 
     def values(self, lines: Lines, name: str) -> list[Any]:
-        short = [self._apart(line)[1] for line in lines.lines]
+        short = [self._split_vector(line)[1] for line in lines.lines]
         found = [self._object(line, number) for line, number in zip(short, lines.numbers, strict=True)]
         values = [each.get(name) if isinstance(each, dict) else None for each in found]
         return [json.dumps(value) if isinstance(value, list | dict) else value for value in values]
 
     def _object(self, line: bytes, number: int) -> Any:
-        return _parsed(line, f"{self._where}, line {number}")
+        return _parse_json(line, f"{self._where}, line {number}")
 
     def _vector(self, line: bytes, number: int) -> Any:
         found = self._object(line, number)
@@ -98,7 +98,7 @@ class _Objects:
             )
 
 
-def open_json_lines(path: Path, wanted: Wanted) -> Store:
+def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
     """A file with a JSON object or list in each line."""
     first = next((line for block in read_lines(path) for line in block.lines), None)
     if first is None:
@@ -108,7 +108,7 @@ def open_json_lines(path: Path, wanted: Wanted) -> Store:
             f"{path} is one JSON value: need one object in each line, to be read bit by bit; "
             f"jq -c '.[]' {path.name} > {path.stem}.jsonl makes it so"
         )
-    found = _parsed(first, f"{path}, line 1")
+    found = _parse_json(first, f"{path}, line 1")
     key, beside = None, []
     if isinstance(found, dict):
         lists = [name for name, value in found.items() if _is_vector(value)]
@@ -136,7 +136,7 @@ def _is_vector_line(line: bytes) -> bool:
     return _is_vector(found) or isinstance(found, dict)
 
 
-def _parsed(line: bytes, where: str) -> Any:
+def _parse_json(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:

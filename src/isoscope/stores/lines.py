@@ -38,7 +38,7 @@ class Lines:
         return Lines([self.lines[i] for i in indices], [self.numbers[i] for i in indices], self.share)
 
 
-class Form(Protocol):
+class LineFormat(Protocol):
     """How lines are understood."""
 
     dim: int
@@ -56,7 +56,7 @@ class Form(Protocol):
 class LineStore(Store):
     """One vector in each line; finding a row scans the file from its beginning, without parsing the others."""
 
-    def __init__(self, path: Path, form: Form, columns: Mapping[str, str], length: int | None = None) -> None:
+    def __init__(self, path: Path, form: LineFormat, columns: Mapping[str, str], length: int | None = None) -> None:
         super().__init__(path.name, form.dim, form.dtype, columns)
         self._path, self._form = path, form
         self._said = self._length = length  # a header's word, until the lines are counted
@@ -74,17 +74,17 @@ class LineStore(Store):
         held, done, skip = 0, start, start
         for block in self._blocks():
             block, skip = block[skip:], max(0, skip - len(block))
-            for cut in _cuts(len(block), rows - held, rows):
+            for cut in _batch_offsets(len(block), rows - held, rows):
                 part = block[cut : cut + rows - held]
                 vectors.append(self._form.vectors(part))
                 for name in names:
                     values[name].extend(self._form.values(part, name))
                 held, done = held + len(part), done + len(part)
                 if held == rows:
-                    yield Piece(_one(vectors), values, done / self._length if self._length else block.share)
+                    yield Piece(_concatenate(vectors), values, done / self._length if self._length else block.share)
                     vectors, values, held = [], {name: [] for name in names}, 0
         if held:
-            yield Piece(_one(vectors), values, 1.0)
+            yield Piece(_concatenate(vectors), values, 1.0)
 
     def _places(self) -> list[int]:
         return []
@@ -123,11 +123,11 @@ class LineStore(Store):
         self._length = count
 
 
-def _one(arrays: list[np.ndarray]) -> np.ndarray:
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _cuts(length: int, first: int, rows: int) -> Iterator[int]:
+def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
     """Where a block is cut so that batches of `rows` come out, the first of which lacks `first` rows."""
     yield from range(0, min(first, length), first)
     yield from range(first, length, rows)
@@ -152,7 +152,7 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[Lines]:
             text, tail = text[:cut], text[cut:]
             lines = _split(text)
             if quoted and b'"' in text:
-                records, numbers, rest = _joined(lines, number)
+                records, numbers, rest = _join_quoted_lines(lines, number)
                 begun = number + len(lines) - rest.count(b"\n")
                 if rest and not following:
                     raise InputError(f"{path}, line {begun}: a quoted cell begins and does not end; is the file cut?")
@@ -185,7 +185,7 @@ def _split(text: bytes) -> list[bytes]:
     return [line.rstrip(b"\r") for line in lines] if b"\r" in text else lines
 
 
-def _joined(lines: list[bytes], first: int) -> tuple[list[bytes], list[int], bytes]:
+def _join_quoted_lines(lines: list[bytes], first: int) -> tuple[list[bytes], list[int], bytes]:
     """Records and the numbers of their first lines: lines are joined while a quote is open; what is open at the end."""
     records: list[bytes] = []
     numbers: list[int] = []

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isoscope._core.errors import InputError, tell
+from isoscope._core.errors import InputError, warn_data
 
-FILE = "_embedding.json"
-REPAIRED = "_repaired.json"
+EMBEDDING_MANIFEST = "_embedding.json"
+REPAIR_MANIFEST = "_repaired.json"
 """The note in a folder that a repair is written to."""
 SCHEMA = "isoscope.embedding/1"
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """What stands in the note; None if there is none."""
-    path = folder / FILE
+    path = folder / EMBEDDING_MANIFEST
     if not path.exists():
         return None
     try:
@@ -35,17 +35,17 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return dict(held)
 
 
-def tell_unfinished(folder: Path) -> None:
+def warn_if_unfinished(folder: Path) -> None:
     """Warn if a folder's rows are not all written yet."""
     try:
         held = read_manifest(folder)
     except InputError as error:
-        tell(str(error))
+        warn_data(str(error))
         return
     if held is not None and not held.get("finished"):
-        tell(
+        warn_data(
             f"{folder} is unfinished: {len(held['written'])} of {held['blocks']} parts are there; embed goes on with it"
         )
-    repaired = folder / REPAIRED
+    repaired = folder / REPAIR_MANIFEST
     if repaired.exists() and '"finished": true' not in repaired.read_text(encoding="utf-8"):
-        tell(f"{folder} is unfinished: not all repaired vectors are there; apply goes on with it")
+        warn_data(f"{folder} is unfinished: not all repaired vectors are there; apply goes on with it")

@@ -33,7 +33,7 @@ class MappedStore(Store):
 
     def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         for piece in self._store._read(names, rows, start, beside):
-            yield piece._replace(vectors=self._sent(piece.vectors))
+            yield piece._replace(vectors=self._apply_function(piece.vectors))
 
     def _cut(self, start: int, stop: int) -> tuple[Store, int]:
         inner, start = self._store._cut(start, stop)
@@ -45,7 +45,7 @@ class MappedStore(Store):
         return self._store._places()
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        return self._sent(self._store._pick(indices))
+        return self._apply_function(self._store._pick(indices))
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         return self._store._values(name, indices)
@@ -53,10 +53,10 @@ class MappedStore(Store):
     def _layout(self) -> Layout | None:
         return self._store._layout()
 
-    def _holds(self, name: str) -> bool:
-        return self._store._holds(name)
+    def _has_column(self, name: str) -> bool:
+        return self._store._has_column(name)
 
-    def _sent(self, vectors: np.ndarray) -> np.ndarray:
+    def _apply_function(self, vectors: np.ndarray) -> np.ndarray:
         given = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)
         found = np.asarray(self._function(given))
         if found.shape != (len(vectors), self.dim):

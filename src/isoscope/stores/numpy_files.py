@@ -16,10 +16,10 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.indexed import IndexedStore, Mapped, check_rows, check_size
+from isoscope.stores.indexed import IndexedStore, MappedArray, check_rows, check_size
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _COPY_BYTES = 2**20
@@ -36,7 +36,7 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def open_npy(path: Path, wanted: Wanted) -> Store:
+def open_npy(path: Path, wanted: ColumnSpec) -> Store:
     """The one array of an .npy file."""
     with path.open("rb") as file:
         header = _header(file, str(path))
@@ -45,10 +45,10 @@ def open_npy(path: Path, wanted: Wanted) -> Store:
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
     columns = choose_columns((), wanted, str(path))
-    return IndexedStore(path.name, _mapped(path, header, 0), columns, {})
+    return IndexedStore(path.name, _map_array(path, header, 0), columns, {})
 
 
-def open_stdin(wanted: Wanted) -> Store:
+def open_stdin(wanted: ColumnSpec) -> Store:
     """An .npy that is piped in: kept in a temporary file, which is gone with the store, for several passes."""
     where = "standard input"
     if sys.stdin is None or sys.stdin.isatty():
@@ -56,10 +56,10 @@ def open_stdin(wanted: Wanted) -> Store:
     header = _header(sys.stdin.buffer, where)
     check_rows(header.shape, header.dtype, where)
     columns = choose_columns((), wanted, where)
-    return IndexedStore(where, _spooled(sys.stdin.buffer, header, where), columns, {})
+    return IndexedStore(where, _spool_array(sys.stdin.buffer, header, where), columns, {})
 
 
-def open_npz(path: Path, wanted: Wanted) -> Store:
+def open_npz(path: Path, wanted: ColumnSpec) -> Store:
     """An array of an .npz file, with its one-dimensional arrays as columns.
 
     What is stored uncompressed is mapped in place; what is compressed is unpacked into a temporary file.
@@ -77,16 +77,16 @@ def open_npz(path: Path, wanted: Wanted) -> Store:
             check_rows(header.shape, header.dtype, f"{path}: {chosen}")
             beside = {name: h for name, h in headers.items() if h.shape == header.shape[:1] and h.dtype.kind != "O"}
             for name in wanted.names & headers.keys():
-                _refuse_pickled(headers[name].dtype, f"{path}: {name}")
+                _check_not_pickled(headers[name].dtype, f"{path}: {name}")
             columns = choose_columns(list(beside), wanted, str(path))
-            table = {name: _loaded(archive, members[name]) for name in set(columns.values())}
+            table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
-                rows = _mapped(path, header, _place(path, members[chosen]))
+                rows = _map_array(path, header, _member_offset(path, members[chosen]))
                 check_size(path, rows.offset, header.nbytes, header.shape)
             else:
                 with archive.open(members[chosen]) as file:
                     file.read(header.length)
-                    rows = _spooled(file, header, f"{path}: {chosen}")
+                    rows = _spool_array(file, header, f"{path}: {chosen}")
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place before the file's beginning
             raise
@@ -105,20 +105,20 @@ def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
         why = str(error).partition("\n")[0]
         raise InputError(f"{where} is not a whole .npy file: {why}; write it with np.save") from error
     if not pickled:
-        _refuse_pickled(dtype, where)
+        _check_not_pickled(dtype, where)
     return _Header(shape, fortran, dtype, length)
 
 
-def _refuse_pickled(dtype: np.dtype, where: str) -> None:
+def _check_not_pickled(dtype: np.dtype, where: str) -> None:
     if dtype.hasobject:
         raise InputError(f"{where} is a pickled array: never loaded; save it with np.save of a plain float array")
 
 
-def _mapped(path: Path, header: _Header, start: int) -> Mapped:
-    return Mapped(path, header.dtype, header.shape, start + header.length, header.fortran)
+def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
+    return MappedArray(path, header.dtype, header.shape, start + header.length, header.fortran)
 
 
-def _place(path: Path, info: zipfile.ZipInfo) -> int:
+def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
     """Where an uncompressed member's bytes begin: behind its local header, whose size is in it."""
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)
@@ -126,12 +126,12 @@ def _place(path: Path, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + int(sizes.sum())
 
 
-def _loaded(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+def _load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _spooled(stream: IO[bytes], header: _Header, where: str) -> Mapped:
+def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
     """The array of a stream, kept in a temporary file without a name: it goes with the array, come what may."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed when nobody reads it any longer)
     left = header.nbytes
@@ -141,4 +141,4 @@ def _spooled(stream: IO[bytes], header: _Header, where: str) -> Mapped:
     if left:
         raise InputError(f"{where} is cut: {left} of {header.nbytes} bytes are missing; send it again")
     spool.flush()
-    return Mapped(spool, header.dtype, header.shape, 0, header.fortran)
+    return MappedArray(spool, header.dtype, header.shape, 0, header.fortran)

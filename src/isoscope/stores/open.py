@@ -12,15 +12,15 @@ from typing import Any
 
 from isoscope._core.errors import InputError
 from isoscope.stores import arrow, fvecs, hdf5, json_lines, numpy_files, safetensors, text_rows, word_vectors
-from isoscope.stores.columns import ROLES, Wanted
-from isoscope.stores.databases.address import address
+from isoscope.stores.columns import ROLES, ColumnSpec
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_database
 from isoscope.stores.in_memory import open_memory
-from isoscope.stores.manifest import tell_unfinished
-from isoscope.stores.shards import Shards, natural_order
+from isoscope.stores.manifest import warn_if_unfinished
+from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
 
-_BINARY: dict[str, Callable[[Path, Wanted], Store]] = {
+_BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
     **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
     **dict.fromkeys((".parquet", ".pq"), arrow.open_parquet),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow.open_ipc),
@@ -28,7 +28,7 @@ _BINARY: dict[str, Callable[[Path, Wanted], Store]] = {
     **dict.fromkeys((".fvecs", ".bvecs", ".ivecs"), fvecs.open_records),
     ".bin": word_vectors.open_word_binary,
 }
-_TEXT: dict[str, Callable[[Path, Wanted], Store]] = {
+_TEXT: dict[str, Callable[[Path, ColumnSpec], Store]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines.open_json_lines),
     **dict.fromkeys((".csv", ".tsv"), text_rows.open_table),
     **dict.fromkeys((".vec", ".glove", ".txt"), word_vectors.open_words),
@@ -107,10 +107,10 @@ def open_store(
     """
     roles = {"labels": labels, "types": types, "text": text, "ids": ids, "frequency": frequency}
     roles |= {"groups": groups, "by": by}
-    wanted = Wanted(vectors, roles)
+    wanted = ColumnSpec(vectors, roles)
     if isinstance(source, Store):
-        store = _again(source, wanted)
-    elif (where := address(source)) is not None:
+        store = _check_open_store(source, wanted)
+    elif (where := parse_address(source)) is not None:
         store = open_database(where, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
@@ -123,36 +123,36 @@ def open_store(
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):
             store = store.with_column(role, values)
-    return store.grouped_by(by) if isinstance(by, str) else store
+    return store.group_by(by) if isinstance(by, str) else store
 
 
-def _again(store: Store, wanted: Wanted) -> Store:
+def _check_open_store(store: Store, wanted: ColumnSpec) -> Store:
     if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "by"):
         raise InputError(f"{store.name} is open already: name its columns when you open it")
     return store
 
 
-def _open_path(name: str, wanted: Wanted) -> Store:
+def _open_path(name: str, wanted: ColumnSpec) -> Store:
     if name == "-":
         return numpy_files.open_stdin(wanted)
     path = Path(name).expanduser()
     try:
         if path.is_dir():
-            tell_unfinished(path)
+            warn_if_unfinished(path)
             return _open_shards(path.name or str(path), _shards_in(path), wanted)
         if path.exists():
             return _open_file(path, wanted)
         if glob.has_magic(name) and "://" not in name:
-            return _open_shards(name, _matching(path), wanted)
+            return _open_shards(name, _match_files(path), wanted)
     except PermissionError as error:
         raise InputError(f"{error.filename or path} may not be read: its permissions forbid it") from error
     scheme, slashes, _ = name.partition("://")
     if slashes:  # and behind them a password, maybe
         raise InputError(f"{scheme}://… is not read: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…")
-    raise InputError(_not_there(path))
+    raise InputError(_describe_missing(path))
 
 
-def _open_file(path: Path, wanted: Wanted) -> Store:
+def _open_file(path: Path, wanted: ColumnSpec) -> Store:
     if not path.is_file():
         raise InputError(f'{path} is not a file that can be read twice: pipe an .npy into "-", or save it first')
     with path.open("rb") as file:
@@ -161,11 +161,11 @@ def _open_file(path: Path, wanted: Wanted) -> Store:
         raise InputError(f"{path} is empty: need vectors in it")
     store = _OPENERS[_format(path, start)](path, wanted)
     store.files = (path,)
-    store._opened = _open_again, (path.absolute(), wanted.names_alone(), path.stat().st_size)
+    store._opened = _reopen_file, (path.absolute(), wanted.without_values(), path.stat().st_size)
     return store
 
 
-def _open_again(path: Path, wanted: Wanted, size: int) -> Store:
+def _reopen_file(path: Path, wanted: ColumnSpec, size: int) -> Store:
     """In another process, or later: rows have the numbers that they had, or none."""
     store = _open_file(path, wanted)
     if path.stat().st_size != size:
@@ -199,12 +199,12 @@ def _suffix(path: Path) -> str:
     return inner if suffix == ".gz" and inner in _TEXT else suffix
 
 
-def _open_shards(name: str, paths: list[Path], wanted: Wanted) -> Store:
+def _open_shards(name: str, paths: list[Path], wanted: ColumnSpec) -> Store:
     stores = [_open_file(path, wanted) for path in paths]
     if len(stores) == 1:
         stores[0].name = name
         return stores[0]
-    store = Shards(name, paths, stores)
+    store = ShardedStore(name, paths, stores)
     store.files = tuple(paths)
     return store
 
@@ -214,7 +214,7 @@ def _shards_in(folder: Path) -> list[Path]:
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
     for formats in (_BINARY, _TEXT):
         kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)
-        found = sorted((path for path in files if _suffix(path) in formats), key=natural_order)
+        found = sorted((path for path in files if _suffix(path) in formats), key=natural_sort_key)
         if len(kinds) > 1:
             endings = sorted({_suffix(path) for path in found})
             raise InputError(
@@ -228,14 +228,16 @@ def _shards_in(folder: Path) -> list[Path]:
     raise InputError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
 
 
-def _matching(pattern: Path) -> list[Path]:
-    found = sorted((Path(p) for p in glob.glob(str(pattern), recursive=True) if os.path.isfile(p)), key=natural_order)
+def _match_files(pattern: Path) -> list[Path]:
+    found = sorted(
+        (Path(p) for p in glob.glob(str(pattern), recursive=True) if os.path.isfile(p)), key=natural_sort_key
+    )
     if not found:
         raise InputError(f"{pattern} matches no file: look at the folder and the pattern")
     return found
 
 
-def _not_there(path: Path) -> str:
+def _describe_missing(path: Path) -> str:
     if not path.parent.is_dir():
         return f"{path} does not exist, nor does its folder: look for a slip in the name"
     near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3, cutoff=0.6)

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import IO, Any
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import hold, replacing, sync
-from isoscope.stores.targets import Mark
+from isoscope._io.files import atomic_replace, lock_file, sync
+from isoscope.stores.targets import Checkpoint
 
 _PROGRESS = "progress.json"
 
 
-class Unfinished:
+class ResumableFile:
     """A folder beside a file, with its rows so far and with what they were made of; one process at a time has it.
 
     What is kept counts only if `about`, which says what is being made of what, is the same. Without one nothing is
@@ -31,12 +31,12 @@ class Unfinished:
         self._lock: IO[bytes] | None = None
         self._footers = 0
 
-    def __enter__(self) -> Unfinished:
+    def __enter__(self) -> ResumableFile:
         if self.path.exists() and not self.path.is_file():
             raise InputError(f"{self.path} is not a file: need the name of one")
         while self._lock is None:
             self.folder.mkdir(exist_ok=True)
-            self._lock = self._locked()
+            self._lock = self._acquire_lock()
         return self
 
     def __exit__(
@@ -45,7 +45,7 @@ class Unfinished:
         assert self._lock is not None
         self._lock.close()
 
-    def _locked(self) -> IO[bytes] | None:
+    def _acquire_lock(self) -> IO[bytes] | None:
         """The lock that the one who works here holds until it ends, however it ends; None if the folder went away."""
         path = self.folder / "lock"
         try:
@@ -53,7 +53,7 @@ class Unfinished:
         except FileNotFoundError:
             return None
         try:
-            hold(lock)
+            lock_file(lock)
             if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 return lock
         except FileNotFoundError:
@@ -68,15 +68,15 @@ class Unfinished:
         lock.close()
         return None
 
-    def found(self) -> tuple[Mark, str]:
+    def found(self) -> tuple[Checkpoint, str]:
         """From where to go on, and why that is the beginning if there was something else; what is no use is removed."""
         held = self._held()
-        if isinstance(held, Mark):
+        if isinstance(held, Checkpoint):
             return held, ""
         self.clear()
-        return Mark(), held
+        return Checkpoint(), held
 
-    def _held(self) -> Mark | str:
+    def _held(self) -> Checkpoint | str:
         path = self.folder / _PROGRESS
         if not path.exists():
             return "it had kept nothing" if self.rows.exists() else ""
@@ -93,16 +93,16 @@ class Unfinished:
         if other:
             return f"its {' and '.join(other)} differed"
         self._footers = len(footers)
-        return Mark(rows, size, footers)
+        return Checkpoint(rows, size, footers)
 
-    def keep(self, mark: Mark) -> None:
+    def keep(self, mark: Checkpoint) -> None:
         """Note what was done; the rows are on the disk already."""
         for i in range(self._footers, len(mark.footers)):
-            with replacing(self._footer(i)) as temporary:
+            with atomic_replace(self._footer(i)) as temporary:
                 temporary.write_bytes(mark.footers[i])
         self._footers = len(mark.footers)
         kept = {"rows": mark.rows, "size": mark.size, "footers": len(mark.footers), "about": self.about}
-        with replacing(self.folder / _PROGRESS) as temporary:
+        with atomic_replace(self.folder / _PROGRESS) as temporary:
             temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
     def put(self) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.indexed import IndexedStore, Mapped, check_rows
+from isoscope.stores.indexed import IndexedStore, MappedArray, check_rows
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _DTYPES = {
@@ -28,10 +28,10 @@ _LONGEST_HEADER = 100 * 10**6  # as the library has it
 
 
 @dataclass(frozen=True)
-class _BrainFloats:
+class _BFloat16Array:
     """bfloat16 numbers: the upper halves of float32 numbers."""
 
-    halves: Mapped
+    halves: MappedArray
     dtype = np.dtype(np.float32)
 
     @property
@@ -42,7 +42,7 @@ class _BrainFloats:
         return (self.halves[rows].astype(np.uint32) << 16).view(np.float32)
 
 
-def open_safetensors(path: Path, wanted: Wanted) -> Store:
+def open_safetensors(path: Path, wanted: ColumnSpec) -> Store:
     """A tensor of a safetensors file, mapped a batch at a time, with its one-dimensional tensors as columns."""
     header, start = _header(path)
     tensors = {name: _tensor(path, about, start) for name, about in header.items() if about["dtype"] in _DTYPES}
@@ -54,10 +54,10 @@ def open_safetensors(path: Path, wanted: Wanted) -> Store:
     return IndexedStore(path.name, rows, choose_columns(beside, wanted, str(path)), tensors)
 
 
-def _tensor(path: Path, about: dict[str, Any], start: int) -> Mapped | _BrainFloats:
+def _tensor(path: Path, about: dict[str, Any], start: int) -> MappedArray | _BFloat16Array:
     dtype = np.dtype(_DTYPES[about["dtype"]])
-    mapped = Mapped(path, dtype, tuple(about["shape"]), start + about["data_offsets"][0])
-    return _BrainFloats(mapped) if about["dtype"] == "BF16" else mapped
+    mapped = MappedArray(path, dtype, tuple(about["shape"]), start + about["data_offsets"][0])
+    return _BFloat16Array(mapped) if about["dtype"] == "BF16" else mapped
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:

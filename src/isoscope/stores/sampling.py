@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.arrays import host
+from isoscope._core.arrays import to_numpy
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Batch
@@ -58,7 +58,7 @@ class Sampler:
         """Look at some rows; non-finite ones are passed over."""
         keys = row_keys(batch.start, len(batch.vectors), self.seed)
         chosen = np.flatnonzero(keys <= self.limit)
-        vectors = host(batch.vectors[chosen])
+        vectors = to_numpy(batch.vectors[chosen])
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             chosen, vectors = chosen[finite], vectors[finite]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import RANK
+from isoscope.stores.columns import INVERSE_RANK
 from isoscope.stores.store import Store
-from isoscope.stores.table_schema import joined
+from isoscope.stores.table_schema import unify_layouts
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Piece
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _GUESSES = ("ids", "frequency")  # done without where shards differ
 
 
-class Shards(Store):
+class ShardedStore(Store):
     """Stores one after the other, in the order of their names."""
 
     def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
@@ -30,7 +30,7 @@ class Shards(Store):
         columns = dict(first.columns)
         for role in _GUESSES:
             if role in columns and (
-                columns[role] == RANK or any(store.columns.get(role) != columns[role] for store in stores)
+                columns[role] == INVERSE_RANK or any(store.columns.get(role) != columns[role] for store in stores)
             ):
                 columns.pop(role)  # it was guessed: what is named is in all shards; ranks begin anew in each
         for path, store in zip(paths, stores, strict=True):
@@ -38,8 +38,8 @@ class Shards(Store):
                 raise InputError(
                     f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
                 )
-            if _said(store) != _said(first):
-                roles = [*_said(first), *_said(store)]
+            if _required_columns(store) != _required_columns(first):
+                roles = [*_required_columns(first), *_required_columns(store)]
                 role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
                 raise InputError(
                     f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
@@ -86,10 +86,10 @@ class Shards(Store):
 
     def _layout(self) -> Layout | None:
         layouts = [layout for store in self._stores if (layout := store._layout()) is not None]
-        return joined(layouts, self._paths) if len(layouts) == len(self._stores) else None
+        return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
-    def _holds(self, name: str) -> bool:
-        return all(store._holds(name) for store in self._stores)
+    def _has_column(self, name: str) -> bool:
+        return all(store._has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([store._pick(own).astype(self.dtype, copy=False) for store, own in self._split(indices)])
@@ -112,11 +112,11 @@ class Shards(Store):
                 yield store, indices[low:high] - starts[i]
 
 
-def _said(store: Store) -> dict[str, str]:
+def _required_columns(store: Store) -> dict[str, str]:
     """The columns that must be the same in all shards."""
     return {role: name for role, name in store.columns.items() if role not in _GUESSES}
 
 
-def natural_order(path: Path | str) -> list[Any]:
+def natural_sort_key(path: Path | str) -> list[Any]:
     """A key that puts shard-2 before shard-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", str(path)) if part]

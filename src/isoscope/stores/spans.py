@@ -42,7 +42,7 @@ class Span(Store):
             )
         return {**self.__dict__, "_store": own, "_start": start}
 
-    def numbered(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
+    def numbered_batches(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
         """The batches in which the whole store gives these rows, with its numbers."""
         for batch in self.batches(columns):
             yield batch._replace(start=batch.start + self.first)
@@ -50,7 +50,7 @@ class Span(Store):
     def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         left = self._length - start
         for piece in self._store._read(names, rows, self._start + start, beside):
-            piece = _clipped(piece, left)
+            piece = _truncate_piece(piece, left)
             left -= len(piece.vectors)
             yield piece._replace(share=1 - left / self._length)
             if not left:
@@ -66,12 +66,12 @@ class Span(Store):
         return self._whole or self._store._layout()
 
 
-def _clipped(piece: Piece, rows: int) -> Piece:
+def _truncate_piece(piece: Piece, rows: int) -> Piece:
     if len(piece.vectors) <= rows:
         return piece
     columns = {name: values[:rows] for name, values in piece.columns.items()}
-    beside = None if piece.beside is None else piece.beside.slice(0, rows)
-    return piece._replace(vectors=piece.vectors[:rows], columns=columns, beside=beside)
+    beside = None if piece.other_columns is None else piece.other_columns.slice(0, rows)
+    return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=beside)
 
 
 def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -> list[Span]:

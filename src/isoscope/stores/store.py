@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
-from isoscope._core.memory import batch_bytes, need_room
-from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, plain_values, plural, refuse_missing
+from isoscope._core.memory import batch_bytes, check_memory
+from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, plain_values, plural
 
 if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     """What stands beside the vectors, m values for each role asked for."""
     share: float
     """How much of the store has been read after this batch, 0…1."""
-    beside: Any = None
+    other_columns: Any = None
     """Every other column of a table, as a record batch of Arrow's; only if it was asked for."""
 
 
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
     vectors: np.ndarray
     columns: dict[str, Any]
     share: float
-    beside: Any = None
+    other_columns: Any = None
 
 
 class Store(ABC):
@@ -90,7 +90,7 @@ class Store(ABC):
         """The columns of a table; None if the store is not one."""
         return None
 
-    def _holds(self, name: str) -> bool:
+    def _has_column(self, name: str) -> bool:
         """Whether a column of this name can be read though it was not asked for when the store was opened."""
         return False
 
@@ -144,10 +144,10 @@ class Store(ABC):
             if self._own_name(role) is None:
                 has = f"it has {' and '.join(self.columns)}" if self.columns else "it has vectors alone"
                 raise InputError(f'{self.name} has no {role}: {has}; say where they are with open_store(…, {role}="…")')
-        rows = default_rows(self.dim) if rows is None else whole(rows, "rows")
+        rows = default_rows(self.dim) if rows is None else check_integer(rows, "rows")
         if rows < 1:
             raise InputError(f"rows is {rows}: need at least 1 row in a batch")
-        return self._numbered(columns, rows, whole(start, "start"), self.layout() if beside else None)
+        return self._numbered(columns, rows, check_integer(start, "start"), self.layout() if beside else None)
 
     def _numbered(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
         names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))
@@ -164,7 +164,7 @@ class Store(ABC):
             record = None
             if layout is not None:
                 given = {role: values[start:stop] for role, values in self._given.items()}
-                record = layout.fitted(piece.beside, given, stop - start)
+                record = layout.fitted(piece.other_columns, given, stop - start)
             yield Batch(start, piece.vectors, values, min(1.0, piece.share), record)
             start = stop
 
@@ -264,18 +264,18 @@ class Store(ABC):
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
             raise InputError(f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}")
-        refuse_missing(missing, role, role)
+        check_no_missing(missing, role, role)
         other = copy.copy(self)
         other.columns = {**self.columns, role: role}
         other._given = {**self._given, role: plain}
         return other
 
-    def grouped_by(self, name: str) -> Store:
+    def group_by(self, name: str) -> Store:
         """The same store with one of its roles, or a column, as what its rows are parted by."""
         if self.columns.get("by") == name:
             return self
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
-        if not roles and (name in self._hidden or not self._holds(name)):
+        if not roles and (name in self._hidden or not self._has_column(name)):
             has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
             raise InputError(
                 f"{self.name} has no {name} to group by: {has}; another column is named when the store is opened, "
@@ -312,7 +312,7 @@ class Store(ABC):
         try:
             plain, missing = plain_values(values, role, where)
             if missing is not None:
-                refuse_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
+                check_no_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
         except InputError as error:
             raise ColumnError(str(error), role) from error
         return plain
@@ -334,7 +334,7 @@ class Store(ABC):
 
 def default_rows(dim: int) -> int:
     """How many rows a batch has unless it is said: 16 MB of float32, less if memory is limited."""
-    need_room(dim)
+    check_memory(dim)
     return _usual_rows(dim, batch_bytes(_BATCH_BYTES))
 
 

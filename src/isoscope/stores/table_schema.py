@@ -11,7 +11,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 
-VECTORS = "embedding"
+VECTOR_COLUMN = "embedding"
 """What the vectors are called where they have no name of their own."""
 
 
@@ -30,7 +30,7 @@ class Layout:
 
     def without(self, names: frozenset[str]) -> Layout:
         """The table without some columns."""
-        return self._of([field for field in self.schema if field.name not in names])
+        return self._with_fields([field for field in self.schema if field.name not in names])
 
     def plus(self, given: Mapping[str, np.ndarray]) -> Layout:
         """The table with columns of given values; they take the place of those of the same names."""
@@ -40,7 +40,7 @@ class Layout:
             raise InputError(f"the vectors' column is named {self.vectors}, as are values beside it: rename the column")
         added = {name: pa.field(name, arrow_type(values)) for name, values in given.items()}
         fields = [added.pop(field.name, field) for field in self.schema]
-        return self._of([*fields, *added.values()])
+        return self._with_fields([*fields, *added.values()])
 
     def with_vectors(self, dtype: np.dtype, dim: int) -> Layout:
         """The table with vectors of this kind."""
@@ -65,7 +65,7 @@ class Layout:
                 columns.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.others))
 
-    def _of(self, fields: Sequence[Any]) -> Layout:
+    def _with_fields(self, fields: Sequence[Any]) -> Layout:
         import pyarrow as pa
 
         return Layout(pa.schema(fields, metadata=self.schema.metadata), self.vectors)
@@ -77,7 +77,9 @@ def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
 
     names = set(schema.names) - set(dimensions)
     vectors = next(
-        name for name in (VECTORS, "vectors", *(f"{VECTORS}_{i}" for i in range(len(names)))) if name not in names
+        name
+        for name in (VECTOR_COLUMN, "vectors", *(f"{VECTOR_COLUMN}_{i}" for i in range(len(names))))
+        if name not in names
     )
     lists = pa.field(vectors, pa.list_(pa.float64()))
     taken = set(dimensions[1:])
@@ -85,7 +87,7 @@ def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
     return Layout(pa.schema(fields), vectors)  # what pandas notes of the old columns no longer holds
 
 
-def joined(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
+def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
     """The layout that holds the rows of several tables; a column that one lacks is null there."""
     import pyarrow as pa
 

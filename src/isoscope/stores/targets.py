@@ -15,18 +15,18 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.footers import join_footers, read_footer
-from isoscope.stores.table_schema import VECTORS, Layout, arrow_type
+from isoscope.stores.table_schema import VECTOR_COLUMN, Layout, arrow_type
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Batch
 
 _SAFETENSORS = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
 _SAFETENSORS |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
-_AT_ONCE = 2**20  # bytes: what the kernel copies is still in the cache
+_WRITE_BYTES = 2**20  # bytes: what the kernel copies is still in the cache
 _AHEAD = 2**28  # bytes at most for which room is made before they are written: that costs the disk's books less
 
 
-class Mark(NamedTuple):
+class Checkpoint(NamedTuple):
     """From where a file can be gone on with."""
 
     rows: int = 0
@@ -46,7 +46,7 @@ class Target(Protocol):
     def write(self, batch: Batch) -> None:
         """Append the rows of a batch."""
 
-    def mark(self) -> Mark:
+    def mark(self) -> Checkpoint:
         """Have the disk hold what was written."""
 
     def finish(self) -> None:
@@ -63,14 +63,14 @@ class _File(FileIO):
         left = memoryview(data).cast("B")
         length = len(left)
         while left:
-            left = left[super().write(left[:_AT_ONCE]) :]
+            left = left[super().write(left[:_WRITE_BYTES]) :]
         return length
 
 
 class Flat:
     """Rows behind a header that says how many, which is known at the end."""
 
-    def __init__(self, path: Path, header: Callable[[int], bytes], row_bytes: int, mark: Mark) -> None:
+    def __init__(self, path: Path, header: Callable[[int], bytes], row_bytes: int, mark: Checkpoint) -> None:
         self._header, self._row_bytes = header, row_bytes
         self.rows = mark.rows
         self._start, self._room = len(header(0)), 0
@@ -94,13 +94,13 @@ class Flat:
         """Write rows in their place, from any thread; they count once `rows` is past them."""
         at = self._start + row * self._row_bytes
         with self._lock:
-            self._make_room(at, vectors.nbytes)
+            self._preallocate(at, vectors.nbytes)
             self._file.seek(at)
             self._file.write(vectors.data)
 
-    def mark(self) -> Mark:
+    def mark(self) -> Checkpoint:
         """See `Target`."""
-        mark = Mark(self.rows, self._end)
+        mark = Checkpoint(self.rows, self._end)
         os.fsync(self._file.fileno())
         return mark
 
@@ -117,9 +117,9 @@ class Flat:
         """See `Target`."""
         self._file.close()
 
-    def _make_room(self, at: int, length: int) -> None:
+    def _preallocate(self, at: int, length: int) -> None:
         """Have the disk set aside as much as was written already; if it cannot, it need not."""
-        if at > _AT_ONCE and at + length > self._room and hasattr(os, "posix_fallocate"):
+        if at > _WRITE_BYTES and at + length > self._room and hasattr(os, "posix_fallocate"):
             ahead = max(length, min(at, _AHEAD))
             with suppress(OSError):
                 os.posix_fallocate(self._file.fileno(), at, ahead)
@@ -133,7 +133,7 @@ class Parquet:
     off and kept; at the end one footer is made of all, with each place in the file moved to where it is.
     """
 
-    def __init__(self, path: Path, layout: Layout, mark: Mark) -> None:
+    def __init__(self, path: Path, layout: Layout, mark: Checkpoint) -> None:
         self._layout, self._mark = layout, mark
         self._kind = layout.schema.field(layout.vectors).type
         self._unmarked = 0
@@ -142,7 +142,7 @@ class Parquet:
         self._path = path
         self._file = _File(path, "r+b" if mark.rows else "wb")
         if mark.rows:
-            self._back()
+            self._rewind()
 
     @property
     def rows(self) -> int:
@@ -155,8 +155,8 @@ class Parquet:
 
         lists = pa.FixedSizeListArray.from_arrays(pa.array(batch.vectors.ravel()), type=self._kind)
         columns = {self._layout.vectors: lists, **self._values(batch)}
-        if batch.beside is not None:
-            columns |= dict(zip(batch.beside.schema.names, batch.beside.columns, strict=True))
+        if batch.other_columns is not None:
+            columns |= dict(zip(batch.other_columns.schema.names, batch.other_columns.columns, strict=True))
         schema = self._layout.schema
         record = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
         if self._writer is None:
@@ -166,11 +166,11 @@ class Parquet:
         self._torn = False
         self._unmarked += len(batch.vectors)
 
-    def mark(self) -> Mark:
+    def mark(self) -> Checkpoint:
         """See `Target`; what was not written to its end takes the rows since the last mark along."""
         if self._torn:
             self._drop()
-            self._back()
+            self._rewind()
         elif self._writer is not None:
             self._torn = True
             self._writer.close()
@@ -179,7 +179,7 @@ class Parquet:
             self._file.truncate(size)
             self._file.seek(size)
             os.fsync(self._file.fileno())
-            self._mark = Mark(self._mark.rows + rows, size, (*self._mark.footers, footer))
+            self._mark = Checkpoint(self._mark.rows + rows, size, (*self._mark.footers, footer))
             self._writer = None
             self._torn = False
         self._unmarked = 0
@@ -205,7 +205,7 @@ class Parquet:
             self._writer.is_open = False  # or it would write its footer when it is collected
             self._writer = None
 
-    def _back(self) -> None:
+    def _rewind(self) -> None:
         """Forget the rows since the last mark."""
         self._file.truncate(self._mark.size)
         self._file.seek(self._mark.size)
@@ -268,6 +268,6 @@ def role_layout(first: Batch) -> Layout:
     """The table that is made of a store that is none: its vectors, and the columns of its roles."""
     import pyarrow as pa
 
-    fields = [pa.field(VECTORS, pa.list_(pa.float64()))]
+    fields = [pa.field(VECTOR_COLUMN, pa.list_(pa.float64()))]
     fields += [pa.field(name, arrow_type(values)) for name, values in first.columns.items()]
-    return Layout(pa.schema(fields), VECTORS)
+    return Layout(pa.schema(fields), VECTOR_COLUMN)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import choose_columns, choose_vectors, dimensions, plural
+from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, plural
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _SAMPLE = 100  # rows that say which columns are numbers
@@ -37,7 +37,7 @@ class _Cells:
         if self.listed:
             return self._lists(lines)
         found = parse_numbers(lines, len(self.names), self.cells, self.delimiter, self.dtype)
-        return self._slowly(lines) if found is None else found
+        return self._parse_slowly(lines) if found is None else found
 
     def values(self, lines: Lines, name: str) -> list[Any]:
         if name not in self.typed:
@@ -56,7 +56,7 @@ class _Cells:
             for block in read_lines(self.path, quoted=self.quoted):
                 cells = [cell for cell in self._texts(block[skip:], name) if cell.strip()]
                 skip = max(0, skip - len(block))
-                while not all(_is(kinds[0], cell) for cell in cells):
+                while not all(_can_parse(kinds[0], cell) for cell in cells):
                     kinds.pop(0)
                 if len(kinds) == 1:
                     break
@@ -73,7 +73,7 @@ class _Cells:
                 )
         return found
 
-    def _slowly(self, lines: Lines) -> np.ndarray:
+    def _parse_slowly(self, lines: Lines) -> np.ndarray:
         """Cell by cell, to find the one that is wrong, or that Arrow finds odd and Python does not."""
         matrix = np.empty((len(lines), self.dim))
         for i, (row, number) in enumerate(zip(self.rows(lines), lines.numbers, strict=True)):
@@ -109,7 +109,7 @@ class _Cells:
         return matrix
 
 
-def open_table(path: Path, wanted: Wanted) -> Store:
+def open_table(path: Path, wanted: ColumnSpec) -> Store:
     """A CSV or TSV file, with or without a line of names."""
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     lines = _first_lines(path, quoted=kind != ".tsv")
@@ -128,7 +128,7 @@ def open_table(path: Path, wanted: Wanted) -> Store:
     sample = lines[int(named) :]
     if not len(sample):
         raise InputError(f"{path} has a line of names and no rows: need at least one vector")
-    columns = _choose(form, form.rows(sample), wanted)
+    columns = _choose_columns(form, form.rows(sample), wanted)
     return LineStore(path, form, columns)
 
 
@@ -152,7 +152,7 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
     if not numbers:
         return True
     rows = [row for row in rows if len(row) == len(head)]
-    words = [i for i, cell in enumerate(head) if cell.strip() and not _is(float, cell)]
+    words = [i for i, cell in enumerate(head) if cell.strip() and not _can_parse(float, cell)]
     if all(cell.isdigit() for cell in numbers) and any(all(_is_number(row[i]) for row in rows) for i in words if rows):
         return True
     counted = [str(i) for i in range(len(numbers))]
@@ -160,7 +160,7 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
     return numbers == counted and fractions
 
 
-def _choose(form: _Cells, sample: list[list[str]], wanted: Wanted) -> dict[str, str]:
+def _choose_columns(form: _Cells, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
     """Find the cells of the vectors by looking at the first rows, and the columns of the roles."""
     where, names = str(form.path), form.names
     lists, numbers = [], []
@@ -170,7 +170,7 @@ def _choose(form: _Cells, sample: list[list[str]], wanted: Wanted) -> dict[str, 
             lists.append(name)
         elif 2 * sum(map(_is_number, filled)) > len(filled):  # a cell that is none is an error, not a reason to drop it
             numbers.append(name)
-    numbers = dimensions(numbers, wanted)
+    numbers = choose_dimensions(numbers, wanted)
     if wanted.vectors is not None or lists or len(numbers) < 2:  # one number beside text is no vector
         chosen = choose_vectors(lists, wanted, where, others=names)
         form.listed, form.cells = True, [names.index(chosen)]
@@ -211,7 +211,7 @@ def _numbers(cell: str) -> list[str]:
 
 
 def _is_number(cell: str) -> bool:
-    return _is(float, cell) and any(letter.isdigit() for letter in cell) and "_" not in cell
+    return _can_parse(float, cell) and any(letter.isdigit() for letter in cell) and "_" not in cell
 
 
 def _id(cell: str) -> int:
@@ -220,7 +220,7 @@ def _id(cell: str) -> int:
     return number
 
 
-def _is(kind: Any, cell: str) -> bool:
+def _can_parse(kind: Any, cell: str) -> bool:
     try:
         kind(cell)
     except ValueError:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import RANK, choose_columns
+from isoscope.stores.columns import INVERSE_RANK, choose_columns
 from isoscope.stores.indexed import IndexedStore, check_rows
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
 _SAMPLE = 20  # lines that say what the file is
@@ -39,11 +39,11 @@ class _WordLines:
                 [b" ".join((b"_", *words[i][1:])) if i in words else v for i, v in enumerate(tidy.lines)], tidy.numbers
             )
         found = parse_numbers(tidy, self.dim + 1, range(1, self.dim + 1), " ", self.dtype)
-        return self._slowly(tidy) if found is None else found
+        return self._parse_slowly(tidy) if found is None else found
 
     def values(self, lines: Lines, name: str) -> Any:
         if name != "word":
-            return _ranked(np.asarray(lines.numbers) - self.skip, name)
+            return _rank_values(np.asarray(lines.numbers) - self.skip, name)
         spaces = self.dim  # a word without one is what stands before the first
         words = (
             line.partition(b" ")[0]
@@ -62,7 +62,7 @@ class _WordLines:
             )
         return parts
 
-    def _slowly(self, lines: Lines) -> np.ndarray:
+    def _parse_slowly(self, lines: Lines) -> np.ndarray:
         """Line by line, to find the one that is wrong, or that Arrow finds odd and Python does not."""
         rows = np.empty((len(lines), self.dim), self.dtype)
         for i, (line, number) in enumerate(zip(lines.lines, lines.numbers, strict=True)):
@@ -77,7 +77,7 @@ class _WordLines:
         return rows
 
 
-def open_words(path: Path, wanted: Wanted) -> Store:
+def open_words(path: Path, wanted: ColumnSpec) -> Store:
     """GloVe (no header) or word2vec and fastText (a header of two numbers) as text."""
     lines = next((block.lines[:_SAMPLE] for block in read_lines(path) if len(block)), [b""])
     first = lines[0].split()
@@ -99,13 +99,13 @@ def open_words(path: Path, wanted: Wanted) -> Store:
     return LineStore(path, form, _columns(wanted, str(path)), length)
 
 
-def _columns(wanted: Wanted, where: str) -> dict[str, str]:
+def _columns(wanted: ColumnSpec, where: str) -> dict[str, str]:
     """The word of a row, and how frequent it is: such files begin with the most frequent."""
-    found = choose_columns(["word", "rank", RANK], wanted, where)
-    return found if wanted.roles.get("frequency") is not None else {**found, "frequency": RANK}
+    found = choose_columns(["word", "rank", INVERSE_RANK], wanted, where)
+    return found if wanted.roles.get("frequency") is not None else {**found, "frequency": INVERSE_RANK}
 
 
-def _ranked(ranks: np.ndarray, name: str) -> np.ndarray:
+def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
     return ranks if name == "rank" else 1 / ranks
 
 
@@ -196,10 +196,10 @@ class _Ranks:
         self._n, self._name = n, name
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        return _ranked(np.arange(self._n)[rows] + 1, self._name)
+        return _rank_values(np.arange(self._n)[rows] + 1, self._name)
 
 
-def open_word_binary(path: Path, wanted: Wanted) -> Store:
+def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
     """The binary form of word2vec: a line "n d", then each word, a space and d float32 numbers."""
     with path.open("rb") as file:
         head = file.readline(64)
@@ -214,5 +214,5 @@ def open_word_binary(path: Path, wanted: Wanted) -> Store:
     if size < len(head) + n * (4 * dim + 2):
         raise InputError(f"{path} is cut: {n} words of {dim} dimensions do not fit in {size} bytes; copy it again")
     rows = _WordBinary(path, n, dim, len(head))
-    table = {"word": _Words(rows), "rank": _Ranks(n, "rank"), RANK: _Ranks(n, RANK)}
+    table = {"word": _Words(rows), "rank": _Ranks(n, "rank"), INVERSE_RANK: _Ranks(n, INVERSE_RANK)}
     return IndexedStore(path.name, rows, _columns(wanted, str(path)), table)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
-from isoscope.stores.columns import RANK, ColumnError
-from isoscope.stores.databases.address import Address, address
+from isoscope._io.files import atomic_replace
+from isoscope.stores.columns import INVERSE_RANK, ColumnError
+from isoscope.stores.databases.address import Address, parse_address
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch, Store
-from isoscope.stores.table_schema import VECTORS
-from isoscope.stores.targets import Flat, Mark, Parquet, npy_header, role_layout, safetensors_header
+from isoscope.stores.table_schema import VECTOR_COLUMN
+from isoscope.stores.targets import Checkpoint, Flat, Parquet, npy_header, role_layout, safetensors_header
 
 if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
@@ -65,7 +65,7 @@ def write_store(
     >>> again.take([1]), again.text.tolist()
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
-    if (target := address(path)) is not None:
+    if (target := parse_address(path)) is not None:
         from isoscope.stores.databases.write import write_to_database
 
         if isinstance(source, Iterator):
@@ -73,21 +73,21 @@ def write_store(
         store = source if isinstance(source, Store) else open_store(source)
         return write_to_database(target, store, columns=columns, restart=restart, progress=progress)
     assert not isinstance(path, Address)
-    path = writable(path)
+    path = check_writable(path)
     if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
-        given = _checked(source)
-        return _written(path, given if columns else (batch._replace(columns={}) for batch in given), None, progress)
+        given = _check_batches(source)
+        return _write_file(path, given if columns else (batch._replace(columns={}) for batch in given), None, progress)
     store = source if isinstance(source, Store) else open_store(source)
     columns = columns and path.suffix.lower() == ".parquet"
     try:
-        return _written(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
+        return _write_file(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
     except ColumnError as error:
-        if not forgivable(error, store):
+        if not can_drop_column(error, store):
             raise
         return write_store(path, store.without(error.role), columns=columns, progress=progress)
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
+def check_writable(path: str | os.PathLike[str]) -> Path:
     """The path of a file that can be written; an `InputError` if its name, its folder or what is there forbids it."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
@@ -110,24 +110,24 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
         return store.batches(start=start)
     if store.layout() is not None:
         return store.batches(start=start, beside=True)
-    own = own_names(store)
+    own = output_names(store)
     return (
         batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
         for batch in store.batches([*own], start=start)
     )
 
 
-def own_names(store: Store) -> dict[str, str]:
+def output_names(store: Store) -> dict[str, str]:
     """What the column of each role is called where it is written."""
-    return {role: role if name in (VECTORS, RANK) else name for role, name in store.columns.items()}
+    return {role: role if name in (VECTOR_COLUMN, INVERSE_RANK) else name for role, name in store.columns.items()}
 
 
-def forgivable(error: ColumnError, store: Store) -> bool:
+def can_drop_column(error: ColumnError, store: Store) -> bool:
     """Whether a column can be done without: ids or frequencies that nobody asked for, and that some rows lack."""
     return error.role in ("ids", "frequency") and error.role in store.guessed
 
 
-def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, mark: Mark) -> Target:
+def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, mark: Checkpoint) -> Target:
     """The file for rows like those of a first batch, begun or gone on with."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
     if ending == ".parquet":
@@ -136,7 +136,7 @@ def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, ma
     return Flat(path, header(dtype, dim), dtype.itemsize * dim, mark)
 
 
-def _written(
+def _write_file(
     path: Path,
     batches: Iterator[Batch],
     layout: Layout | None,
@@ -145,10 +145,10 @@ def _written(
     first = next(batches, None)
     if first is None:
         raise InputError("the source has no rows: there is nothing to write")
-    with replacing(path) as temporary:
-        target = open_target(temporary, path.suffix.lower(), first, layout, Mark())
+    with atomic_replace(path) as temporary:
+        target = open_target(temporary, path.suffix.lower(), first, layout, Checkpoint())
         try:
-            for batch in _alike(chain([first], batches), first):
+            for batch in _check_consistent(chain([first], batches), first):
                 target.write(batch)
                 if progress is not None:
                     progress("writing", batch.start + len(batch.vectors), batch.share)
@@ -158,7 +158,7 @@ def _written(
     return target.rows
 
 
-def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
+def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
     for batch in batches:
         if not isinstance(batch, Batch):
             raise InputError(
@@ -168,7 +168,7 @@ def _checked(batches: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
-def _alike(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
+def _check_consistent(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
     """Batches of the first one's dimensions, columns and precision, in the byte order of files."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:

@@ -10,7 +10,7 @@ from typing import Any
 
 from isoscope._core.errors import InputError, MissingExtra
 
-_TABLES = "refs/convert/parquet"
+_PARQUET_REVISION = "refs/convert/parquet"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".npy", ".npz", ".txt", ".vec", ".gz")
 _BLOCKS, _BLOCK = 64, 2**14
 
@@ -42,7 +42,7 @@ class Model:
                 seen.update(path.read_bytes())
         return seen.hexdigest()[:16]
 
-    def weights(self) -> str:
+    def weights_fingerprint(self) -> str:
         """A word that is another if the numbers in the folder are, such as after fine-tuning; "" on the hub.
 
         Of each large file some blocks are read: other weights of the same shape differ nearly everywhere.
@@ -77,7 +77,7 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSource:
     """The folder that was named with `--data`, or the hub if none was."""
 
     folder: Path | None = None
@@ -87,30 +87,30 @@ class Data:
         if self.folder is None:
             raise InputError(f"{wanted.name} is read from files: name their folder with --data")
         if not self.folder.is_dir():
-            raise InputError(f"{self.folder} is not a folder: --data names the one that holds {_listed(wanted)}")
+            raise InputError(f"{self.folder} is not a folder: --data names the one that holds {_format_files(wanted)}")
         places = [self.folder / each for each in wanted.folders if (self.folder / each).is_dir()] or [self.folder]
         for place in places:
-            found = [_plain_or_gzip(place / each) for each in wanted.files]
+            found = [_find_plain_or_gzip(place / each) for each in wanted.files]
             if all(found):
                 return [each for each in found if each is not None]
-        lacking = [each for each in wanted.files if _plain_or_gzip(places[0] / each) is None]
+        lacking = [each for each in wanted.files if _find_plain_or_gzip(places[0] / each) is None]
         among = "" if places[0] != self.folder else f", nor is there a folder {' or '.join(wanted.folders)}"
         raise InputError(
             f"{wanted.name} needs {', '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} not in "
-            f"{places[0]}{among}; {_how(wanted)}"
+            f"{places[0]}{among}; {_describe_download(wanted)}"
         )
 
     def rows(self, wanted: DataSet, split: str) -> dict[str, list[Any]]:
         """Columns of a data set on the hub, labels by their names where they have names."""
-        _need_datasets(wanted)
+        _check_datasets_installed(wanted)
         try:
-            found = _from_hub(wanted, split)
+            found = _load_from_hub(wanted, split)
         except Exception as error:  # it raises what its many parts raise
             why = " ".join(str(error).split())[:200]
             raise InputError(
                 f"{wanted.name} could not be had from the hub as {wanted.hub}"
                 f"{'' if wanted.config is None else ' ' + wanted.config}, split {split}: {why}; "
-                f"or name a folder with --data that holds {_listed(wanted)}"
+                f"or name a folder with --data that holds {_format_files(wanted)}"
             ) from error
         named = {name: getattr(kind, "names", None) for name, kind in found.features.items()}
         columns = {}
@@ -126,7 +126,7 @@ class Data:
     def fingerprint(self, wanted: DataSet) -> str:
         """A word that is another if a file of the data set is another; its name where it is on the hub."""
         if self.folder is None:
-            _need_datasets(wanted)
+            _check_datasets_installed(wanted)
             return f"{wanted.hub} {wanted.config or ''}".strip()
         seen = hashlib.sha256()
         for path in self.files(wanted):
@@ -134,7 +134,7 @@ class Data:
         return seen.hexdigest()[:16]
 
 
-def _need_datasets(wanted: DataSet) -> None:
+def _check_datasets_installed(wanted: DataSet) -> None:
     if find_spec("datasets") is None:
         raise MissingExtra(
             f"{wanted.name} is read from the Hugging Face hub with the package datasets, which is not installed: "
@@ -142,7 +142,7 @@ def _need_datasets(wanted: DataSet) -> None:
         )
 
 
-def _from_hub(wanted: DataSet, split: str) -> Any:
+def _load_from_hub(wanted: DataSet, split: str) -> Any:
     """A split; of a data set that is a script, which newer versions do not run, the hub's own copy as tables."""
     import datasets
 
@@ -151,18 +151,18 @@ def _from_hub(wanted: DataSet, split: str) -> Any:
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-        return datasets.load_dataset(wanted.hub, data_dir=wanted.config, split=split, revision=_TABLES)
+        return datasets.load_dataset(wanted.hub, data_dir=wanted.config, split=split, revision=_PARQUET_REVISION)
 
 
-def _listed(wanted: DataSet) -> str:
+def _format_files(wanted: DataSet) -> str:
     return ", ".join(f"{wanted.folders[0]}/{each}" for each in wanted.files)
 
 
-def _how(wanted: DataSet) -> str:
+def _describe_download(wanted: DataSet) -> str:
     ways = [f"its data are at {wanted.link}"] if wanted.link else []
     ways += [f"without --data it is had from the hub ({wanted.hub})"] if wanted.hub else []
-    return f"--data names the folder that holds {_listed(wanted)}; {'; '.join(ways)}"
+    return f"--data names the folder that holds {_format_files(wanted)}; {'; '.join(ways)}"
 
 
-def _plain_or_gzip(path: Path) -> Path | None:
+def _find_plain_or_gzip(path: Path) -> Path | None:
     return next((each for each in (path, path.with_name(path.name + ".gz")) if each.is_file()), None)

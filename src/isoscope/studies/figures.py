@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from isoscope._report.html import Markup, joined, tag
-from isoscope._report.svg import Scale, chart, key, line
-from isoscope.auditing.finding import written
-from isoscope.studies.clouds import cloud_part, placed_clouds
-from isoscope.studies.outcome import Cloud, Panel
+from isoscope._report.html import Markup, join_markup, tag
+from isoscope._report.svg import Scale, draw_chart, line_path, render_legend
+from isoscope.auditing.finding import format_number
+from isoscope.studies.clouds import draw_scatters, render_scatter
+from isoscope.studies.outcome import Panel, Scatter
 from isoscope.studies.words import figure_name
 
 if TYPE_CHECKING:
@@ -50,31 +50,31 @@ rect.shade-0, rect.shade-1, rect.shade-2, rect.shade-3, rect.shade-4, rect.shade
 """
 
 
-def figure(drawn: Figure) -> Markup:
+def render_figure(drawn: Figure) -> Markup:
     """A figure as a part of a page: its key, its panels, its caption."""
     names = series_names(drawn)
-    looks = ((f"line arm {hue(i)}{_dashed(each)}", each.name) for i, each in enumerate(_first_of_each(drawn)))
-    guide = key(*looks)
-    panels = [tag("figure", tag("h4", tag("bdi", each.title)), drawn_panel(each, names)) for each in drawn.panels]
+    looks = ((f"line arm {hue_class(i)}{_dash_class(each)}", each.name) for i, each in enumerate(_unique_series(drawn)))
+    guide = render_legend(*looks)
+    panels = [tag("figure", tag("h4", tag("bdi", each.title)), render_panel(each, names)) for each in drawn.panels]
     return tag(
         "div",
         tag("h3", f"{drawn.title}{f' ({drawn.where})' if drawn.where else ''}"),
         tag("p", drawn.caption, class_="hint"),
         guide if names else None,
-        tag("div", *panels, class_="figures clouds" if _all_clouds(drawn) else "figures trios"),
+        tag("div", *panels, class_="figures clouds" if _has_only_scatters(drawn) else "figures trios"),
         class_="study-figure",
         id=f"figure-{figure_name(drawn.key)}",
     )
 
 
-def drawn_panel(panel: Panel | Cloud, names: Sequence[str]) -> Markup:
+def render_panel(panel: Panel | Scatter, names: Sequence[str]) -> Markup:
     """One pair of axes, or a cloud in each of its colourings."""
-    if isinstance(panel, Cloud):
-        return cloud_part(panel)
-    across, up, inner, over = _drawn(panel, names)
-    return chart(
+    if isinstance(panel, Scatter):
+        return render_scatter(panel)
+    across, up, inner, over = _draw_panel_parts(panel, names)
+    return draw_chart(
         panel.title,
-        _told(panel),
+        _describe_panel(panel),
         across,
         up,
         inner,
@@ -82,28 +82,28 @@ def drawn_panel(panel: Panel | Cloud, names: Sequence[str]) -> Markup:
         x_name=panel.x_name,
         y_name=panel.y_name,
         kind="small",
-        y_written=_tick,
-        x_ticks=[(value, _tick(value)) for value in across.ticks(5)],
+        y_written=_format_tick,
+        x_ticks=[(value, _format_tick(value)) for value in across.ticks(5)],
     )
 
 
-def svg_file(drawn: Figure, title: str) -> str:
+def render_svg(drawn: Figure, title: str) -> str:
     """A figure as an SVG file: panels in two columns, a key below each row's title."""
     names, panels = series_names(drawn), [each for each in drawn.panels if isinstance(each, Panel)]
     columns = max(1, min(2, len(panels)))
     wide = columns * (_LEFT + _WIDE + 24) + 8
     parts, top = [tag("text", title, x=16, y=26, class_="title")], 44
     if names:
-        each_row = max(1, int(wide // _key_width(names)))
-        parts.append(_key_row(_first_of_each(drawn), names, each_row, top))
+        each_row = max(1, int(wide // _legend_width(names)))
+        parts.append(_draw_legend(_unique_series(drawn), names, each_row, top))
         top += 20 * math.ceil(len(names) / each_row) + 8
     for i, panel in enumerate(panels):
         x, y = 8 + (i % columns) * (_LEFT + _WIDE + 24), top + (i // columns) * (_TOP + _HIGH + _GAP)
-        parts.append(_placed(panel, names, x + _LEFT, y + _TOP))
+        parts.append(_draw_panel(panel, names, x + _LEFT, y + _TOP))
     high: float = top + math.ceil(len(panels) / columns) * (_TOP + _HIGH + _GAP)
-    clouds = [each for each in drawn.panels if isinstance(each, Cloud)]
+    clouds = [each for each in drawn.panels if isinstance(each, Scatter)]
     if clouds:
-        more, across, high = placed_clouds(clouds, high)
+        more, across, high = draw_scatters(clouds, high)
         parts, wide = parts + more, max(wide, math.ceil(across)) if panels else math.ceil(across)
     drawing = tag(
         "svg",
@@ -122,19 +122,19 @@ def svg_file(drawn: Figure, title: str) -> str:
 
 def series_names(drawn: Figure) -> list[str]:
     """The series of all panels, each once: its place is its colour."""
-    return [each.name for each in _first_of_each(drawn)]
+    return [each.name for each in _unique_series(drawn)]
 
 
-def hue(place: int) -> str:
+def hue_class(place: int) -> str:
     """The class that gives a series its colour."""
     return f"hue-{place}" if place < _HUES else "other"
 
 
-def _all_clouds(drawn: Figure) -> bool:
-    return all(isinstance(each, Cloud) for each in drawn.panels)
+def _has_only_scatters(drawn: Figure) -> bool:
+    return all(isinstance(each, Scatter) for each in drawn.panels)
 
 
-def _first_of_each(drawn: Figure) -> list[Series]:
+def _unique_series(drawn: Figure) -> list[Series]:
     found: dict[str, Series] = {}
     for panel in drawn.panels:
         for each in panel.series if isinstance(panel, Panel) else ():
@@ -142,18 +142,18 @@ def _first_of_each(drawn: Figure) -> list[Series]:
     return list(found.values())
 
 
-def _dashed(series: Series) -> str:
+def _dash_class(series: Series) -> str:
     return " dashed" if series.dashed else ""
 
 
-def _drawn(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Markup], list[Markup]]:
+def _draw_panel_parts(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Markup], list[Markup]]:
     """A panel's scales, its lines in the inner drawing, its dots over it."""
-    across = _scale((x for each in panel.series for x in each.x), log=panel.log_x)
+    across = _make_scale((x for each in panel.series for x in each.x), log=panel.log_x)
     heights = (y for each in panel.series for part in (each.y, each.low or (), each.high or ()) for y in part)
-    up = _scale(heights, log=panel.log_y, margin=0.06, zero=panel.zero)
+    up = _make_scale(heights, log=panel.log_y, margin=0.06, zero=panel.zero)
     inner, over = [], []
     for each in panel.series:
-        look = hue(names.index(each.name))
+        look = hue_class(names.index(each.name))
         known = [
             i for i, (x, y) in enumerate(zip(each.x, each.y, strict=True)) if math.isfinite(x) and math.isfinite(y)
         ]
@@ -161,8 +161,8 @@ def _drawn(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Marku
             over += [
                 tag(
                     "circle",
-                    tag("title", f"{each.name}: {written(each.x[i])}, {written(each.y[i])}"),
-                    cx=across.per_cent(each.x[i]),
+                    tag("title", f"{each.name}: {format_number(each.x[i])}, {format_number(each.y[i])}"),
+                    cx=across.percent(each.x[i]),
                     cy=f"{100 * (1 - up(each.y[i])):.1f}%",
                     r="3.2",
                     class_=f"arm {look}",
@@ -173,14 +173,14 @@ def _drawn(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Marku
         if each.low is not None and each.high is not None:
             banded = [i for i in known if math.isfinite(each.low[i]) and math.isfinite(each.high[i])]
             there = [(each.x[i], each.high[i]) for i in banded] + [(each.x[i], each.low[i]) for i in reversed(banded)]
-            path = line((x for x, _ in there), (y for _, y in there), across, up) + "Z"
+            path = line_path((x for x, _ in there), (y for _, y in there), across, up) + "Z"
             inner += [tag("path", d=path, class_=f"band {look}")] if there else []
-        path = line((each.x[i] for i in known), (each.y[i] for i in known), across, up)
-        inner.append(tag("path", tag("title", each.name), d=path, class_=f"line arm whole {look}{_dashed(each)}"))
+        path = line_path((each.x[i] for i in known), (each.y[i] for i in known), across, up)
+        inner.append(tag("path", tag("title", each.name), d=path, class_=f"line arm whole {look}{_dash_class(each)}"))
     return across, up, inner, over
 
 
-def _scale(values: Iterable[float], *, log: bool, margin: float = 0.0, zero: bool = False) -> Scale:
+def _make_scale(values: Iterable[float], *, log: bool, margin: float = 0.0, zero: bool = False) -> Scale:
     known = [each for each in values if math.isfinite(each) and (not log or each > 0)]
     if not known:
         return Scale(0.0, 1.0)
@@ -193,38 +193,40 @@ def _scale(values: Iterable[float], *, log: bool, margin: float = 0.0, zero: boo
     return Scale(low - (0 if zero and low == 0 else room), high + (0 if zero and high == 0 else room))
 
 
-def _tick(value: float) -> str:
+def _format_tick(value: float) -> str:
     return (f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:,.4g}").replace("-", "−")
 
 
-def _told(panel: Panel) -> str:
+def _describe_panel(panel: Panel) -> str:
     """The chart for those who cannot see it."""
     parts = []
     for each in panel.series:
         known = [y for y in each.y if math.isfinite(y)]
         if known and each.dots:
-            parts.append(f"{each.name}: {len(known)} dots from {written(min(known))} to {written(max(known))}.")
+            parts.append(
+                f"{each.name}: {len(known)} dots from {format_number(min(known))} to {format_number(max(known))}."
+            )
         elif known:
-            parts.append(f"{each.name}: from {written(known[0])} to {written(known[-1])}.")
+            parts.append(f"{each.name}: from {format_number(known[0])} to {format_number(known[-1])}.")
     return " ".join(parts)
 
 
 # files
 
 
-def _placed(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
+def _draw_panel(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
     title = tag("text", panel.title, x=x - _LEFT + 8, y=y - 24, class_="title")
-    across, up, inner, over = _drawn(panel, names)
+    across, up, inner, over = _draw_panel_parts(panel, names)
     marks = []
     for value in up.ticks(4):
         place = f"{100 * (1 - up(value)):.1f}%"
         marks.append(tag("line", x1="0", x2="100%", y1=place, y2=place, class_="grid"))
-        marks.append(tag("text", _tick(value), x="-8", y=place, dy="0.32em", class_="tick side"))
+        marks.append(tag("text", _format_tick(value), x="-8", y=place, dy="0.32em", class_="tick side"))
     for value in across.ticks(5):
-        marks.append(tag("text", _tick(value), x=across.per_cent(value), y="100%", dy="18", class_="tick"))
+        marks.append(tag("text", _format_tick(value), x=across.percent(value), y="100%", dy="18", class_="tick"))
     drawing = tag("svg", *inner, viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%")
     foot = tag("line", x1="0", x2="100%", y1="100%", y2="100%", class_="foot")
-    return joined(
+    return join_markup(
         title,
         tag("text", panel.y_name, x=x - _LEFT + 8, y=y - 8),
         tag("svg", *marks, drawing, foot, *over, x=x, y=y, width=_WIDE, height=_HIGH, style="overflow: visible"),
@@ -232,18 +234,18 @@ def _placed(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
     )
 
 
-def _key_width(names: Sequence[str]) -> int:
+def _legend_width(names: Sequence[str]) -> int:
     """For a mark and the longest name, by about 7 pixels a letter."""
     return max(210, 48 + 7 * max(map(len, names)))
 
 
-def _key_row(series: Sequence[Series], names: Sequence[str], each_row: int, top: float) -> Markup:
+def _draw_legend(series: Sequence[Series], names: Sequence[str], each_row: int, top: float) -> Markup:
     parts = []
     for i, each in enumerate(series):
-        x, y = 16 + _key_width(names) * (i % each_row), top + 20 * (i // each_row)
+        x, y = 16 + _legend_width(names) * (i % each_row), top + 20 * (i // each_row)
         if each.dots:
-            parts.append(tag("circle", cx=x + 12, cy=y, r=4, class_=hue(i)))
+            parts.append(tag("circle", cx=x + 12, cy=y, r=4, class_=hue_class(i)))
         else:
-            parts.append(tag("path", d=f"M{x} {y}h24", class_=f"line {hue(i)}{_dashed(each)}"))
+            parts.append(tag("path", d=f"M{x} {y}h24", class_=f"line {hue_class(i)}{_dash_class(each)}"))
         parts.append(tag("text", each.name, x=x + 32, y=y, dy="0.35em"))
-    return joined(*parts)
+    return join_markup(*parts)

@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     from isoscope.finetuning.result import SeedOutcome
     from isoscope.finetuning.task_data import Task
     from isoscope.studies.datasets import Model
-    from isoscope.studies.study import Setting, Workbench
+    from isoscope.studies.study import ArmContext, Setting
 
 _FOLDER = "finetuning"
-_LEAST = {"batch_size": 1, "max_length": 4, "reference": 2}
-CHEAPER: Mapping[str, Parameter] = {
+_MINIMUMS = {"batch_size": 1, "max_length": 4, "reference": 2}
+SPEEDUP_PARAMETERS: Mapping[str, Parameter] = {
     "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
     "bf16": Parameter(False, False, "yes: training computes in bfloat16 where that is safe, which is faster"),
 }
 """Parameters of studies that fine-tune: what trains faster, and is no part of a paper's protocol."""
 
 
-def need_training(setting: Setting) -> None:
+def check_training(setting: Setting) -> None:
     """Refuse a training of no length, by the name of the parameter that makes it so."""
     if setting["epochs"] <= 0:
         raise InputError(f"epochs is {setting['epochs']:g}: need a number above 0")
-    for name, least in _LEAST.items():
+    for name, least in _MINIMUMS.items():
         if name in setting.values and setting[name] < least:
             raise InputError(f"{name} is {setting[name]}: need {least} at least")
 
 
-def cheaper(setting: Setting) -> dict[str, Any]:
+def speedup_options(setting: Setting) -> dict[str, Any]:
     """What `finetune` is told of them."""
-    return {name: setting[name] for name in CHEAPER}
+    return {name: setting[name] for name in SPEEDUP_PARAMETERS}
 
 
-def cheaper_notes(setting: Setting) -> list[str]:
+def speedup_notes(setting: Setting) -> list[str]:
     """What of them was used, in words for a page."""
     words = {
         "group_lengths": "Batches hold texts of like length, anew in each epoch.",
         "bf16": "Training computes in bfloat16 where that is safe, and so does what is measured meanwhile; weights, "
         "regularisers and looks at a finished model are in float32.",
     }
-    return [words[name] for name in CHEAPER if setting[name]]
+    return [words[name] for name in SPEEDUP_PARAMETERS if setting[name]]
 
 
-def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:
+def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:
     """Fine-tune a model with one seed, and give what it came to; one that was interrupted goes on.
 
     Parameters
@@ -98,13 +98,13 @@ def finetuned(bench: Workbench, model: Model, task: Task, seed: int, **settings:
         },
         "notes": list(found.notes),
         "collapses": one.collapses,
-        "clouds": one.terms.get("clouds", 0),
-        "too_small": one.terms.get("too_small", 0),
+        "clouds": one.term_counts.get("clouds", 0),
+        "too_small": one.term_counts.get("too_small", 0),
     }
 
 
-def model_folder(bench: Workbench, seed: int) -> Path:
-    """Where `finetuned` leaves the model that it was told to keep."""
+def model_folder(bench: ArmContext, seed: int) -> Path:
+    """Where `finetune_arm` leaves the model that it was told to keep."""
     return bench.folder / _FOLDER / f"seed-{seed}" / "model"
 
 

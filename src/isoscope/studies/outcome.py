@@ -66,7 +66,7 @@ class Table:
     row_name: str = ""
     """What the rows are: "task", "model"."""
 
-    def digits_of(self, row: Row, column: str) -> int:
+    def choose_digits(self, row: Row, column: str) -> int:
         """Digits behind the point: none in a column of counts, nor in a row of counts where there is one column."""
         alike = [row] if len(self.columns) == 1 else self.rows
         ours = [seed for each in alike if column in each.ours for seed in each.ours[column].seeds]
@@ -107,12 +107,12 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class Scatter:
     """Points in 2 or 3 dimensions, coloured in one or several ways: by group names or by a number for each point."""
 
     title: str
     points: Sequence[Sequence[float]]
-    colours: Mapping[str, Sequence[Any]]
+    colors: Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Figure:
     key: str
     title: str
     caption: str
-    panels: Sequence[Panel | Cloud]
+    panels: Sequence[Panel | Scatter]
     where: str = ""
 
 

@@ -76,14 +76,14 @@ class Published:
 
 
 @cache
-def published(study: str) -> Published:
+def read_published(study: str) -> Published:
     """What was published for a study.
 
-    >>> published("isotropy-clusters-classifiers").number("glue", "cola", "all-MiniLM-L6-v2 r").value
+    >>> read_published("isotropy-clusters-classifiers").number("glue", "cola", "all-MiniLM-L6-v2 r").value
     -0.88291
     """
     told = json.loads(files("isoscope.studies").joinpath("published", f"{study}.json").read_text("utf-8"))
-    tables = {key: _numbers(key, table) for key, table in told["tables"].items()}
+    tables = {key: _parse_numbers(key, table) for key, table in told["tables"].items()}
     return Published(
         Paper(**told["paper"]),
         tuple(Claim(**each) for each in told["claims"]),
@@ -93,7 +93,7 @@ def published(study: str) -> Published:
     )
 
 
-def _numbers(key: str, table: dict[str, Any]) -> dict[tuple[str, str], Number]:
+def _parse_numbers(key: str, table: dict[str, Any]) -> dict[tuple[str, str], Number]:
     """A table's numbers: for each row its values in the order of the columns, null where the paper has none."""
     found = {}
     for name, values in table["rows"].items():

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope._core.threads import threads
-from isoscope._io.files import locked_folder, replacing
-from isoscope.finetuning.result import plain
+from isoscope._core.threads import thread_count
+from isoscope._io.files import atomic_replace, lock_folder
+from isoscope.finetuning.result import nan_to_null
 from isoscope.stores.columns import plural
 from isoscope.studies.catalog import study as study_by_name
 from isoscope.studies.outcome import Case
-from isoscope.studies.page import study_page
-from isoscope.studies.settings import joined, kept_settings, settle, told_of
-from isoscope.studies.study import Workbench
+from isoscope.studies.page import render_study_page
+from isoscope.studies.settings import make_setting, merge_settings, read_settings, settings_to_dict
+from isoscope.studies.study import ArmContext
 from isoscope.studies.summary import write_summary
 from isoscope.studies.words import file_name
 
@@ -38,7 +38,7 @@ SCHEMA = "isoscope.study/1"
 
 
 @dataclass(frozen=True)
-class Moment:
+class StudyProgress:
     """How far a run is: what a progress bar shows."""
 
     arm: int
@@ -48,7 +48,7 @@ class Moment:
     """Of the whole run, by the arms' costs."""
 
 
-Progress = Callable[[Moment], None]
+Progress = Callable[[StudyProgress], None]
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class StudyRun:
             "study": self.study.name,
             "paper": asdict(self.study.published.paper),
             "facts": self.facts,
-            "claims": [claim_dict(each) for each in self.outcome.verdicts],
-            "observations": [claim_dict(each) for each in self.outcome.observations],
-            "tables": [_table(each) for each in self.outcome.tables],
+            "claims": [verdict_to_dict(each) for each in self.outcome.verdicts],
+            "observations": [verdict_to_dict(each) for each in self.outcome.observations],
+            "tables": [_table_to_dict(each) for each in self.outcome.tables],
             "notes": list(self.outcome.notes),
             "arms": dict(self.results),
         }
@@ -123,29 +123,29 @@ def run_study(
     isoscope._core.errors.InputError: updates is many: need a whole number, such as 0
     """
     found = study_by_name(name)
-    setting = settle(found, models, data, quick, parameters)
+    setting = make_setting(found, models, data, quick, parameters)
     folder = Path(out).expanduser()
-    told = told_of(found, setting)
-    _need_extra(found, setting)
-    arms = _distinct(found.arms(setting))
-    asked = _asked(arms, (only,) if isinstance(only, str) else only)
+    told = settings_to_dict(found, setting)
+    _check_extra(found, setting)
+    arms = _check_distinct(found.arms(setting))
+    asked = _match_keys(arms, (only,) if isinstance(only, str) else only)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder):
-        kept = kept_settings(folder, told)
+    with lock_folder(folder):
+        kept = read_settings(folder, told)
         for each in ("work", "shared") if kept is None else ():  # halves of arms with other settings
             shutil.rmtree(folder / each, ignore_errors=True)
-        _write_json(joined(kept, told), folder / "settings.json")
+        _write_json(merge_settings(kept, told), folder / "settings.json")
         began = time.monotonic()
-        results, seconds, failed = _run(_there(arms, asked, folder), folder, progress)
+        results, seconds, failed = _run_arms(_choose_arms(arms, asked, folder), folder, progress)
         if not results:
             raise _failure(failed)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
         run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
         _write_json(run.to_dict(), folder / "results.json")
-        with replacing(folder / "page.html") as path:
-            path.write_text(study_page(found, run.outcome, facts), encoding="utf-8")
+        with atomic_replace(folder / "page.html") as path:
+            path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
     if failed:
         raise _failure(failed, f"{plural(len(results), 'other arm')} done: {folder / 'page.html'}")
@@ -159,7 +159,7 @@ def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
     return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
 
 
-def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
+def _check_distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     keys = [each.key for each in arms]
     if not arms:
         raise InputError("there is nothing to run: name a task, a seed and a model at least")
@@ -168,7 +168,7 @@ def _distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     return arms
 
 
-def _asked(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
+def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
     """The keys of the arms that fit a pattern; of all arms if there is none."""
     keys = [each.key for each in arms]
     if not patterns:
@@ -179,16 +179,16 @@ def _asked(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
     return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
 
 
-def _there(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
+def _choose_arms(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
     """The arms that are asked for, and those that are done."""
-    return [each for each in arms if each.key in asked or _path(folder, each).exists()]
+    return [each for each in arms if each.key in asked or _arm_path(folder, each).exists()]
 
 
-def _path(folder: Path, arm: Arm) -> Path:
+def _arm_path(folder: Path, arm: Arm) -> Path:
     return folder / "arms" / f"{file_name(arm.key)}.json"
 
 
-def _run(
+def _run_arms(
     arms: Sequence[Arm], folder: Path, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, InputError]]:
     """Each arm that is not done, in its order; what all of them gave, how long each took, and those that failed."""
@@ -198,7 +198,7 @@ def _run(
     results: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     failed: dict[str, InputError] = {}
-    paths = [_path(folder, arm) for arm in arms]
+    paths = [_arm_path(folder, arm) for arm in arms]
     total = sum(each.cost for each in arms)
     before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
     for place, (arm, path) in enumerate(zip(arms, paths, strict=True)):
@@ -208,14 +208,14 @@ def _run(
             def tell(share: float, words: str = "", *, arm: Arm = arm, place: int = place, at: float = before) -> None:
                 if progress is not None:
                     told = f"{arm.words}  {words}".strip()
-                    progress(Moment(place + 1, len(arms), told, (at + share * arm.cost) / total))
+                    progress(StudyProgress(place + 1, len(arms), told, (at + share * arm.cost) / total))
 
             own = folder / "work" / file_name(arm.key)
             own.mkdir(parents=True, exist_ok=True)
             tell(0.0)
             began = time.monotonic()
             try:
-                result = plain(arm.run(Workbench(own, shared, tell)))
+                result = nan_to_null(arm.run(ArmContext(own, shared, tell)))
             except MissingExtra:
                 raise
             except InputError as error:  # such as a training that diverges: the other arms are run all the same
@@ -227,7 +227,7 @@ def _run(
             shutil.rmtree(own, ignore_errors=True)
             tell(1.0)
             before += arm.cost
-        results[arm.key], seconds[arm.key] = _with_nan(done["result"]), done["seconds"]
+        results[arm.key], seconds[arm.key] = _null_to_nan(done["result"]), done["seconds"]
     with suppress(OSError):  # what other arms have begun stays
         (folder / "work").rmdir()
     return results, seconds, failed
@@ -246,12 +246,12 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
     return found
 
 
-def _with_nan(value: Any) -> Any:
-    """What `plain` made of numbers that JSON does not have."""
+def _null_to_nan(value: Any) -> Any:
+    """What `nan_to_null` made of numbers that JSON does not have."""
     if isinstance(value, dict):
-        return {name: _with_nan(each) for name, each in value.items()}
+        return {name: _null_to_nan(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_with_nan(each) for each in value]
+        return [_null_to_nan(each) for each in value]
     return float("nan") if value is None else value
 
 
@@ -272,7 +272,7 @@ def _facts(
         "arms_in_all": len(arms),
         "seconds": round(sum(seconds.values()), 1),
         "seconds_of_last_start": round(now, 1),
-        "hardware": f"{plural(threads(), 'thread')}, {platform.machine()}, {platform.system()}",
+        "hardware": f"{plural(thread_count(), 'thread')}, {platform.machine()}, {platform.system()}",
         "versions": dict(_versions(("isoscope", "numpy", "scipy", "scikit-learn", "torch", "transformers"))),
         "python": platform.python_version(),
     }
@@ -286,7 +286,7 @@ def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
             continue
 
 
-def _need_extra(study: Study, setting: Setting) -> None:
+def _check_extra(study: Study, setting: Setting) -> None:
     needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
     extra = study.extra_for(setting)
     lacking = [name for name in needed[extra] if find_spec(name) is None]
@@ -294,7 +294,7 @@ def _need_extra(study: Study, setting: Setting) -> None:
         raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
 
 
-def claim_dict(verdict: Verdict) -> dict[str, Any]:
+def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict for a file, with the cases from which `isoscope.studies.verdicts.judge` derives it."""
     return {
         **asdict(verdict.claim),
@@ -308,14 +308,14 @@ def claim_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_case(told: Mapping[str, Any]) -> Case:
-    """Return a case of `claim_dict` from its file, where null stands for what is not finite."""
+    """Return a case of `verdict_to_dict` from its file, where null stands for what is not finite."""
     low, high = (math.nan if end is None else float(end) for end in told["interval"])
     least, greatest = told["claimed"]
     claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))
     return Case(told["words"], float(told["estimate"]), (low, high), claimed)
 
 
-def _table(table: Any) -> dict[str, Any]:
+def _table_to_dict(table: Any) -> dict[str, Any]:
     return {
         "key": table.key,
         "title": table.title,
@@ -336,5 +336,5 @@ def _table(table: Any) -> dict[str, Any]:
 
 
 def _write_json(told: Mapping[str, Any], path: Path) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(plain(told), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with atomic_replace(path) as temporary:
+        temporary.write_text(json.dumps(nan_to_null(told), indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError
 from isoscope.studies.catalog import study as study_by_name
-from isoscope.studies.datasets import Data, Model
-from isoscope.studies.reading import look_for
-from isoscope.studies.study import Setting, shown
+from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.reading import fingerprint_data_sets
+from isoscope.studies.study import Setting, format_value
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Study
 
 SCHEMA = "isoscope.study-settings/1"
-_OF_SEEDS = ("seeds", "draws")  # where they are lists
-_MOST_SEEDS = 1000  # a larger number is meant as one seed
-_OF_MODELS = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
+_SEED_PARAMETERS = ("seeds", "draws")  # where they are lists
+_MAX_SEEDS = 1000  # a larger number is meant as one seed
+_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
 
 
-def settle(
+def make_setting(
     study: Study,
     models: Sequence[str | os.PathLike[str]] | None,
     data: str | os.PathLike[str] | None,
@@ -36,25 +36,27 @@ def settle(
         raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
     values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
     for name, value in given.items():
-        told = range(_how_many(value)) if name == "seeds" and isinstance(value, int) else value
-        values[name] = study.parameters[name].parse(name, told if isinstance(told, str) else shown(_tuple(told)))
-    for name in _OF_SEEDS:
-        wrong = [each for each in _listed(values.get(name)) if not 0 <= each < 2**32]
+        told = range(_check_seed_count(value)) if name == "seeds" and isinstance(value, int) else value
+        values[name] = study.parameters[name].parse(
+            name, told if isinstance(told, str) else format_value(_to_tuple(told))
+        )
+    for name in _SEED_PARAMETERS:
+        wrong = [each for each in _tuple_or_empty(values.get(name)) if not 0 <= each < 2**32]
         if wrong:
             raise InputError(f"{name} has {wrong[0]}: need whole numbers from 0 to {2**32 - 1}")
     places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
-    found = tuple(map(_model, places))
+    found = tuple(map(_find_model, places))
     names = [each.name for each in found]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputError(f"two models are called {twice[0]}: rename one of the folders")
-    return Setting(found, Data(None if data is None else Path(data).expanduser()), values, quick)
+    return Setting(found, DataSource(None if data is None else Path(data).expanduser()), values, quick)
 
 
-def _model(place: str) -> Model:
+def _find_model(place: str) -> Model:
     """A folder that is there, or a name on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
-    if path.is_dir() and not any((path / each).is_file() for each in _OF_MODELS):
+    if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise InputError(
             f"{path} holds no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
             "word vectors as vectors.npy and words.txt"
@@ -69,34 +71,34 @@ def _model(place: str) -> Model:
     return Model(place)
 
 
-def _how_many(seeds: int) -> int:
-    if not 0 < seeds <= _MOST_SEEDS:
-        raise InputError(f"seeds is {seeds}: need how many, from 1 to {_MOST_SEEDS}, or which, such as {seeds},")
+def _check_seed_count(seeds: int) -> int:
+    if not 0 < seeds <= _MAX_SEEDS:
+        raise InputError(f"seeds is {seeds}: need how many, from 1 to {_MAX_SEEDS}, or which, such as {seeds},")
     return seeds
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
+def _tuple_or_empty(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _tuple(value: Any) -> Any:
+def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | range) else value
 
 
-def told_of(study: Study, setting: Setting) -> dict[str, Any]:
+def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
     """Everything that decides what the arms give, for a file."""
     return {
         "schema": SCHEMA,
         "study": study.name,
         "quick": setting.quick,
-        "parameters": {name: shown(value) for name, value in setting.values.items()},
+        "parameters": {name: format_value(value) for name, value in setting.values.items()},
         "models": {each.name: each.fingerprint() for each in setting.models},
-        "weights": {each.name: each.weights() for each in setting.models},
-        "data": look_for(tuple(study.data_sets(setting)), setting.data),
+        "weights": {each.name: each.weights_fingerprint() for each in setting.models},
+        "data": fingerprint_data_sets(tuple(study.data_sets(setting)), setting.data),
     }
 
 
-def kept_settings(folder: Path, told: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_settings(folder: Path, told: Mapping[str, Any]) -> dict[str, Any] | None:
     """The settings of the run that a folder holds, None if it is to be begun.
 
     An `InputError` with the difference if finished arms are of other settings, or if the folder holds something else.
@@ -132,7 +134,7 @@ def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def joined(kept: Mapping[str, Any] | None, told: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(kept: Mapping[str, Any] | None, told: Mapping[str, Any]) -> dict[str, Any]:
     """Settings to write down: models and data sets of finished arms are remembered, also those not asked for now."""
     if kept is None:
         return dict(told)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isoscope._core.errors import InputError
-from isoscope.studies.published import published
+from isoscope.studies.published import read_published
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Data, Model
+    from isoscope.studies.datasets import DataSource, Model
     from isoscope.studies.outcome import Outcome
     from isoscope.studies.published import Published
 
@@ -39,16 +39,18 @@ class Parameter:
         try:
             if isinstance(like, tuple):
                 kind = type(like[0]) if like else str
-                return _each_once(name, [_one(kind, word.strip()) for word in text.split(",") if word.strip()])
-            return _one(type(like), text)
+                return _check_unique(
+                    name, [_parse_value(kind, word.strip()) for word in text.split(",") if word.strip()]
+                )
+            return _parse_value(type(like), text)
         except InputError:
             raise
         except (ValueError, KeyError):
             wanted = {bool: "yes or no", int: "a whole number", float: "a number"}.get(type(like), "a list with commas")
-            raise InputError(f"{name} is {text}: need {wanted}, such as {shown(like)}") from None
+            raise InputError(f"{name} is {text}: need {wanted}, such as {format_value(like)}") from None
 
 
-def _one(kind: type, text: str) -> Any:
+def _parse_value(kind: type, text: str) -> Any:
     """A single value of what was typed; a `ValueError` or a `KeyError` if it is none."""
     if kind is bool:
         return {"yes": True, "no": False}[text]
@@ -58,17 +60,17 @@ def _one(kind: type, text: str) -> Any:
     return found
 
 
-def _each_once(name: str, found: list[Any]) -> tuple[Any, ...]:
+def _check_unique(name: str, found: list[Any]) -> tuple[Any, ...]:
     twice = [each for i, each in enumerate(found) if each in found[:i]]
     if twice:
         raise InputError(f"{name} has {twice[0]} twice: name each once")
     return tuple(found)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A parameter's value as it is typed.
 
-    >>> shown(("cola", "mrpc")), shown(True), shown(0.5)
+    >>> format_value(("cola", "mrpc")), format_value(True), format_value(0.5)
     ('cola,mrpc', 'yes', '0.5')
     """
     if isinstance(value, bool):
@@ -81,7 +83,7 @@ class Setting:
     """What a run was asked for."""
 
     models: tuple[Model, ...]
-    data: Data
+    data: DataSource
     values: Mapping[str, Any]
     quick: bool
 
@@ -90,7 +92,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Workbench:
+class ArmContext:
     """Where an arm works, and whom it tells how far it is."""
 
     folder: Path
@@ -108,7 +110,7 @@ class Arm:
     key: str
     """Unique among the arms, with everything in it that makes this arm another: "cola/all-MiniLM-L6-v2/seed-0"."""
     words: str
-    run: Callable[[Workbench], dict[str, Any]]
+    run: Callable[[ArmContext], dict[str, Any]]
     """Gives what can be written as JSON; NaN is allowed."""
     cost: float = 1.0
     """How long it takes in relation to other arms, for the time left."""
@@ -130,7 +132,7 @@ class Study(ABC):
     @property
     def published(self) -> Published:
         """The paper's numbers and claims."""
-        return published(self.name)
+        return read_published(self.name)
 
     def extra_for(self, setting: Setting) -> str:
         """The extra that a run needs, where not every run needs the same."""

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._io.files import replacing
-from isoscope.studies.figures import svg_file
+from isoscope._io.files import atomic_replace
+from isoscope.studies.figures import render_svg
 from isoscope.studies.verdicts import RULE
-from isoscope.studies.words import OBSERVATIONS, counted, figure_name, number, theirs, took
+from isoscope.studies.words import (
+    OBSERVATIONS,
+    figure_name,
+    format_claim_counts,
+    format_number,
+    format_published,
+    format_run_time,
+)
 
 if TYPE_CHECKING:
     from isoscope.studies.outcome import Outcome, Table, Value, Verdict
@@ -22,83 +29,96 @@ def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folde
     figures.mkdir(exist_ok=True)
     names = {each.key: f"{figure_name(each.key)}.svg" for each in outcome.figures}
     for each in outcome.figures:
-        with replacing(figures / names[each.key]) as path:
-            path.write_text(svg_file(each, each.title), encoding="utf-8")
+        with atomic_replace(figures / names[each.key]) as path:
+            path.write_text(render_svg(each, each.title), encoding="utf-8")
     for path in figures.glob("*.svg"):
         if path.name not in names.values():
             path.unlink()
-    with replacing(folder / "summary.md") as path:
-        path.write_text(summary(study, outcome, told), encoding="utf-8")
+    with atomic_replace(folder / "summary.md") as path:
+        path.write_text(render_summary(study, outcome, told), encoding="utf-8")
 
 
-def summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
+def render_summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
     """The run as Markdown: claims, tables, figures, what differs."""
     paper = study.published.paper
     parts = [
         f"# {paper.title}",
         f"{paper.authors}, {paper.venue} {paper.year}. `isoscope study run {study.name}`",
-        f"**{counted(outcome.verdicts)}** {study.about}",
-        claims_table(outcome.verdicts),
-        *([f"## {OBSERVATIONS}", claims_table(outcome.observations)] if outcome.observations else []),
+        f"**{format_claim_counts(outcome.verdicts)}** {study.about}",
+        render_claims(outcome.verdicts),
+        *([f"## {OBSERVATIONS}", render_claims(outcome.observations)] if outcome.observations else []),
         "## Published and ours",
-        *(part for each in outcome.tables for part in _numbers(each)),
+        *(part for each in outcome.tables for part in _render_table(each)),
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
         "## How this was run",
-        "\n".join(f"- {each}" for each in [*_facts(told), RULE, *outcome.notes]),
+        "\n".join(f"- {each}" for each in [*_format_facts(told), RULE, *outcome.notes]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def claims_table(verdicts: Sequence[Verdict]) -> str:
+def render_claims(verdicts: Sequence[Verdict]) -> str:
     """Return claims with the published evidence, ours, the verdict and its reason as a Markdown table."""
-    return _table(
+    return _render_markdown_table(
         ("claim", "published", "ours", "holds?"),
         [
-            (f"{each.claim.words} ({each.claim.where})", each.published, each.ours, _held(each.holds.value, each.why))
+            (
+                f"{each.claim.words} ({each.claim.where})",
+                each.published,
+                each.ours,
+                _format_verdict(each.holds.value, each.why),
+            )
             for each in verdicts
         ],
     )
 
 
-def _held(holds: str, why: str) -> str:
+def _format_verdict(holds: str, why: str) -> str:
     return f"**{holds}**{f': {why}' if why else ''}"
 
 
-def _numbers(table: Table) -> list[str]:
+def _render_table(table: Table) -> list[str]:
     rows = []
     for row in table.rows:
-        rows.append((row.name, *(_ours(row.ours.get(each), table.digits_of(row, each)) for each in table.columns)))
+        rows.append(
+            (row.name, *(_format_value(row.ours.get(each), table.choose_digits(row, each)) for each in table.columns))
+        )
         if row.published:
             cells = (
-                theirs(row.published.get(each), row.ours.get(each), table.digits_of(row, each))
+                format_published(row.published.get(each), row.ours.get(each), table.choose_digits(row, each))
                 for each in table.columns
             )
             rows.append(
                 (f"*published{f', {row.of}' if row.of else ''}*", *(f"*{each}*" if each else "" for each in cells))
             )
     title = f"### {table.title}{f' ({table.where})' if table.where else ''}"
-    return [title, *([table.note] if table.note else []), _table((table.row_name, *table.columns), rows)]
+    return [
+        title,
+        *([table.note] if table.note else []),
+        _render_markdown_table((table.row_name, *table.columns), rows),
+    ]
 
 
-def _ours(value: Value | None, digits: int) -> str:
+def _format_value(value: Value | None, digits: int) -> str:
     if value is None:
         return "–"
-    return number(value.mean, digits) + (f" ± {number(value.std, digits)}" if value.std == value.std else "")
+    return format_number(value.mean, digits) + (
+        f" ± {format_number(value.std, digits)}" if value.std == value.std else ""
+    )
 
 
-def _facts(told: Mapping[str, Any]) -> list[str]:
+def _format_facts(told: Mapping[str, Any]) -> list[str]:
     settings = ", ".join(f"{name} {value}" for name, value in told["parameters"].items())
     return [
         f"models: {', '.join(told['models'])}",
         f"data: {', '.join(told['data'])}",
         f"{'quick; ' if told['quick'] else ''}{settings}",
-        f"{took(told)}; {told['hardware']}",
+        f"{format_run_time(told)}; {told['hardware']}",
         f"with {', '.join(f'{name} {value}' for name, value in told['versions'].items())}",
     ]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _render_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(each.replace("|", "\\|").replace("\n", " ") for each in cells) + " |"
 

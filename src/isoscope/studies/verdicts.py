@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from isoscope.studies.outcome import Holds, Verdict
-from isoscope.studies.words import number
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.outcome import Bounds, Case
@@ -25,7 +25,7 @@ RULE = (
 )
 """The rule in words, for pages."""
 
-_WIDE = NormalDist().inv_cdf(0.975)
+_Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
@@ -45,7 +45,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
     >>> judge([barely]).value, judge([barely, Case.exact("cola", -0.88, below)]).value
     ('undecided', 'partly')
     """
-    return judge_counts(*counts(cases), most=most)
+    return judge_counts(*count_cases(cases), most=most)
 
 
 def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -> Holds:
@@ -64,13 +64,13 @@ def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -
     return Holds.partly if agree >= against else Holds.no
 
 
-def counts(cases: Sequence[Case]) -> tuple[int, int, int]:
+def count_cases(cases: Sequence[Case]) -> tuple[int, int, int]:
     """Return how many cases agree with the claim, how many contradict it, and how many are undecided."""
     found = [each.holds for each in cases]
     return found.count(Holds.yes), found.count(Holds.no), found.count(Holds.undecided)
 
 
-def judged(
+def make_verdict(
     claim: Claim,
     published: str,
     cases: Sequence[Case],
@@ -104,26 +104,28 @@ def judged(
     """
     if not cases:
         return Verdict(claim, published, untested, Holds.untested, why, most=most)
-    shown = "; ".join(f"{each.words}: {_estimate(each, digits)}" for each in cases) if ours is None else ours
-    return Verdict(claim, published, shown, judge(cases, most), f"{tally(cases)} {why}".strip(), tuple(cases), most)
+    shown = "; ".join(f"{each.words}: {_format_estimate(each, digits)}" for each in cases) if ours is None else ours
+    return Verdict(
+        claim, published, shown, judge(cases, most), f"{format_counts(cases)} {why}".strip(), tuple(cases), most
+    )
 
 
-def tally(cases: Sequence[Case]) -> str:
+def format_counts(cases: Sequence[Case]) -> str:
     """Return how the cases are divided, in words.
 
-    >>> tally([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
+    >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
     '1 of 2 cases agree, 0 contradict, 1 undecided.'
     """
-    agree, against, unclear = counts(cases)
+    agree, against, unclear = count_cases(cases)
     return f"{agree} of {len(cases)} cases agree, {against} contradict, {unclear} undecided."
 
 
-def _estimate(case: Case, digits: int) -> str:
+def _format_estimate(case: Case, digits: int) -> str:
     low, high = case.interval
     if math.isnan(low):
-        return f"{number(case.estimate, digits)} (no interval)"
-    return number(case.estimate, digits) + (
-        "" if low == high else f" ({number(low, digits)} to {number(high, digits)})"
+        return f"{format_number(case.estimate, digits)} (no interval)"
+    return format_number(case.estimate, digits) + (
+        "" if low == high else f" ({format_number(low, digits)} to {format_number(high, digits)})"
     )
 
 
@@ -145,7 +147,7 @@ def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
         return (r, r) if n > 6 else (math.nan, math.nan)
     error = math.sqrt((1 + r * r / 2 if ranks else 1.0) / (n - 3))
     z = math.atanh(r)
-    return math.tanh(z - _WIDE * error), math.tanh(z + _WIDE * error)
+    return math.tanh(z - _Z_95 * error), math.tanh(z + _Z_95 * error)
 
 
 def difference_interval(first: tuple[float, Bounds], second: tuple[float, Bounds]) -> Bounds:
@@ -169,6 +171,6 @@ def share_interval(share: float, n: int) -> Bounds:
     >>> round(low, 3), round(high, 3)
     (0.74, 0.796)
     """
-    middle = share + _WIDE**2 / (2 * n)
-    half = _WIDE * math.sqrt(share * (1 - share) / n + _WIDE**2 / (4 * n * n))
-    return (middle - half) / (1 + _WIDE**2 / n), (middle + half) / (1 + _WIDE**2 / n)
+    middle = share + _Z_95**2 / (2 * n)
+    half = _Z_95 * math.sqrt(share * (1 - share) / n + _Z_95**2 / (4 * n * n))
+    return (middle - half) / (1 + _Z_95**2 / n), (middle + half) / (1 + _Z_95**2 / n)

@@ -22,10 +22,10 @@ _HUGE = 1e9
 _LONGEST = 200  # bytes of a file's name, which may have 255, with room for endings
 
 
-def number(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A number with so many digits behind the point; far below them, or far above, as a power.
 
-    >>> number(-0.8829, 3), number(1.35e-5, 3), number(7.97e22, 1), number(float("nan"), 3)
+    >>> format_number(-0.8829, 3), format_number(1.35e-5, 3), format_number(7.97e22, 1), format_number(float("nan"), 3)
     ('−0.883', '1.35e−5', '7.97e22', '–')
     """
     if math.isnan(value):
@@ -35,19 +35,19 @@ def number(value: float, digits: int) -> str:
     return text.replace("-", "−")
 
 
-def theirs(published: Number | None, ours: Value | None, digits: int) -> str:
+def format_published(published: Number | None, ours: Value | None, digits: int) -> str:
     """A published number with its uncertainty, and how far ours is from it."""
     if published is None:
         return ""
-    spread = "" if published.uncertainty is None else f" ± {number(published.uncertainty, digits)}"
+    spread = "" if published.uncertainty is None else f" ± {format_number(published.uncertainty, digits)}"
     apart = ""
     if ours is not None and not math.isnan(ours.mean):
         difference = round(ours.mean - published.value, 15)  # what is left of equal numbers is no difference
-        apart = f" ({'+' if difference >= 0 else ''}{number(difference, digits)})"
-    return f"{number(published.value, digits)}{spread}{apart}"
+        apart = f" ({'+' if difference >= 0 else ''}{format_number(difference, digits)})"
+    return f"{format_number(published.value, digits)}{spread}{apart}"
 
 
-def counted(verdicts: Sequence[Verdict]) -> str:
+def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold."""
     held = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
     words = {
@@ -67,7 +67,7 @@ def file_name(key: str) -> str:
     >>> file_name("cola/seed-0")
     'cola--seed-0-439fb5'
     """
-    return f"{_safe(key)}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+    return f"{_sanitize_key(key)}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
 def figure_name(key: str) -> str:
@@ -76,28 +76,30 @@ def figure_name(key: str) -> str:
     >>> figure_name("pearson"), figure_name("my model (2)")
     ('pearson', 'my--model--2---607f9d')
     """
-    return key if _safe(key) == key else file_name(key)
+    return key if _sanitize_key(key) == key else file_name(key)
 
 
-def _safe(key: str) -> str:
+def _sanitize_key(key: str) -> str:
     name = re.sub(r"[^\w.+-]+", "--", key)
     return name.encode()[:_LONGEST].decode(errors="ignore")
 
 
-def took(facts: Mapping[str, Any]) -> str:
+def format_run_time(facts: Mapping[str, Any]) -> str:
     """How long a run took, and for how many arms.
 
-    >>> took({"seconds": 42, "arms": 1, "arms_in_all": 1}), took({"seconds": 42, "arms": 1, "arms_in_all": 6})
-    ('42 s for 1 arm', '42 s for 1 of 6 arms')
+    >>> [format_run_time({"seconds": 42, "arms": 1, "arms_in_all": arms}) for arms in (1, 6)]
+    ['42 s for 1 arm', '42 s for 1 of 6 arms']
     """
     arms, whole = facts["arms"], facts["arms_in_all"]
-    return f"{duration(facts['seconds'])} for {plural(arms, 'arm') if arms == whole else f'{arms} of {whole} arms'}"
+    return (
+        f"{format_duration(facts['seconds'])} for {plural(arms, 'arm') if arms == whole else f'{arms} of {whole} arms'}"
+    )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time as people say it.
 
-    >>> duration(42), duration(4000), duration(90)
+    >>> format_duration(42), format_duration(4000), format_duration(90)
     ('42 s', '1 h 7 min', '2 min')
     """
     if seconds < 90:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from isoscope._core.errors import InputError, tell
+from isoscope._core.errors import InputError, warn_data
 from isoscope.losses.istar import IStar
-from isoscope.training.capture import Capture, Hook, called, refuse_nonfinite, run
-from isoscope.training.pooling import texts_of
-from isoscope.training.refresh import STATES, shrinkage_sketch
-from isoscope.training.sharing import share_of_step
-from isoscope.training.trainers import follow, is_lightning, stepped
+from isoscope.training.capture import Capture, Hook, check_finite_states, format_layer, run_model
+from isoscope.training.pooling import row_text_ids
+from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
+from isoscope.training.sharing import accumulation_share
+from isoscope.training.trainers import add_regularizer_callback, is_lightning, run_training_step
 
 if TYPE_CHECKING:
-    from isoscope.training.capture import Seen
+    from isoscope.training.capture import LayerOutput
     from isoscope.training.layers import Layer
-    from isoscope.training.pooling import Rows
+    from isoscope.training.pooling import PooledRows
 
 _LABELS = ("labels", "label", "targets", "target")
 
@@ -106,13 +106,13 @@ class Attachment:
         self._last: torch.Tensor | None = None
         self._told: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
-        self._capture = Capture(model, self.layer, self.pool, self._tell_of_runs_outside)
+        self._capture = Capture(model, self.layer, self.pool, self._warn_bypass)
         self._undo.append(self._capture.remove)
         if is_lightning(model):
             self._wrap_training_step()
         else:
             before = model.register_forward_pre_hook(Hook(self._before), with_kwargs=True, prepend=True)
-            after = model.register_forward_hook(Hook(self._after))
+            after = model.register_forward_hook(Hook(self._forward_hook))
             self._undo += [before.remove, after.remove]
 
     @property
@@ -136,7 +136,7 @@ class Attachment:
         """Whether the regulariser keeps a covariance that grows old."""
         return isinstance(self.loss, IStar) and self.loss.zeta > 0
 
-    def refresh(self, batches: Iterable[Any], states: int = STATES, *, seed: int = 0) -> int:
+    def refresh(self, batches: Iterable[Any], states: int = SHRINKAGE_STATES, *, seed: int = 0) -> int:
         """Take `IStar`'s covariance anew from at least so many states of the model as it is now.
 
         Parameters
@@ -155,13 +155,13 @@ class Attachment:
         """
         if not isinstance(self.loss, IStar):
             raise InputError(f"{type(self.loss).__name__} keeps no covariance: there is nothing to refresh")
-        found = shrinkage_sketch(self.model, self._capture, self._run, batches, states, seed)
+        found = shrinkage_sketch(self.model, self._capture, self._run_batch, batches, states, seed)
         self.loss.refresh(found)
         return found.n
 
     def follow(self, trainer: Any) -> Attachment:
         """Have a Hugging Face or Lightning trainer log the term, and refresh `IStar`'s covariance at each epoch."""
-        self._undo.append(follow(trainer, self))
+        self._undo.append(add_regularizer_callback(trainer, self))
         return self
 
     def detach(self) -> None:
@@ -179,8 +179,8 @@ class Attachment:
     def __repr__(self) -> str:
         return f"Attachment({self.loss!r} on {type(self.model).__name__}, layer={self.layer!r}, pool={self.pool!r})"
 
-    def _named(self) -> str:
-        return ", ".join(map(called, self.layers[:3])) + (", …" if len(self.layers) > 3 else "")
+    def _format_layers(self) -> str:
+        return ", ".join(map(format_layer, self.layers[:3])) + (", …" if len(self.layers) > 3 else "")
 
     # while the model runs
 
@@ -195,48 +195,49 @@ class Attachment:
             self._arguments = (args, kwargs)
             self._capture.start()
         elif broke_off:  # what a run in training left would be kept, and grow
-            self._forget_run()
+            self._discard_run()
 
-    def _forget_run(self) -> None:
+    def _discard_run(self) -> None:
         self._training = False
         self._capture.stop()
         self._arguments = ((), {})
 
-    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def _forward_hook(self, module: nn.Module, args: Any, output: Any) -> Any:
         training, self._training = self._training, False
-        return self._finish(output) if training else None
+        return self._add_term_to_output(output) if training else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _finish(self, output: Any) -> Any:
+    def _add_term_to_output(self, output: Any) -> Any:
         """The output of a run in training, with the term in its loss."""
         seen = self._capture.stop()
         (args, kwargs), self._arguments = self._arguments, ((), {})
         self.step += 1
-        self._tell_of_the_last_step()
+        self._warn_unused_term()
         if not seen:
             raise InputError(
-                f"{self._named()} did not run in {type(self.model).__name__} at step {self.step}: name one that does"
+                f"{self._format_layers()} did not run in {type(self.model).__name__} at step {self.step}: "
+                "name one that does"
             )
-        term = self._term(seen, self._found_labels(args, kwargs)) * share_of_step(self.model, kwargs)
+        term = self._term(seen, self._find_labels(args, kwargs)) * accumulation_share(self.model, kwargs)
         self._last = term.detach()
-        finished = _with_term(output, term)
+        finished = _add_term(output, term)
         if finished is None:
             self._pending, self._taken = term, False
             return None
         return finished
 
-    def _term(self, seen: list[Seen], labels: Any) -> torch.Tensor:
+    def _term(self, seen: list[LayerOutput], labels: Any) -> torch.Tensor:
         clouds = []
         needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
         for layer, runs in self._capture.rows(seen).items():
             if runs:
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
-                refuse_nonfinite(rows, layer, f"at step {self.step}")
-                more = {"groups": texts_of(runs)} if grouped and runs[0].positions is not None else {}
-                clouds.append((rows, _labels_of(runs, labels, needed), more))
+                check_finite_states(rows, layer, f"at step {self.step}")
+                more = {"groups": row_text_ids(runs)} if grouped and runs[0].positions is not None else {}
+                clouds.append((rows, _align_labels(runs, labels, needed), more))
         if not any(rows.requires_grad for rows, *_ in clouds):
             raise InputError(
-                f"the states of {self._named()} carry no gradient: all below is frozen, or runs in a reentrant "
+                f"the states of {self._format_layers()} carry no gradient: all below is frozen, or runs in a reentrant "
                 'checkpoint (give gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
@@ -246,28 +247,28 @@ class Attachment:
                     f"the layers have {sorted(widths)} dimensions: one cloud of all needs layers of one width"
                 )
             states = torch.cat([rows.float() for rows, *_ in clouds]) if len(clouds) > 1 else clouds[0][0]
-            return self.loss(states, _joined([found for _, found, _ in clouds]))
+            return self.loss(states, _concat_labels([found for _, found, _ in clouds]))
         terms = [self.loss(rows, found, **more) for rows, found, more in clouds]
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
-    def _tell_of_the_last_step(self) -> None:
+    def _warn_unused_term(self) -> None:
         if self._pending is not None and not self._taken and "pending" not in self._told:
             self._told.add("pending")
-            tell(
+            warn_data(
                 f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} gives none, "
                 "add attachment.term to yours"
             )
         self._pending = None
 
-    def _tell_of_runs_outside(self) -> None:
+    def _warn_bypass(self) -> None:
         if self.model.training and "outside" not in self._told:
             self._told.add("outside")
-            tell(
+            warn_data(
                 f"layers of {type(self.model).__name__} ran without it, and so without the regulariser: "
                 "attach to the module that is called in training, such as the PEFT model around a transformer"
             )
 
-    def _found_labels(self, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _find_labels(self, args: Any, kwargs: dict[str, Any]) -> Any:
         if callable(self._labels):
             return self._labels(*args, **kwargs)
         names = _LABELS if self._labels is None else (self._labels,)
@@ -293,24 +294,24 @@ class Attachment:
             output = original(*args, **kwargs)
             if output is None:  # the batch is left out
                 if self._training:
-                    self._forget_run()
+                    self._discard_run()
                 return None
-            finished = self._after(model, args, output)
+            finished = self._forward_hook(model, args, output)
             return output if finished is None else finished
 
         model.training_step = training_step
         self._undo.append(lambda: model.__dict__.pop("training_step", None))
         self._training_step = original
 
-    def _run(self, batch: Any) -> None:
+    def _run_batch(self, batch: Any) -> None:
         """The model on a batch of its trainer's, for its states alone."""
         if not is_lightning(self.model):
-            run(self.model, batch)
+            run_model(self.model, batch)
             return
-        stepped(self.model, self._training_step, batch)
+        run_training_step(self.model, self._training_step, batch)
 
 
-def _with_term(output: Any, term: torch.Tensor) -> Any:
+def _add_term(output: Any, term: torch.Tensor) -> Any:
     """The output with the term in its loss; None if there is no loss in it."""
     if _is_loss(output):
         return output + term.to(output.device)
@@ -329,7 +330,7 @@ def _is_loss(value: Any) -> bool:
     return torch.is_tensor(value) and bool(value.ndim == 0 and value.is_floating_point() and value.requires_grad)
 
 
-def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | None:
+def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Tensor | None:
     """A label for each row: a text's, or the token's own where each position has one; None where they do not fit."""
     if labels is None:
         return None
@@ -358,6 +359,6 @@ def _labels_of(runs: list[Rows], labels: Any, needed: bool) -> torch.Tensor | No
     return torch.cat(found)
 
 
-def _joined(labels: list[torch.Tensor | None]) -> torch.Tensor | None:
+def _concat_labels(labels: list[torch.Tensor | None]) -> torch.Tensor | None:
     found = [one for one in labels if one is not None]
     return torch.cat(found) if len(found) == len(labels) else None

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError
-from isoscope.training.trainers import kind_of, lightning_of
+from isoscope.training.trainers import import_lightning, trainer_kind
 
 if TYPE_CHECKING:
     from isoscope.training.tracker import IsotropyTracker
 
 
-def follow(trainer: Any, tracker: IsotropyTracker) -> None:
+def add_tracker_callback(trainer: Any, tracker: IsotropyTracker) -> None:
     """Add a callback to a Hugging Face or Lightning trainer, whose package is imported by then."""
-    kind = kind_of(trainer, otherwise="call tracker.measure(model, step=step)")
-    _refuse_spread_weights(trainer)
+    kind = trainer_kind(trainer, otherwise="call tracker.measure(model, step=step)")
+    _check_unsharded(trainer)
     if kind == "hugging-face":
-        _follow_hugging_face(trainer, tracker)
+        _add_hugging_face_callback(trainer, tracker)
     else:
-        _follow_lightning(trainer, tracker)
+        _add_lightning_callback(trainer, tracker)
 
 
-def _refuse_spread_weights(trainer: Any) -> None:
+def _check_unsharded(trainer: Any) -> None:
     """A model of which each process holds a part cannot be run by one of them: all would wait for ever."""
     strategy = type(getattr(trainer, "strategy", None)).__name__
     spread = getattr(trainer, "is_fsdp_enabled", False) or strategy in ("FSDPStrategy", "DeepSpeedStrategy")
@@ -41,14 +41,14 @@ def _refuse_spread_weights(trainer: Any) -> None:
 # Hugging Face, and Sentence Transformers
 
 
-def _follow_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
+def _add_hugging_face_callback(trainer: Any, tracker: IsotropyTracker) -> None:
     from transformers import TrainerCallback
 
     class TrackerCallback(TrainerCallback):
         """Measures at the start, every so many optimizer steps and when training stops."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _log(trainer, tracker.started(kwargs["model"], step=state.global_step, epoch=state.epoch or 0.0))
+            _log(trainer, tracker.measure_at_start(kwargs["model"], step=state.global_step, epoch=state.epoch or 0.0))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if tracker.is_due(state.global_step) or control.should_training_stop:
@@ -69,24 +69,24 @@ def _follow_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
 
 def _log(trainer: Any, rows: list[dict[str, Any]]) -> None:
     """Put a measurement in the trainer's log, and the last layer's part of it on the screen."""
-    from isoscope.training.tracker import logged
+    from isoscope.training.tracker import build_log_entry
 
-    values = logged(rows)
+    values = build_log_entry(rows)
     if not values:
         return
     control = trainer.control
     waiting = control.should_log  # the trainer's own loss may be, and a log takes the sign down
-    with _quiet(trainer, rows):
+    with _mute_console_callbacks(trainer, rows):
         trainer.log(values)
     trainer.control.should_log = waiting
 
 
 @contextmanager
-def _quiet(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
+def _mute_console_callbacks(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
     """The callbacks that write to the screen hear of the last layer alone: a hundred numbers would bury the loss."""
     from transformers import PrinterCallback, ProgressCallback
 
-    from isoscope.training.tracker import logged
+    from isoscope.training.tracker import build_log_entry
 
     handler = trainer.callback_handler
     every = list(handler.callbacks)
@@ -97,22 +97,22 @@ def _quiet(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
     finally:
         handler.callbacks = every
     for screen in screens:
-        screen.on_log(trainer.args, trainer.state, trainer.control, logs=logged(rows[-1:]))
+        screen.on_log(trainer.args, trainer.state, trainer.control, logs=build_log_entry(rows[-1:]))
 
 
 # Lightning
 
 
-def _follow_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
-    Callback = lightning_of(trainer).Callback
-    from isoscope.training.tracker import logged
+def _add_lightning_callback(trainer: Any, tracker: IsotropyTracker) -> None:
+    Callback = import_lightning(trainer).Callback
+    from isoscope.training.tracker import build_log_entry
 
     class TrackerCallback(Callback):  # type: ignore[misc, valid-type]
         """Measures at the start, every so many optimizer steps and when training stops."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             epoch = float(trainer.current_epoch)
-            self._log(trainer, tracker.started(pl_module, step=trainer.global_step, epoch=epoch))
+            self._log(trainer, tracker.measure_at_start(pl_module, step=trainer.global_step, epoch=epoch))
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             if tracker.is_due(trainer.global_step):
@@ -130,7 +130,7 @@ def _follow_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
                 trainer.should_stop = True
 
         def _log(self, trainer: Any, rows: list[dict[str, Any]]) -> None:
-            values = logged(rows)
+            values = build_log_entry(rows)
             for logger in trainer.loggers if values else ():
                 logger.log_metrics(values, step=trainer.global_step)
 

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from isoscope._core.errors import InputError, tell
-from isoscope.training.layers import chosen, find_stack, tensor_in
-from isoscope.training.pooling import checked_pool, pooled, texts_of
+from isoscope._core.errors import InputError, warn_data
+from isoscope.training.layers import find_hidden_states, find_stack, resolve_layers
+from isoscope.training.pooling import check_pool, pool_states, row_text_ids
 
 if TYPE_CHECKING:
     from isoscope.training.layers import Layer
-    from isoscope.training.pooling import Pool, Rows
+    from isoscope.training.pooling import Pool, PooledRows
 
 
-class Seen(NamedTuple):
+class LayerOutput(NamedTuple):
     """What a layer gave in one run of it."""
 
     layer: Layer
@@ -54,11 +54,11 @@ class Capture:
     """
 
     def __init__(self, model: nn.Module, layer: Any, pool: Any, outside: Callable[[], None] | None = None) -> None:
-        self.layers = chosen(model, layer)
+        self.layers = resolve_layers(model, layer)
         self._outside = outside
-        self.pool: Pool = checked_pool(pool)
+        self.pool: Pool = check_pool(pool)
         self.on = False
-        self.seen: list[Seen] = []
+        self.seen: list[LayerOutput] = []
         self._mask: torch.Tensor | None = None
         self._decoder_mask: torch.Tensor | None = None
         self._told = False
@@ -69,9 +69,9 @@ class Capture:
         numbers = [layer for layer in self.layers if isinstance(layer, int)]
         around: dict[str, None] = {}
         for name in names:
-            around.update(dict.fromkeys(_path(name)))
+            around.update(dict.fromkeys(_enclosing_modules(name)))
         if numbers:
-            around.update(dict.fromkeys(_path(find_stack(model).owner)))
+            around.update(dict.fromkeys(_enclosing_modules(find_stack(model).owner)))
         for name in sorted(around, key=len):
             self._watch_mask(model, name)
         self._watch_decoders(model, sorted(around, key=len))
@@ -87,7 +87,7 @@ class Capture:
         self._calls = {}
         self.on = True
 
-    def stop(self) -> list[Seen]:
+    def stop(self) -> list[LayerOutput]:
         """Look no longer, and give what was seen."""
         seen, self.seen, self.on = self.seen, [], False
         return seen
@@ -100,40 +100,40 @@ class Capture:
 
     def _watch_mask(self, model: nn.Module, name: str) -> None:
         module = model.get_submodule(name)
-        parameters = _parameters(module)
+        parameters = _forward_parameters(module)
         place = parameters.index("attention_mask") if "attention_mask" in parameters else None
 
         def look(_: nn.Module, args: Any, kwargs: Any) -> None:
             if self.on:
-                mask = _mask_in(args, kwargs, place)
+                mask = _find_mask(args, kwargs, place)
                 if mask is not None:
                     self._mask = mask
                 elif not name and torch.is_tensor(kwargs.get("attention_mask")):
-                    self._tell_of_mask(kwargs["attention_mask"])
+                    self._warn_mask_shape(kwargs["attention_mask"])
 
         self._handles.append(module.register_forward_pre_hook(Hook(look), with_kwargs=True))
 
     def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
         """A decoder's positions are not the encoder's, whose mask is the one that the model around both is given."""
-        both = [name for name in around if "decoder_attention_mask" in _parameters(model.get_submodule(name))]
+        both = [name for name in around if "decoder_attention_mask" in _forward_parameters(model.get_submodule(name))]
         decoders = [name for name in around if both and name.rpartition(".")[2] == "decoder"]
 
         def look(_: nn.Module, __: Any, kwargs: Any) -> None:
             if self.on:
-                self._decoder_mask = _decoder_mask_in(kwargs)
+                self._decoder_mask = _find_decoder_mask(kwargs)
 
         def enter(_: nn.Module, __: Any, kwargs: Any) -> None:
-            if self.on and self._decoder_mask is not None and _mask_in((), kwargs, None) is None:
+            if self.on and self._decoder_mask is not None and _find_mask((), kwargs, None) is None:
                 self._mask = self._decoder_mask
 
         for name, hook in [*((name, look) for name in both[:1] if decoders), *((name, enter) for name in decoders)]:
             self._handles.append(model.get_submodule(name).register_forward_pre_hook(Hook(hook), with_kwargs=True))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _tell_of_mask(self, mask: torch.Tensor) -> None:
+    def _warn_mask_shape(self, mask: torch.Tensor) -> None:
         if not self._told:
             self._told = True
-            tell(
+            warn_data(
                 f"the attention mask has shape {tuple(mask.shape)}, which does not say which positions are padding: "
                 "every position counts; give a mask (texts, positions), or pool a function"
             )
@@ -150,20 +150,20 @@ class Capture:
             if self.on and not (again and self._calls):
                 states = args[0] if args else kwargs.get("hidden_states")
                 if torch.is_tensor(states):
-                    self.seen.append(Seen(0, states, self._mask))
+                    self.seen.append(LayerOutput(0, states, self._mask))
 
         def out_of(place: int, name: str) -> Any:
             def keep(_: nn.Module, __: Any, output: Any) -> None:
                 if not self.on:
-                    self._ran_outside()
+                    self._report_bypass()
                     return
                 number = place + 1
                 if again:
                     number += len(stack.names) * self._calls.get(name, 0)
                     self._calls[name] = self._calls.get(name, 0) + 1
-                states = tensor_in(output)
+                states = find_hidden_states(output)
                 if states is not None and number in numbers:
-                    self.seen.append(Seen(number, states, self._mask))
+                    self.seen.append(LayerOutput(number, states, self._mask))
 
             return keep
 
@@ -187,41 +187,41 @@ class Capture:
             if again or place + 1 in numbers:
                 self._handles.append(model.get_submodule(name).register_forward_hook(Hook(out_of(place, name))))
         if stack.depth in numbers:
-            for name in reversed(_path(stack.owner)):
+            for name in reversed(_enclosing_modules(stack.owner)):
                 self._handles.append(model.get_submodule(name).register_forward_hook(Hook(final)))
 
     def _watch_name(self, model: nn.Module, name: str) -> None:
         def keep(_: nn.Module, __: Any, output: Any) -> None:
             if not self.on:
-                self._ran_outside()
+                self._report_bypass()
                 return
-            states = tensor_in(output, tokens=self._tokens)
+            states = find_hidden_states(output, tokens=self._tokens)
             if states is None:
                 raise InputError(f"{name} gives a {type(output).__name__} without hidden states: name another layer")
-            self.seen.append(Seen(name, states, self._mask))
+            self.seen.append(LayerOutput(name, states, self._mask))
 
         self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _ran_outside(self) -> None:
+    def _report_bypass(self) -> None:
         """Say that a layer ran with a gradient and nobody looked; a checkpoint that runs again in backward is none."""
         if self._outside and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
             self._outside()
 
-    def rows(self, seen: list[Seen]) -> dict[Layer, list[Rows]]:
+    def rows(self, seen: list[LayerOutput]) -> dict[Layer, list[PooledRows]]:
         """The rows of each layer, one item for each run of the model."""
-        found: dict[Layer, list[Rows]] = {layer: [] for layer in self.layers}
+        found: dict[Layer, list[PooledRows]] = {layer: [] for layer in self.layers}
         for layer, states, mask in seen:
-            found[layer].append(pooled(states, mask, self.pool, called(layer)))
+            found[layer].append(pool_states(states, mask, self.pool, format_layer(layer)))
         return found
 
 
-def called(layer: Layer) -> str:
+def format_layer(layer: Layer) -> str:
     """A layer as a user knows it."""
     return f"layer {layer}" if isinstance(layer, int) else layer
 
 
-def refuse_nonfinite(rows: torch.Tensor, layer: Layer, when: str) -> None:
+def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
     """Say which layer holds NaN or infinity, and when; one sum tells whether to look closer."""
     with torch.no_grad():
         if bool(rows.sum(dtype=torch.float64).isfinite()):
@@ -229,7 +229,7 @@ def refuse_nonfinite(rows: torch.Tensor, layer: Layer, when: str) -> None:
         bad = int((~rows.isfinite().all(dim=1)).sum())
         if bad:
             raise InputError(
-                f"the hidden states of {called(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
+                f"the hidden states of {format_layer(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
                 "the model has diverged; lower the learning rate or the weight, or look at the inputs"
             )
 
@@ -273,24 +273,24 @@ def probe_rows(
     parts: dict[Layer, list[np.ndarray]] = {layer: [] for layer in capture.layers}
     texts: dict[Layer, list[np.ndarray | None]] = {layer: [] for layer in capture.layers}
     try:
-        with evaluating(model):
+        with evaluation_mode(model):
             for batch in batches:
                 capture.start()
-                (calling or run)(model, batch)
+                (calling or run_model)(model, batch)
                 for name, runs in capture.rows(capture.stop()).items():
                     parts[name].extend(rows.states.float().cpu().numpy() for rows in runs)
                     tokens = bool(runs) and runs[0].positions is not None
-                    own = texts_of(runs) if tokens else None
+                    own = row_text_ids(runs) if tokens else None
                     texts[name].append(None if own is None else own.cpu().numpy())
     finally:
         capture.remove()
     for name, found in parts.items():
         if not found:
-            raise InputError(f"{called(name)} of {type(model).__name__} did not run: name another layer")
-    return {name: ProbeRows(np.concatenate(found), _numbered(texts[name])) for name, found in parts.items()}
+            raise InputError(f"{format_layer(name)} of {type(model).__name__} did not run: name another layer")
+    return {name: ProbeRows(np.concatenate(found), _offset_text_ids(texts[name])) for name, found in parts.items()}
 
 
-def _numbered(texts: list[np.ndarray | None]) -> np.ndarray | None:
+def _offset_text_ids(texts: list[np.ndarray | None]) -> np.ndarray | None:
     """Return numbers of texts over all batches, each of which numbers its texts from 0."""
     found, first = [], 0
     for own in texts:
@@ -302,7 +302,7 @@ def _numbered(texts: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients, each module's own mode put back at the end, and no random number used up."""
     modes = [(module, module.training) for module in model.modules()]
     others = random.getstate(), np.random.get_state()  # noqa: NPY002 - datasets and collators may draw from these
@@ -318,9 +318,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         np.random.set_state(others[1])  # noqa: NPY002
 
 
-def run(model: Any, batch: Any) -> Any:
+def run_model(model: Any, batch: Any) -> Any:
     """Call a model with a batch as it takes it: a dict by name, a tuple by place; tensors go where the model is."""
-    batch = _moved(batch, _device(model))
+    batch = _move_to_device(batch, _device(model))
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
@@ -331,27 +331,27 @@ def _device(model: nn.Module) -> torch.device | None:
     return None if first is None else first.device
 
 
-def _moved(batch: Any, device: torch.device | None) -> Any:
+def _move_to_device(batch: Any, device: torch.device | None) -> Any:
     if torch.is_tensor(batch):
         return batch if device is None else batch.to(device)
     if isinstance(batch, Mapping):
-        return {key: _moved(batch[key], device) for key in batch}
+        return {key: _move_to_device(batch[key], device) for key in batch}
     if isinstance(batch, tuple | list):
-        return type(batch)(_moved(item, device) for item in batch)
+        return type(batch)(_move_to_device(item, device) for item in batch)
     return batch
 
 
-def _path(name: str) -> list[str]:
+def _enclosing_modules(name: str) -> list[str]:
     """A module and those around it, outermost first: "", "a", "a.b"."""
     parts = name.split(".") if name else []
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
-def _parameters(module: nn.Module) -> list[str]:
+def _forward_parameters(module: nn.Module) -> list[str]:
     return list(inspect.signature(module.forward).parameters)
 
 
-def _decoder_mask_in(kwargs: dict[str, Any]) -> torch.Tensor | None:
+def _find_decoder_mask(kwargs: dict[str, Any]) -> torch.Tensor | None:
     """Which positions of a decoder are no padding: as said, or those that a label is to be predicted at."""
     names = ("decoder_attention_mask", "labels", "decoder_input_ids")
     given: list[Any] = [kwargs.get(name) for name in names]
@@ -363,7 +363,7 @@ def _decoder_mask_in(kwargs: dict[str, Any]) -> torch.Tensor | None:
     return torch.ones_like(ids) if torch.is_tensor(ids) and ids.ndim == 2 else None
 
 
-def _mask_in(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
+def _find_mask(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
     """The (texts, positions) mask in the arguments of a module; others, which layers use inside, are not it."""
     mask: Any = kwargs.get("attention_mask")
     if mask is None and place is not None and place < len(args):

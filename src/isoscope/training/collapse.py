@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FEWEST_ROWS = 8
+MIN_ROWS = 8
 """From so many rows on the unbiased IsoScore tells 5 effective dimensions from 2; with fewer none is judged."""
 
-_LINE = 2.0  # effective dimensions, below which there is one direction and some dust
-_FALLEN = 0.1  # of the IsoScore at the start
-_SPREAD = 0.01  # of one minus the mean cosine at the start
-_CLASSES = 0.25  # a silhouette below shows no structure (Kaufman and Rousseeuw, 1990)
+_MIN_EFFECTIVE_DIMENSIONS = 2.0  # effective dimensions, below which there is one direction and some dust
+_MAX_ISOSCORE_RATIO = 0.1  # of the IsoScore at the start
+_MAX_SPREAD_RATIO = 0.01  # of one minus the mean cosine at the start
+_MIN_CLASS_SILHOUETTE = 0.25  # a silhouette below shows no structure (Kaufman and Rousseeuw, 1990)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
     return isoscore * (dimensions - 1) + 1
 
 
-def collapsed(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Why a layer counts as collapsed, given its first row of a history and a later one; None if it does not.
 
     It does if its states became equal; if their spread, one minus the mean cosine, fell under a hundredth of what it
@@ -61,26 +61,29 @@ def collapsed(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     Examples
     --------
     >>> first = {"rows": 64, "dimensions": 384, "isoscore_unbiased": 0.16, "mean_cosine": 0.61, "silhouette": 0.02}
-    >>> collapsed(first, first | {"isoscore_unbiased": 0.1})
-    >>> collapsed(first, first | {"isoscore_unbiased": 0.0005})
+    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.1})
+    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.0005})
     'its effective dimensions fell from 62.3 to 1.19 of 384'
     """
-    if now["rows"] < FEWEST_ROWS or math.isnan(first["isoscore_unbiased"]):
+    if now["rows"] < MIN_ROWS or math.isnan(first["isoscore_unbiased"]):
         return None
     if math.isnan(now["isoscore_unbiased"]):
         return f"its {now['rows']} states are all equal"
-    if now["silhouette"] >= _CLASSES:
+    if now["silhouette"] >= _MIN_CLASS_SILHOUETTE:
         return None
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
-    if after < _LINE <= before and now["isoscore_unbiased"] < _FALLEN * first["isoscore_unbiased"]:
+    if (
+        after < _MIN_EFFECTIVE_DIMENSIONS <= before
+        and now["isoscore_unbiased"] < _MAX_ISOSCORE_RATIO * first["isoscore_unbiased"]
+    ):
         return f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
-    if 1 - now["mean_cosine"] < _SPREAD * (1 - first["mean_cosine"]):
+    if 1 - now["mean_cosine"] < _MAX_SPREAD_RATIO * (1 - first["mean_cosine"]):
         return f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
     return None
 
 
-class Watch:
+class CollapseDetector:
     """Looks at the rows of a history as they come, and finds each collapse once."""
 
     def __init__(self) -> None:
@@ -92,19 +95,19 @@ class Watch:
         fresh = []
         for row in rows:
             layer = row["layer"]
-            reason = None if layer in self.found else collapsed(self._first.setdefault(layer, row), row)
+            reason = None if layer in self.found else collapse_reason(self._first.setdefault(layer, row), row)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
                 fresh.append(self.found[layer])
         return fresh
 
 
-def collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     """The layers of a history that have collapsed, each with the first step at which it had.
 
     Examples
     --------
-    >>> collapses([])
+    >>> find_collapses([])
     []
     """
-    return Watch().look(history)
+    return CollapseDetector().look(history)

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, tell
-from isoscope._io.files import replacing
+from isoscope._core.errors import InputError, warn_data
+from isoscope._io.files import atomic_replace
 from isoscope.training.layer_metrics import MEASUREMENTS
 
-FILE = "history.parquet"
+HISTORY_FILE = "history.parquet"
 """The name of the file in a folder."""
 
 _SCHEMA_KEY, _SCHEMA = "isoscope.history", "1"
-_PLACE = {"step": int, "epoch": float, "order": int, "layer": str, "rows": int, "dimensions": int}
-_COLUMNS: dict[str, type] = {**_PLACE, **dict.fromkeys(MEASUREMENTS, float)}
+_INDEX_COLUMNS = {"step": int, "epoch": float, "order": int, "layer": str, "rows": int, "dimensions": int}
+_COLUMNS: dict[str, type] = {**_INDEX_COLUMNS, **dict.fromkeys(MEASUREMENTS, float)}
 
 
 class History:
@@ -43,7 +43,7 @@ class History:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = None if path is None else _file(path)
+        self.path = None if path is None else _resolve_path(path)
         self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class History:
             for name, kind in _COLUMNS.items():
                 self._columns[name].append(kind(row.get(name, math.nan) if name in MEASUREMENTS else row[name]))
 
-    def forget(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Drop what was measured at `step` or later: training goes on from there, and measures it anew.
 
         If that is all of several measurements, another training begins, and the file of the earlier one is set aside.
@@ -90,17 +90,17 @@ class History:
         if len(kept) == len(self):
             return
         if not kept and len(self.steps) > 1:
-            self._set_aside()
+            self._back_up_file()
         self._columns = {name: [values[i] for i in kept] for name, values in self._columns.items()}
 
-    def _set_aside(self) -> None:
+    def _back_up_file(self) -> None:
         if self.path is None or not self.path.exists():
             return
         number = 1
         while (aside := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
             number += 1
         os.replace(self.path, aside)
-        tell(f"{self.path} holds an earlier training, up to step {self.steps[-1]}: it is kept as {aside.name}")
+        warn_data(f"{self.path} holds an earlier training, up to step {self.steps[-1]}: it is kept as {aside.name}")
 
     # the file
 
@@ -115,7 +115,7 @@ class History:
         schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()], metadata={_SCHEMA_KEY: _SCHEMA})
         table = pa.table(self._columns, schema=schema)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self.path) as temporary:
+        with atomic_replace(self.path) as temporary:
             pq.write_table(table, temporary)
 
     @classmethod
@@ -124,7 +124,7 @@ class History:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        history, path = cls(path), _file(path)
+        history, path = cls(path), _resolve_path(path)
         if not path.exists():
             raise InputError(f"{path} does not exist: need a history that a tracker kept")
         try:
@@ -148,6 +148,6 @@ class History:
         return history
 
 
-def _file(path: str | os.PathLike[str]) -> Path:
+def _resolve_path(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
-    return path / FILE if path.is_dir() or not path.suffix else path
+    return path / HISTORY_FILE if path.is_dir() or not path.suffix else path

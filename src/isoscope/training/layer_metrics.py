@@ -61,14 +61,14 @@ def measure(
     nan
     """
     rows = np.asarray(rows)
-    _refuse_nonfinite(rows, layer, step)
+    _check_finite_states(rows, layer, step)
     found = dict.fromkeys(MEASUREMENTS, math.nan)
-    constant = _all_equal(rows)
+    constant = _is_constant(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         axes = min(AXES, *rows.shape)
         for ending, center in (("", False), ("_centred", True)):
-            shares = None if center and constant else _tried(partial(anisotropy, rows, axes, center=center))
+            shares = None if center and constant else _value_or_none(partial(anisotropy, rows, axes, center=center))
             if shares is not None:
                 found |= {f"anisotropy_{k}{ending}": float(share) for k, share in enumerate(shares, 1)}
         singles: dict[str, Callable[[], Any]] = {"mean_cosine": partial(mean_cosine, rows)}
@@ -79,12 +79,12 @@ def measure(
             if labels is not None:
                 singles["silhouette"] = partial(silhouette, rows, labels)
         for name, compute in singles.items():
-            value = _tried(compute)
+            value = _value_or_none(compute)
             found[name] = math.nan if value is None else float(value)
     return found
 
 
-def _tried(compute: Callable[[], Any]) -> Any:
+def _value_or_none(compute: Callable[[], Any]) -> Any:
     """What comes out, or None if the states do not allow it."""
     try:
         return compute()
@@ -92,7 +92,7 @@ def _tried(compute: Callable[[], Any]) -> Any:
         return None
 
 
-def _all_equal(rows: np.ndarray) -> bool:
+def _is_constant(rows: np.ndarray) -> bool:
     """Whether rows differ by rounding at most, as the states of a first token do that is the same in every example."""
     if not rows.size:
         return True
@@ -100,7 +100,7 @@ def _all_equal(rows: np.ndarray) -> bool:
     return bool(np.abs(rows - rows[0]).max() <= 8 * eps * np.abs(rows).max())
 
 
-def _refuse_nonfinite(rows: np.ndarray, layer: str, step: int | None) -> None:
+def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None:
     if rows.ndim != 2:
         raise InputError(f"the states of {layer or 'a layer'} have shape {rows.shape}: need (n, d), one row an example")
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))

@@ -33,7 +33,8 @@ def find_stack(model: nn.Module) -> Stack:
         lists = _outermost({name: m for name, m in model.named_modules() if type(m) is nn.Sequential and len(m) > 1})
         if not lists:
             raise InputError(
-                f"{type(model).__name__} has no list of layers to count: give a module's name, {some_names(model)}"
+                f"{type(model).__name__} has no list of layers to count: give a module's name, "
+                f"{format_module_names(model)}"
             )
     longest = max(len(found) for found in lists.values())
     names = [name for name, found in lists.items() if len(found) == longest]
@@ -68,7 +69,7 @@ def _configured_depth(model: nn.Module, name: str) -> int:
     return 0
 
 
-def chosen(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, ...] | str) -> list[Layer]:
+def resolve_layers(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, ...] | str) -> list[Layer]:
     """Check which layers are asked for: numbers from 0, or names of modules, each once."""
     asked = list(layer) if isinstance(layer, list | tuple) else [layer]
     if not asked:
@@ -81,15 +82,15 @@ def chosen(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, ...] | st
         if one == "all":
             found.extend(range(find_stack(model).depth + 1))
         elif isinstance(one, int):
-            found.append(_from_zero(one, find_stack(model).depth))
+            found.append(_resolve_index(one, find_stack(model).depth))
         elif one in names and one:
             found.append(one)
         else:
-            raise InputError(_unknown(one, names, model))
+            raise InputError(_format_unknown_layer(one, names, model))
     return list(dict.fromkeys(found))
 
 
-def _from_zero(number: int, depth: int) -> int:
+def _resolve_index(number: int, depth: int) -> int:
     if not -depth - 1 <= number <= depth:
         raise InputError(
             f"layer is {number}: the model has {depth}, need 0 (what goes in) to {depth}, or −1 for the last"
@@ -97,20 +98,20 @@ def _from_zero(number: int, depth: int) -> int:
     return number % (depth + 1)
 
 
-def _unknown(name: str, names: set[str], model: nn.Module) -> str:
+def _format_unknown_layer(name: str, names: set[str], model: nn.Module) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [n for n in sorted(names) if n.endswith(name)][:3]
     if near:
         return f"there is no layer {name!r} in {type(model).__name__}: the nearest names are {', '.join(near)}"
-    return f"there is no layer {name!r} in {type(model).__name__}: {some_names(model)}"
+    return f"there is no layer {name!r} in {type(model).__name__}: {format_module_names(model)}"
 
 
-def some_names(model: nn.Module) -> str:
+def format_module_names(model: nn.Module) -> str:
     """A few names that a layer could have."""
     names = [name for name, _ in model.named_modules() if name]
     return f"such as {', '.join(names[-3:])}" if names else "and it has no modules inside"
 
 
-def tensor_in(output: Any, *, tokens: bool = True) -> torch.Tensor | None:
+def find_hidden_states(output: Any, *, tokens: bool = True) -> torch.Tensor | None:
     """The hidden states in what a module returns: a tensor, or the one for it in a tuple, a dict or a model output."""
     if torch.is_tensor(output):
         return output

@@ -14,11 +14,11 @@ from transformers.utils import logging as chatter
 
 from isoscope._core.errors import InputError
 
-LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
 """What transformers raises where a model, its tokenizer or its configuration cannot be had."""
 
 
-def place_of(model: str) -> str:
+def resolve_model_path(model: str) -> str:
     """A folder if there is one, or else a name on the hub."""
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -30,9 +30,9 @@ def place_of(model: str) -> str:
     return model
 
 
-def unreachable(model: str, error: Exception, task: str) -> str:
+def format_load_error(model: str, error: Exception, task: str) -> str:
     """Why a model cannot do a task, in a line: what is wrong with its folder, or how to do without the hub."""
-    why = _short(error)
+    why = _shorten_error(error)
     if Path(model).expanduser().is_dir():
         return f"{model} cannot be {task}: {why}"
     return (
@@ -41,7 +41,7 @@ def unreachable(model: str, error: Exception, task: str) -> str:
     )
 
 
-def _short(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     """The first sentences of an error, up to 200 characters or so; none is cut in the middle."""
     words, sentences = " ".join(str(error).split()), 0
     while sentences >= 0 and (end := words.find(". ", sentences)) >= 0 and end < 200:
@@ -59,7 +59,7 @@ def longest_input(config: Any, tokenizer: Any) -> int | None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def mute_transformers() -> Iterator[None]:
     """Without the words and bars of transformers: what is worth saying is said by isoscope."""
     level, bars = chatter.get_verbosity(), chatter.is_progress_bar_enabled()
     chatter.set_verbosity_error()  # type: ignore[no-untyped-call]

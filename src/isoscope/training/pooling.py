@@ -15,7 +15,7 @@ Pool = str | Callable[..., torch.Tensor]
 POOLS = ("cls", "mean", "last", "tokens")
 
 
-class Rows(NamedTuple):
+class PooledRows(NamedTuple):
     """A cloud, and where each row comes from."""
 
     states: torch.Tensor
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     """Which token of it, where rows are tokens."""
 
 
-def texts_of(runs: Sequence[Rows]) -> torch.Tensor | None:
+def row_text_ids(runs: Sequence[PooledRows]) -> torch.Tensor | None:
     """Return a number for the text that each row comes from, over several runs of a model; None if it is unknown."""
     found, first = [], 0
     for rows in runs:
@@ -38,7 +38,7 @@ def texts_of(runs: Sequence[Rows]) -> torch.Tensor | None:
     return torch.cat(found)
 
 
-def checked_pool(pool: Any) -> Pool:
+def check_pool(pool: Any) -> Pool:
     """Check the name of a way to make rows."""
     if callable(pool) or pool in POOLS:
         return pool  # type: ignore[no-any-return]
@@ -46,7 +46,7 @@ def checked_pool(pool: Any) -> Pool:
     raise InputError(f"pool is {pool!r}: need one of {named}, or a function (states, mask) → (n, d) rows")
 
 
-def pooled(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: str) -> Rows:
+def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: str) -> PooledRows:
     """Rows of (texts, positions, d) states; `mask` is 1 where a token is and 0 where padding is.
 
     States that already are rows stay as they are. A text without any token has no row.
@@ -57,10 +57,10 @@ def pooled(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: s
             given = f"shape {tuple(rows.shape)}" if torch.is_tensor(rows) else f"a {type(rows).__name__}"
             raise InputError(f"pool gave {given} for {where}: need a tensor (n, d)")
         texts = torch.arange(len(rows), device=rows.device) if len(rows) == len(states) else None
-        return Rows(rows, tuple(states.shape[:2]), texts)
+        return PooledRows(rows, tuple(states.shape[:2]), texts)
     shape = tuple(states.shape[:2])
     if states.ndim == 2:
-        return Rows(states, shape, torch.arange(len(states), device=states.device))
+        return PooledRows(states, shape, torch.arange(len(states), device=states.device))
     if states.ndim != 3:
         raise InputError(
             f"the states of {where} have shape {tuple(states.shape)}: need (texts, positions, d) or (n, d); "
@@ -76,22 +76,24 @@ def pooled(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: s
     mask = mask.to(states.device) > 0
     if pool == "tokens":
         texts, positions = mask.nonzero(as_tuple=True)
-        return Rows(states[texts, positions], shape, texts, positions)
+        return PooledRows(states[texts, positions], shape, texts, positions)
     texts = mask.any(dim=1).nonzero()[:, 0]
     if len(texts) < len(states):
         states, mask = states[texts], mask[texts]
     if pool == "mean":
         wide = states if states.dtype == torch.float64 else states.float()
         total = wide.masked_fill(~mask.unsqueeze(2), 0).sum(dim=1)
-        return Rows(total / mask.sum(dim=1, keepdim=True), shape, texts)
-    return Rows(states[torch.arange(len(texts), device=states.device), positions_of(mask, pool)], shape, texts)
+        return PooledRows(total / mask.sum(dim=1, keepdim=True), shape, texts)
+    return PooledRows(
+        states[torch.arange(len(texts), device=states.device), pooled_positions(mask, pool)], shape, texts
+    )
 
 
-def positions_of(mask: torch.Tensor, pool: str) -> torch.Tensor:
+def pooled_positions(mask: torch.Tensor, pool: str) -> torch.Tensor:
     """Where the token is that stands for each text: its first ("cls") or its last.
 
     >>> mask = torch.tensor([[0, 1, 1], [1, 1, 0]])
-    >>> positions_of(mask, "cls").tolist(), positions_of(mask, "last").tolist()
+    >>> pooled_positions(mask, "cls").tolist(), pooled_positions(mask, "last").tolist()
     ([1, 0], [2, 1])
     """
     if pool == "cls":

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from isoscope._core.errors import InputError
-from isoscope.training.capture import probe_rows, run
-from isoscope.training.trainers import is_lightning, stepped
+from isoscope.training.capture import probe_rows, run_model
+from isoscope.training.trainers import is_lightning, run_training_step
 
 if TYPE_CHECKING:
     from isoscope.training.capture import ProbeRows
     from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")
-_TOGETHER = 32  # examples of a dataset in a batch
+_BATCH_SIZE = 32  # examples of a dataset in a batch
 
 
 class Probe:
@@ -34,16 +34,16 @@ class Probe:
 
     def __init__(self, examples: Any, labels: Any = None) -> None:
         with torch.random.fork_rng([]):  # a loader draws a number even if it does not shuffle
-            self.batches = _listed(examples)
+            self.batches = _list_batches(examples)
         if not self.batches:
             raise InputError("probe is empty: need at least one batch, with a few dozen examples in all")
         self._given = labels is not None
-        self._labels = _classes(labels) if self._given else _classes_in(self.batches)
+        self._labels = _check_classes(labels) if self._given else _find_classes(self.batches)
 
     def rows(self, model: nn.Module, layer: Any, pool: Any) -> dict[Layer, ProbeRows]:
         """Return each layer's rows; the model, its gradients and torch's random numbers stay as they were."""
-        inner = _unwrapped(model)
-        return probe_rows(inner, self.batches, layer, pool, shown)
+        inner = _unwrap_parallel(model)
+        return probe_rows(inner, self.batches, layer, pool, run_for_states)
 
     def labels(self, rows: int) -> np.ndarray | None:
         """A class for each row, or None where the batches have none that fit."""
@@ -54,33 +54,35 @@ class Probe:
         return None
 
 
-def shown(model: Any, batch: Any) -> Any:
+def run_for_states(model: Any, batch: Any) -> Any:
     """Run a model on a batch for its states alone: without labels where it can do without."""
     if not hasattr(batch, "keys"):
-        return _stepped(model, batch) if is_lightning(model) else run(model, batch)
+        return _run_training_step(model, batch) if is_lightning(model) else run_model(model, batch)
     batch = {key: batch[key] for key in batch.keys()}  # noqa: SIM118 - a BatchEncoding is no dict
     if is_lightning(model) and not _has_forward(model):
-        return _stepped(model, batch)
+        return _run_training_step(model, batch)
     parameters = inspect.signature(model.forward).parameters
-    required = {name for name, each in parameters.items() if each.default is each.empty and each.kind not in _STARS}
+    required = {
+        name for name, each in parameters.items() if each.default is each.empty and each.kind not in _VARIADIC_KINDS
+    }
     asked = {key: value for key, value in batch.items() if key not in _LABELS or key in required}
     if required - asked.keys():  # it takes the batch as a whole, as SentenceTransformer does
-        return run(model, (asked,))
+        return run_model(model, (asked,))
     if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         asked = {key: value for key, value in asked.items() if key in parameters}
-    return run(model, asked)
+    return run_model(model, asked)
 
 
-_STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _stepped(module: Any, batch: Any) -> Any:
+def _run_training_step(module: Any, batch: Any) -> Any:
     if not module.automatic_optimization:
         raise InputError(
             f"{type(module).__name__} optimises by hand: its training_step cannot be run to look at it alone; give it "
             "a forward and the probe as dicts for that, or call tracker.measure with the module inside"
         )
-    return run(_TrainingStep(module), (batch,))
+    return run_model(_TrainingStep(module), (batch,))
 
 
 class _TrainingStep:
@@ -93,7 +95,7 @@ class _TrainingStep:
         return self.module.parameters()
 
     def __call__(self, batch: Any) -> Any:
-        return stepped(self.module, self.module.training_step, batch)
+        return run_training_step(self.module, self.module.training_step, batch)
 
 
 def _has_forward(model: Any) -> bool:
@@ -102,7 +104,7 @@ def _has_forward(model: Any) -> bool:
     return home.__name__ not in ("LightningModule", "Module")
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
+def _unwrap_parallel(model: nn.Module) -> nn.Module:
     """The model inside a data-parallel one, whose own forward would wait for the other processes."""
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         return model.module
@@ -111,14 +113,14 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def _listed(examples: Any) -> list[Any]:
+def _list_batches(examples: Any) -> list[Any]:
     from torch.utils.data import DataLoader
 
     if hasattr(examples, "keys") or torch.is_tensor(examples) or isinstance(examples, str):
         raise InputError(f"probe is a {type(examples).__name__}: need a list of batches, [batch] for one")
     if hasattr(examples, "__getitem__") and hasattr(examples, "__len__") and not isinstance(examples, list | tuple):
         try:
-            return list(DataLoader(examples, batch_size=_TOGETHER))
+            return list(DataLoader(examples, batch_size=_BATCH_SIZE))
         except (RuntimeError, TypeError) as error:
             raise InputError(
                 f"the items of probe cannot be put together in batches ({str(error).splitlines()[0]}): "
@@ -132,14 +134,14 @@ def _listed(examples: Any) -> list[Any]:
         ) from error
 
 
-def _classes(labels: Any) -> np.ndarray:
+def _check_classes(labels: Any) -> np.ndarray:
     values = labels.cpu().numpy() if torch.is_tensor(labels) else np.asarray(labels)
     if values.ndim != 1:
         raise InputError(f"labels has shape {values.shape}: need one class for each example")
     return values
 
 
-def _classes_in(batches: list[Any]) -> np.ndarray | None:
+def _find_classes(batches: list[Any]) -> np.ndarray | None:
     """The classes that all batches bring along; numbers to be predicted, or a label for each token, are none."""
     found = []
     for batch in batches:

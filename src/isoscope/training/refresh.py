@@ -12,16 +12,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import ConcatDataset, IterableDataset
 
-from isoscope._core.arrays import blocks, whole
+from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import InputError
 from isoscope.losses.gathering import is_parallel
 from isoscope.sketching.sketch import Sketch, sketch
-from isoscope.training.capture import evaluating, refuse_nonfinite
+from isoscope.training.capture import check_finite_states, evaluation_mode
 
 if TYPE_CHECKING:
     from isoscope.training.capture import Capture
 
-STATES = 250_000
+SHRINKAGE_STATES = 250_000
 """How many token states I-STAR's authors take."""
 
 _TOKENS = 2048  # in a batch: enough to keep the cores busy, few enough to stay in cache
@@ -40,7 +40,7 @@ def shrinkage_sketch(
 
     Under data-parallel training each process takes its share, and all get the sum.
     """
-    needed = whole(states, "states")
+    needed = check_integer(states, "states")
     processes, rank = (dist.get_world_size(), dist.get_rank()) if is_parallel() else (1, 0)
     needed = -(-needed // processes)
 
@@ -51,13 +51,13 @@ def shrinkage_sketch(
 
     def chunks() -> Iterator[np.ndarray]:
         found = 0
-        for batch in even_batches(batches, rows_of, needed, seed=seed, part=rank, parts=processes):
+        for batch in equal_length_batches(batches, rows_of, needed, seed=seed, part=rank, parts=processes):
             capture.start()
             run(batch)
             parts = []
             for layer, runs in capture.rows(capture.stop()).items():
                 for rows in runs:
-                    refuse_nonfinite(rows.states, layer, "of the training set")
+                    check_finite_states(rows.states, layer, "of the training set")
                     parts.append(rows.states.float().cpu().numpy())
             widths = {part.shape[1] for part in parts}
             if not widths:  # a training step that leaves the batch out
@@ -72,8 +72,8 @@ def shrinkage_sketch(
                 return
 
     try:
-        with evaluating(model):
-            own = _sketched(chunks())
+        with evaluation_mode(model):
+            own = _sketch_chunks(chunks())
     finally:
         capture.stop()
     if processes > 1:
@@ -87,7 +87,7 @@ def shrinkage_sketch(
     return own
 
 
-def _sketched(chunks: Iterator[Any]) -> Sketch:
+def _sketch_chunks(chunks: Iterator[Any]) -> Sketch:
     first = next(chunks, None)
     if first is None:
         return Sketch()
@@ -99,7 +99,7 @@ def _sketched(chunks: Iterator[Any]) -> Sketch:
     return sketch(all_of_them())
 
 
-def even_batches(
+def equal_length_batches(
     batches: Iterable[Any], rows_of: Callable[[int], int], needed: int, *, seed: int, part: int = 0, parts: int = 1
 ) -> Iterator[Any]:
     """Batches of a random part of a loader's dataset, each of texts of one length: no padding, little time.
@@ -110,11 +110,11 @@ def even_batches(
     """
     dataset: Any = getattr(batches, "dataset", None)
     collate: Any = getattr(batches, "collate_fn", None)
-    if collate is None or not _has_places(dataset):
+    if collate is None or not _is_indexable(dataset):
         yield from islice(batches, part, None, parts)
         return
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]
-    if _length(dataset[0]) is None:
+    if _count_tokens(dataset[0]) is None:
         # Not from the loader itself: its sampler may have random numbers of its own, which training would then lack.
         for rows in blocks(len(order), _batch_size(batches)):
             yield collate([dataset[index] for index in order[rows]])
@@ -123,7 +123,7 @@ def even_batches(
     found = 0
     for index in order:
         item = dataset[index]
-        length = _length(item) or 0
+        length = _count_tokens(item) or 0
         by_length.setdefault(length, []).append(item)
         found += rows_of(length)
         if found >= needed:
@@ -133,7 +133,7 @@ def even_batches(
             yield collate(by_length[length][rows])
 
 
-def _has_places(dataset: Any) -> bool:
+def _is_indexable(dataset: Any) -> bool:
     """Whether any item of a dataset can be had; one that is put together of several may allow no mixed batches."""
     if isinstance(dataset, IterableDataset | ConcatDataset):  # the first has a __getitem__ that only raises
         return False
@@ -146,7 +146,7 @@ def _batch_size(loader: Any) -> int:
     return found if isinstance(found, int) else _BATCH
 
 
-def _length(item: Any) -> int | None:
+def _count_tokens(item: Any) -> int | None:
     """How many tokens an item has; None if it cannot be told."""
     tokens: Any = item.get("input_ids") if isinstance(item, Mapping) else None
     return None if tokens is None else len(tokens)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from isoscope._core.arrays import whole
+from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
 from isoscope.training.capture import Hook
-from isoscope.training.layers import find_stack, tensor_in
-from isoscope.training.pooling import positions_of
+from isoscope.training.layers import find_hidden_states, find_stack
+from isoscope.training.pooling import pooled_positions
 from isoscope.transforms.clustered import ClusterNull
 
 
@@ -44,11 +44,11 @@ class BatchRepair:
     """
 
     def __init__(self, n_clusters: int = 3, n_components: int = 1, *, seed: int = 0) -> None:
-        if whole(n_clusters, "n_clusters") < 1:
+        if check_integer(n_clusters, "n_clusters") < 1:
             raise InputError(f"n_clusters is {n_clusters}: need 1 at least")
-        if whole(n_components, "n_components") < 0:
+        if check_integer(n_components, "n_components") < 0:
             raise InputError(f"n_components is {n_components}: need 0 at least")
-        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, whole(seed, "seed")
+        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, check_integer(seed, "seed")
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """The (n, d) rows, repaired."""
@@ -101,7 +101,7 @@ class Repairing:
         last = model.get_submodule(stack.names[-1])
         self._handles = [
             model.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
-            last.register_forward_hook(Hook(self._after)),
+            last.register_forward_hook(Hook(self._forward_hook)),
         ]
 
     def remove(self) -> None:
@@ -120,24 +120,24 @@ class Repairing:
         self._mask = mask if torch.is_tensor(mask) and mask.ndim == 2 else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _after(self, _: nn.Module, __: Any, output: Any) -> Any:
-        states = tensor_in(output)
+    def _forward_hook(self, _: nn.Module, __: Any, output: Any) -> Any:
+        states = find_hidden_states(output)
         if states is None or states.ndim not in (2, 3):
             raise InputError("the last layer gives no states (texts, positions, d) or (n, d): nothing can be repaired")
-        return _with_states(output, states, self._repaired(states))
+        return _replace_states(output, states, self._repair_states(states))
 
-    def _repaired(self, states: torch.Tensor) -> torch.Tensor:
+    def _repair_states(self, states: torch.Tensor) -> torch.Tensor:
         if states.ndim == 2:
             found: torch.Tensor = self.repair(states)
             return found
         mask = torch.ones(states.shape[:2], dtype=torch.bool) if self._mask is None else self._mask > 0
         mask = mask.to(states.device)
         texts = torch.arange(len(states), device=states.device)
-        at = (texts, positions_of(mask, self.pool))
+        at = (texts, pooled_positions(mask, self.pool))
         return states.index_put(at, self.repair(states[at]))
 
 
-def _with_states(output: Any, before: torch.Tensor, states: torch.Tensor) -> Any:
+def _replace_states(output: Any, before: torch.Tensor, states: torch.Tensor) -> Any:
     """What a layer gave, with other states in it."""
     if torch.is_tensor(output):
         return states

@@ -10,11 +10,11 @@ import numpy as np
 from isoscope._core.errors import InputError
 from isoscope.training.history import History
 
-LATE = 0.3
+LATE_SHARE = 0.3
 """The last part of training, over which the papers average."""
 
 
-class Line(NamedTuple):
+class StepSeries(NamedTuple):
     """A measurement by step."""
 
     steps: np.ndarray
@@ -50,7 +50,7 @@ class Runs:
                     f"a history is a {type(history).__name__}: need isoscope.History, or History.read(path)"
                 )
             if not len(history):
-                raise InputError(f"a history is empty{_place(history)}: measure at least once before drawing it")
+                raise InputError(f"a history is empty{_format_path(history)}: measure at least once before drawing it")
 
     @property
     def all(self) -> list[History]:
@@ -70,29 +70,29 @@ class Runs:
             raise InputError("the histories have no layer in common: need trainings of one model")
         return [layer for layer in self.all[0].layers if layer in common]
 
-    def seeds(self, arm: str, layer: str, measurement: str) -> list[Line]:
+    def seeds(self, arm: str, layer: str, measurement: str) -> list[StepSeries]:
         """One line for each history of an arm."""
-        return [Line(*history.series(layer, measurement)) for history in self.arms[arm]]
+        return [StepSeries(*history.series(layer, measurement)) for history in self.arms[arm]]
 
-    def mean(self, arm: str, layer: str, measurement: str) -> Line:
+    def mean(self, arm: str, layer: str, measurement: str) -> StepSeries:
         """The mean over an arm's histories, at the steps that all have."""
         lines = self.seeds(arm, layer, measurement)
         steps = lines[0].steps
         for line in lines[1:]:
             steps = np.intersect1d(steps, line.steps)
         values = [line.values[np.isin(line.steps, steps)] for line in lines]
-        return Line(steps, np.mean(values, axis=0))
+        return StepSeries(steps, np.mean(values, axis=0))
 
     def late(self, arm: str, layer: str, measurement: str) -> np.ndarray:
         """Each history's mean over the last part of its training."""
-        return np.array([_late(line) for line in self.seeds(arm, layer, measurement)])
+        return np.array([_late_mean(line) for line in self.seeds(arm, layer, measurement)])
 
 
-def _late(line: Line) -> float:
+def _late_mean(line: StepSeries) -> float:
     steps, values = line
-    late = values[steps >= steps[-1] - LATE * (steps[-1] - steps[0])]
+    late = values[steps >= steps[-1] - LATE_SHARE * (steps[-1] - steps[0])]
     return float(np.mean(late))
 
 
-def _place(history: History) -> str:
+def _format_path(history: History) -> str:
     return f" ({history.path})" if history.path else ""

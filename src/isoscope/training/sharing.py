@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 
-def share_of_step(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
+def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
     """The part of a step that this batch is, where the model's own loss is such a part; 1 where it is a mean.
 
     Hugging Face's trainer tells models over how many labels, in all the batches that it accumulates, their loss is to
@@ -22,32 +22,32 @@ def share_of_step(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Ten
     """
     total: Any = kwargs.get("num_items_in_batch")
     labels: Any = kwargs.get("labels")
-    inner = _inner(model)
-    if total is None or not torch.is_tensor(labels) or not heeds_total(inner.__class__):
+    inner = _unwrap_peft(model)
+    if total is None or not torch.is_tensor(labels) or not uses_num_items_in_batch(inner.__class__):
         return 1.0
     counted = kwargs.get("shift_labels")
     if counted is None:
-        counted = labels[..., 1:] if _counts_without_the_first(inner) else labels
+        counted = labels[..., 1:] if _shifts_labels(inner) else labels
     return (counted != -100).sum() / total
 
 
 @functools.cache
-def heeds_total(kind: Any) -> bool:
+def uses_num_items_in_batch(kind: Any) -> bool:
     """Whether a model hands on to its loss what the trainer tells it; only its source says so."""
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
         calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     except (OSError, TypeError, SyntaxError):
         return False
-    handed = (keyword.arg for call in calls if _is_loss(call.func) for keyword in call.keywords)
+    handed = (keyword.arg for call in calls if _is_loss_function(call.func) for keyword in call.keywords)
     return any(name in (None, "num_items_in_batch") for name in handed)
 
 
-def _is_loss(function: ast.expr) -> bool:
+def _is_loss_function(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr == "loss_function"
 
 
-def _counts_without_the_first(model: Any) -> bool:
+def _shifts_labels(model: Any) -> bool:
     """Whether the trainer leaves out each text's first label, which no token comes before: its own rule."""
     from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
@@ -55,6 +55,6 @@ def _counts_without_the_first(model: Any) -> bool:
     return shifts and not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
 
 
-def _inner(model: nn.Module) -> nn.Module:
+def _unwrap_peft(model: nn.Module) -> nn.Module:
     """The transformer inside a PEFT model; any other is itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

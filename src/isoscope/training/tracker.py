@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.arrays import whole
-from isoscope._core.errors import InputError, MissingExtra, tell
-from isoscope.training.collapse import Watch
+from isoscope._core.arrays import check_integer
+from isoscope._core.errors import InputError, MissingExtra, warn_data
+from isoscope.training.collapse import CollapseDetector
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import MEASUREMENTS, measure
 
@@ -81,17 +81,17 @@ class IsotropyTracker:
         path: str | os.PathLike[str] | None = None,
         stop_on_collapse: bool = False,
     ) -> None:
-        if whole(every, "every") < 1:
+        if check_integer(every, "every") < 1:
             raise InputError(f"every is {every}: need 1 step at least")
         self.layer, self.pool, self.every, self.stop_on_collapse = layer, pool, every, stop_on_collapse
         self.should_stop = False
         self.latest = 0
         """The last step that was measured, in this process or in the first."""
-        self._probe = _probe(probe, labels)
+        self._probe = _make_probe(probe, labels)
         self.history = History(path)
         if self.history.path is not None and self.history.path.exists():
             self.history = History.read(self.history.path)
-        self._watch = _watching(self.history)
+        self._watch = _make_detector(self.history)
 
     @property
     def collapses(self) -> list[Collapse]:
@@ -108,19 +108,23 @@ class IsotropyTracker:
         list of dict
             A row for each layer; none in the other processes of a data-parallel training.
         """
-        self.latest = whole(step, "step")
-        rows = self._measured(model, step, math.nan if epoch is None else float(epoch)) if is_first_process() else []
+        self.latest = check_integer(step, "step")
+        rows = (
+            self._measure_and_save(model, step, math.nan if epoch is None else float(epoch))
+            if is_first_process()
+            else []
+        )
         if self.stop_on_collapse:
-            self.should_stop = agreed(bool(self._watch.found))
+            self.should_stop = broadcast_decision(bool(self._watch.found))
         return rows
 
-    def _measured(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
+    def _measure_and_save(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
         rows = self._rows(model, step, epoch)
-        self._forget(step)
+        self._truncate_history(step)
         self.history.append(rows)
         self.history.save()
         for collapse in self._watch.look(rows):
-            tell(collapse.message)
+            warn_data(collapse.message)
         return rows
 
     def _rows(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
@@ -132,11 +136,11 @@ class IsotropyTracker:
             rows.append(place | {"rows": len(states), "dimensions": states.shape[1]} | found)
         return rows
 
-    def _forget(self, step: int) -> None:
+    def _truncate_history(self, step: int) -> None:
         before = len(self.history)
-        self.history.forget(step)
+        self.history.truncate(step)
         if len(self.history) < before:
-            self._watch = _watching(self.history)
+            self._watch = _make_detector(self.history)
 
     # trainers
 
@@ -149,19 +153,19 @@ class IsotropyTracker:
             Of Hugging Face or Sentence Transformers, or of Lightning. For both the model must fit on each device:
             where its weights are spread over processes (FSDP, DeepSpeed ZeRO-3), one process cannot run it alone.
         """
-        from isoscope.training.callbacks import follow
+        from isoscope.training.callbacks import add_tracker_callback
 
-        follow(trainer, self)
+        add_tracker_callback(trainer, self)
         return self
 
-    def started(self, model: Any, *, step: int, epoch: float) -> list[dict[str, Any]]:
+    def measure_at_start(self, model: Any, *, step: int, epoch: float) -> list[dict[str, Any]]:
         """A trainer starts, or goes on from a checkpoint of `step`: measure what the history does not have yet."""
         self.latest, self.should_stop = step, False
         if not is_first_process():
             return []
-        self._forget(step + 1 if step else 0)
+        self._truncate_history(step + 1 if step else 0)
         missing = step % self.every == 0 and step not in self.history.steps
-        return self._measured(model, step, epoch) if missing or not len(self.history) else []
+        return self._measure_and_save(model, step, epoch) if missing or not len(self.history) else []
 
     def is_due(self, step: int) -> bool:
         """Whether a multiple of `every` has come since the last measurement."""
@@ -177,18 +181,18 @@ class IsotropyTracker:
 
     def save_page(self, path: str | os.PathLike[str], facts: Mapping[str, object] | None = None) -> None:
         """Write all that was measured as one HTML page; `facts` are said on it, such as the model and the task."""
-        from isoscope._io.files import replacing
-        from isoscope._report.training_page import training_page
+        from isoscope._io.files import atomic_replace
+        from isoscope._report.training_page import render_training_page
 
-        text = training_page(self.history, facts)
-        with replacing(path) as temporary:
+        text = render_training_page(self.history, facts)
+        with atomic_replace(path) as temporary:
             Path(temporary).write_text(text, encoding="utf-8")
 
 
-def logged(rows: list[dict[str, Any]]) -> dict[str, float]:
+def build_log_entry(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The numbers of a measurement under the names they have in a log; what could not be had is left out.
 
-    >>> logged([{"layer": "layer_3", "isoscore": 0.5, "silhouette": float("nan")}])
+    >>> build_log_entry([{"layer": "layer_3", "isoscore": 0.5, "silhouette": float("nan")}])
     {'isotropy/layer_3/isoscore': 0.5}
     """
     return {
@@ -205,7 +209,7 @@ def is_first_process() -> bool:
     return dist is None or dist.get_rank() == 0
 
 
-def agreed(decision: bool) -> bool:
+def broadcast_decision(decision: bool) -> bool:
     """What the first process has decided, in all of them."""
     dist = _distributed()
     if dist is None:
@@ -224,7 +228,7 @@ def _distributed() -> Any:
     return dist if is_parallel() else None
 
 
-def _probe(probe: Any, labels: Any) -> Probe:
+def _make_probe(probe: Any, labels: Any) -> Probe:
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -234,7 +238,7 @@ def _probe(probe: Any, labels: Any) -> Probe:
     return Probe(probe, labels)
 
 
-def _watching(history: History) -> Watch:
-    watch = Watch()
+def _make_detector(history: History) -> CollapseDetector:
+    watch = CollapseDetector()
     watch.look(history)
     return watch

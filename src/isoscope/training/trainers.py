@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isoscope.training.attach import Attachment
 
 
-def kind_of(trainer: Any, otherwise: str = "call attachment.refresh(loader) at each epoch") -> str:
+def trainer_kind(trainer: Any, otherwise: str = "call attachment.refresh(loader) at each epoch") -> str:
     """Whose trainer it is: "hugging-face" (Sentence Transformers' is one) or "lightning".
 
     `otherwise` is what to do in a loop of one's own.
@@ -34,14 +34,14 @@ def is_lightning(model: Any) -> bool:
     return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
 
 
-def follow(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+def add_regularizer_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
     """Add the callback to a trainer; what comes back takes it off."""
-    if kind_of(trainer) == "hugging-face":
-        return _follow_hugging_face(trainer, attachment)
-    return _follow_lightning(trainer, attachment)
+    if trainer_kind(trainer) == "hugging-face":
+        return _add_hugging_face_callback(trainer, attachment)
+    return _add_lightning_callback(trainer, attachment)
 
 
-def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
     from transformers import TrainerCallback
 
     smoothed = getattr(trainer, "label_smoother", None) is not None and not hasattr(trainer, "collect_features")
@@ -58,39 +58,39 @@ def _follow_hugging_face(trainer: Any, attachment: Attachment) -> Callable[[], N
             if attachment.needs_refresh:
                 batches = kwargs["train_dataloader"]
                 if hasattr(trainer, "collect_features"):  # Sentence Transformers: a loss takes what this makes of them
-                    batches = _Collected(batches, trainer.collect_features)
-                attachment.refresh(batches, seed=_seed(args.seed, state.epoch))
+                    batches = _MappedLoader(batches, trainer.collect_features)
+                attachment.refresh(batches, seed=_epoch_seed(args.seed, state.epoch))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if logs is not None and "loss" in logs and attachment.step:
-                logs[_key(attachment)] = attachment.value
+                logs[_log_key(attachment)] = attachment.value
 
     callback = RegularizerCallback()
     # Before the trainer's own, which send the log away.
     trainer.callback_handler.callbacks.insert(0, callback)
-    return lambda: _drop(trainer.callback_handler.callbacks, callback)
+    return lambda: _remove_callback(trainer.callback_handler.callbacks, callback)
 
 
-def _follow_lightning(trainer: Any, attachment: Attachment) -> Callable[[], None]:
-    Callback = lightning_of(trainer).Callback
+def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+    Callback = import_lightning(trainer).Callback
 
     class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
         """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             if attachment.needs_refresh:
-                attachment.refresh(_lightning_batches(trainer, pl_module), seed=_seed(0, trainer.current_epoch))
+                attachment.refresh(_lightning_batches(trainer, pl_module), seed=_epoch_seed(0, trainer.current_epoch))
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             if attachment.step:
-                pl_module.log(_key(attachment), attachment.value, on_step=True, on_epoch=False)
+                pl_module.log(_log_key(attachment), attachment.value, on_step=True, on_epoch=False)
 
     callback = RegularizerCallback()
     trainer.callbacks.append(callback)
-    return lambda: _drop(trainer.callbacks, callback)
+    return lambda: _remove_callback(trainer.callbacks, callback)
 
 
-class _Collected:
+class _MappedLoader:
     """A loader whose batches go through a function; its dataset can be looked into as before."""
 
     def __init__(self, loader: Any, made: Callable[[Any], Any]) -> None:
@@ -112,16 +112,16 @@ def _lightning_batches(trainer: Any, module: Any) -> Any:
 
     loaders = trainer.train_dataloader
     if hasattr(loaders, "dataset"):
-        return _Collected(loaders, transferred)
+        return _MappedLoader(loaders, transferred)
     # Several: put together as Lightning does, but by another than the one that it is walking along.
     from importlib import import_module
 
-    kind = import_module(f"{lightning_of(trainer).__name__}.utilities.combined_loader").CombinedLoader
+    kind = import_module(f"{import_lightning(trainer).__name__}.utilities.combined_loader").CombinedLoader
     mode = getattr(trainer.fit_loop._combined_loader, "_mode", "max_size_cycle")
     return (transferred(batch) for batch, _, _ in kind(loaders, mode))
 
 
-def lightning_of(trainer: Any) -> Any:
+def import_lightning(trainer: Any) -> Any:
     """The package that a Lightning trainer is of: it has two names."""
     from importlib import import_module
 
@@ -134,22 +134,22 @@ def lightning_of(trainer: Any) -> Any:
     raise AssertionError(type(trainer))
 
 
-def _drop(callbacks: list[Any], callback: Any) -> None:
+def _remove_callback(callbacks: list[Any], callback: Any) -> None:
     if callback in callbacks:
         callbacks.remove(callback)
 
 
-def _key(attachment: Attachment) -> str:
+def _log_key(attachment: Attachment) -> str:
     return f"regularizer/{type(attachment.loss).__name__}"
 
 
-def _seed(seed: int, epoch: float | None) -> int:
+def _epoch_seed(seed: int, epoch: float | None) -> int:
     """Another part of the training set at each epoch, the same one in each run."""
     return seed * 10_007 + int(epoch or 0)
 
 
 @contextmanager
-def silent(module: Any) -> Iterator[None]:
+def mute_logging(module: Any) -> Iterator[None]:
     """A Lightning module whose `self.log` says nothing: it runs for its states alone."""
     names = ("log", "log_dict")
     for name in names:
@@ -161,9 +161,9 @@ def silent(module: Any) -> Iterator[None]:
             module.__dict__.pop(name, None)
 
 
-def stepped(module: Any, step: Callable[..., Any], batch: Any) -> Any:
+def run_training_step(module: Any, step: Callable[..., Any], batch: Any) -> Any:
     """What a Lightning module's training step gives for a batch, unlogged; the batch's number is for those who ask."""
     parameters = inspect.signature(step).parameters.values()
     numbered = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
-    with silent(module):
+    with mute_logging(module):
         return step(batch, 0) if numbered else step(batch)

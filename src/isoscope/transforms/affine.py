@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.errors import InputError
 from isoscope.sketching.sketch import Sketch, sketch
-from isoscope.transforms.arithmetic import minus
-from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+from isoscope.transforms.arithmetic import subtract
+from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -36,7 +36,7 @@ class AffineRepair(Repair):
             Who reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
-        return self._learn_from(self._summed(X, reset=True, engine=engine))
+        return self._learn_from(self._sketch_input(X, reset=True, engine=engine))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more vectors, besides those seen before."""
@@ -47,13 +47,13 @@ class AffineRepair(Repair):
                 f"this {type(self).__name__} was loaded from a folder, which holds no sums to go on from: "
                 "keep the Sketch of the corpus (Sketch.save), and fit to it plus the new one"
             )
-        more = self._summed(X, reset=first)
+        more = self._sketch_input(X, reset=first)
         return self._learn_from(more if first else self.sketch_ + more)
 
-    def _summed(self, X: Any, *, reset: bool, engine: Any = "local") -> Sketch:
+    def _sketch_input(self, X: Any, *, reset: bool, engine: Any = "local") -> Sketch:
         if not is_source(X):
-            return sketch(validate_data(self, on_host(X), dtype=FLOATS, reset=reset))
-        found = X if isinstance(X, Sketch) else sketch(store_of(X), engine=engine)
+            return sketch(validate_data(self, to_host(X), dtype=FLOATS, reset=reset))
+        found = X if isinstance(X, Sketch) else sketch(as_store(X), engine=engine)
         if not reset and found.d != self.n_features_in_:
             raise InputError(f"vectors of {found.d} dimensions after vectors of {self.n_features_in_}: need the same")
         if reset:
@@ -74,8 +74,8 @@ class AffineRepair(Repair):
     def _learn(self, total: Sketch) -> None:
         """Learn what is not the mean."""
 
-    def _centred(self, xp: Any, X: Array) -> Array:
-        return minus(xp, X, self._parts(X, "mean_"))
+    def _center(self, xp: Any, X: Array) -> Array:
+        return subtract(xp, X, self._parts(X, "mean_"))
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
         """The matrix A and the vector b of y = x·A + b, in float64.
@@ -109,7 +109,7 @@ class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     """
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._centred(xp, X)
+        return self._center(xp, X)
 
     def _matrix(self) -> np.ndarray:
         return np.eye(self.n_features_in_)
@@ -133,13 +133,13 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     """
 
     def _learn(self, total: Sketch) -> None:
-        need_range(total)
+        check_range(total)
         deviation = np.sqrt(np.diag(total.scatter) / total.n)
         still = deviation <= _rounding(total)
         self.scale_ = np.where(still, 1.0, deviation)
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._centred(xp, X) / self._held(xp, X, "scale_")
+        return self._center(xp, X) / self._held(xp, X, "scale_")
 
     def _matrix(self) -> np.ndarray:
         return np.diag(1 / self.scale_)
@@ -182,14 +182,14 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
             raise InputError(f"n_components is {k}: {total.n} vectors of {d} dimensions have {min(total.n - 1, d)}")
         _, components, seen = principal_directions(total)
         self.components_ = components[:k][seen[:k]]
-        self._again()
+        self._update_derived()
 
-    def _again(self) -> None:
+    def _update_derived(self) -> None:
         self.n_components_ = len(self.components_)
 
     def _apply(self, xp: Any, X: Array) -> Array:
         V = self._held(xp, X, "components_")
-        centred = self._centred(xp, X)
+        centred = self._center(xp, X)
         return centred - (centred @ V.T) @ V
 
     def _matrix(self) -> np.ndarray:
@@ -265,13 +265,13 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         self.matrix_ = self.components_.T * weights
         if self.method == "zca":
             self.matrix_ = self.matrix_ @ self.components_
-        self._again()
+        self._update_derived()
 
-    def _again(self) -> None:
+    def _update_derived(self) -> None:
         self._n_features_out = self.matrix_.shape[1]
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return self._centred(xp, X) @ self._held(xp, X, "matrix_")
+        return self._center(xp, X) @ self._held(xp, X, "matrix_")
 
     def _matrix(self) -> np.ndarray:
         return self.matrix_
@@ -279,9 +279,9 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
 def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Variances in falling order, their directions as rows, and whether each is more than rounding."""
-    need_range(total)
+    check_range(total)
     values, vectors = np.linalg.eigh(total.scatter / total.n)
-    values, components = np.maximum(values[::-1], 0), _signed(vectors[:, ::-1].T)
+    values, components = np.maximum(values[::-1], 0), _fix_signs(vectors[:, ::-1].T)
     seen = (values > values[0] * total.d * np.finfo(np.float64).eps) & (values > components**2 @ _rounding(total) ** 2)
     return values, components, seen
 
@@ -291,7 +291,7 @@ def _rounding(total: Sketch) -> np.ndarray:
     return np.asarray(10 * np.finfo(np.float64).eps * np.abs(total.mean))
 
 
-def need_range(total: Sketch) -> None:
+def check_range(total: Sketch) -> None:
     """Refuse a cloud whose squares are infinite, or zero though its rows differ."""
     trace = np.trace(total.scatter)
     if not np.isfinite(trace) or (trace == 0 and len(total.rows.hashes) > 1):
@@ -320,7 +320,7 @@ def ledoit_wolf(total: Sketch) -> float:
     return float(min(max(error, 0.0), distance) / distance) if distance > 0 else 0.0
 
 
-def _signed(components: np.ndarray) -> np.ndarray:
+def _fix_signs(components: np.ndarray) -> np.ndarray:
     """Each direction with its largest part positive, so that the same corpus gives the same map anywhere."""
     largest = components[np.arange(len(components)), np.abs(components).argmax(axis=1)]
     return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

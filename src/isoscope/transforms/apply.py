@@ -18,17 +18,17 @@ import numpy as np
 import isoscope
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError
-from isoscope._core.threads import in_threads
-from isoscope._io.files import replacing
-from isoscope.engines.engine import Local
+from isoscope._core.threads import map_in_threads
+from isoscope._io.files import atomic_replace
+from isoscope.engines.engine import LocalEngine
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.databases.address import Address, address
+from isoscope.stores.databases.address import Address, parse_address
 from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
-from isoscope.stores.resuming import Unfinished
+from isoscope.stores.resuming import ResumableFile
 from isoscope.stores.store import Store
-from isoscope.stores.targets import Flat, Mark
-from isoscope.stores.write import forgivable, is_folder, open_target, rows_to_write, writable
+from isoscope.stores.targets import Checkpoint, Flat
+from isoscope.stores.write import can_drop_column, check_writable, is_folder, open_target, rows_to_write
 from isoscope.transforms.maps import PlainRepair
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def repair_store(
     0.0
     """
     store = source if isinstance(source, Store) else open_store(source)
-    alone = engine == "local" or isinstance(engine, Local)
-    if (target := address(path)) is not None:
+    alone = engine == "local" or isinstance(engine, LocalEngine)
+    if (target := parse_address(path)) is not None:
         if not alone:
             raise InputError(
                 f"{target} is a database, which is written to from here: leave the engine, or name a folder"
             )
-        work = _Work(repair, store)
+        work = _BatchTransform(repair, store)
         about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
         options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": progress, "say": say}
         return write_to_database(target, store, about=about, made=work, stage="repairing", **options)
@@ -118,50 +118,50 @@ def repair_store(
             repair,
             store,
             folder,
-            _about(_Work(repair, store), "parts", columns),
+            _resume_key(_BatchTransform(repair, store), "parts", columns),
             _write_part,
             columns=columns,
             restart=restart,
             engine=engine,
-            progress=progress or _silent,
-            say=say or _say_nothing,
+            progress=progress or _no_progress,
+            say=say or _no_message,
         )
     if not alone:
         raise InputError(
             f"{path} is one file, which many processes cannot write: name a folder, for a file in each part"
         )
-    path = writable(path)
+    path = check_writable(path)
     if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
         raise InputError(f"{path} is what is read: give another file to write to")
     columns = columns and path.suffix.lower() == ".parquet"
-    work = _Work(repair, store)
+    work = _BatchTransform(repair, store)
     try:
-        return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
+        return _write_repaired(work, path, columns, restart, progress or _no_progress, say or _no_message)
     except ColumnError as error:
-        if not forgivable(error, store):
+        if not can_drop_column(error, store):
             raise
-        work = _Work(repair, store.without(error.role))
-        return _repaired(work, path, columns, restart, progress or _silent, say or _say_nothing)
+        work = _BatchTransform(repair, store.without(error.role))
+        return _write_repaired(work, path, columns, restart, progress or _no_progress, say or _no_message)
 
 
-def _silent(stage: str, rows: int, share: float) -> None:
+def _no_progress(stage: str, rows: int, share: float) -> None:
     """Show nothing."""
 
 
-def _say_nothing(words: str) -> None:
+def _no_message(words: str) -> None:
     """Nobody listens."""
 
 
-def _repaired(
-    work: _Work,
+def _write_repaired(
+    work: _BatchTransform,
     path: Path,
     columns: bool,
     restart: bool,
     progress: Callable[[str, int, float], None],
     say: Callable[[str], None],
 ) -> int:
-    about = _about(work, path.suffix.lower(), columns)
-    with Unfinished(path, about) as left:
+    about = _resume_key(work, path.suffix.lower(), columns)
+    with ResumableFile(path, about) as left:
         if restart:
             left.clear()
         mark, lost = left.found()
@@ -171,7 +171,7 @@ def _repaired(
             say(f"what an earlier, interrupted run left cannot be gone on with, as {lost}: beginning anew")
         try:
             keep = left.keep if about is not None else None
-            rows = _write(work, left.rows, path.suffix.lower(), mark, columns, progress, keep)
+            rows = _write_rows(work, left.rows, path.suffix.lower(), mark, columns, progress, keep)
         except BaseException as error:
             if isinstance(error, InputError):
                 left.clear()
@@ -184,18 +184,20 @@ def _repaired(
 
 def _write_part(repair: Repair | PlainRepair, part: Store, path: Path, columns: bool) -> int:
     """Write the repaired vectors of a part, whole or not at all; it does no harm if two processes do."""
-    with replacing(path) as temporary:
-        return _write(_Work(repair, part), temporary, path.suffix, Mark(), columns, _silent, None)
+    with atomic_replace(path) as temporary:
+        return _write_rows(
+            _BatchTransform(repair, part), temporary, path.suffix, Checkpoint(), columns, _no_progress, None
+        )
 
 
-def _write(
-    work: _Work,
+def _write_rows(
+    work: _BatchTransform,
     path: Path,
     ending: str,
-    mark: Mark,
+    mark: Checkpoint,
     columns: bool,
     progress: Callable[[str, int, float], None],
-    keep: Callable[[Mark], None] | None,
+    keep: Callable[[Checkpoint], None] | None,
 ) -> int:
     """Write the rows behind the mark; where marks are kept, an interruption leaves one."""
     first = next(rows_to_write(work.store, columns), None)
@@ -205,8 +207,8 @@ def _write(
     target = open_target(path, ending, work(first), layout, mark)
     try:
         marked, since = time.monotonic(), 0
-        do, note = _hands(work, target)
-        with closing(in_threads(do, rows_to_write(work.store, columns, mark.rows), 2)) as batches:
+        do, note = _choose_steps(work, target)
+        with closing(map_in_threads(do, rows_to_write(work.store, columns, mark.rows), 2)) as batches:
             for batch in batches:
                 note(batch)
                 since += batch.vectors.nbytes
@@ -227,7 +229,7 @@ def _write(
         target.close()
 
 
-def _hands(work: _Work, target: Target) -> tuple[Callable[[Batch], Batch], Callable[[Batch], None]]:
+def _choose_steps(work: _BatchTransform, target: Target) -> tuple[Callable[[Batch], Batch], Callable[[Batch], None]]:
     """What the threads do with each batch, and what is done with it then, in order.
 
     Where a row's place in the file is known, the threads write a tile as soon as it is made: it is still in the cache.
@@ -236,7 +238,7 @@ def _hands(work: _Work, target: Target) -> tuple[Callable[[Batch], Batch], Calla
         return work, target.write
 
     def write(batch: Batch) -> Batch:
-        work.over(batch, target.put)
+        work.repair_tiles(batch, target.put)
         return batch
 
     def count(batch: Batch) -> None:
@@ -245,13 +247,13 @@ def _hands(work: _Work, target: Target) -> tuple[Callable[[Batch], Batch], Calla
     return write, count
 
 
-class _Work:
+class _BatchTransform:
     """What is done to a batch, in a thread: its vectors repaired, tile by tile, and seen to be finite."""
 
     def __init__(self, repair: Repair | PlainRepair, store: Store) -> None:
         self.repair, self.store = repair, store
         kind = store.dtype if store.dtype.kind == "f" else np.dtype(np.float32)
-        sample = np.asarray(repair.transform(np.zeros((1, _fitted_dimensions(repair, store)), kind)))
+        sample = np.asarray(repair.transform(np.zeros((1, _check_dimensions(repair, store)), kind)))
         self.dim, self.dtype = sample.shape[1], sample.dtype
         self.tile = max(1, _TILE_BYTES // (4 * store.dim))
         self.unchecked: Callable[[], Any] = nullcontext
@@ -267,10 +269,10 @@ class _Work:
         def place(row: int, rows: np.ndarray) -> None:
             made[row - batch.start :][: len(rows)] = rows
 
-        self.over(batch, place)
+        self.repair_tiles(batch, place)
         return batch._replace(vectors=made)
 
-    def over(self, batch: Batch, place: Callable[[int, np.ndarray], None]) -> None:
+    def repair_tiles(self, batch: Batch, place: Callable[[int, np.ndarray], None]) -> None:
         """Have each repaired tile put in its place, by the number of its first row, in the byte order of files."""
         order = self.dtype.newbyteorder("<")
         with self.unchecked(), np.errstate(all="ignore"):  # what is made is looked at instead
@@ -279,10 +281,10 @@ class _Work:
                 made = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
                 made = np.ascontiguousarray(made, order)
                 if not _all_finite(made):
-                    self._refuse(given, made, batch.start + tile.start)
+                    self._raise_nonfinite(given, made, batch.start + tile.start)
                 place(batch.start + tile.start, made)
 
-    def _refuse(self, given: np.ndarray, made: np.ndarray, start: int) -> None:
+    def _raise_nonfinite(self, given: np.ndarray, made: np.ndarray, start: int) -> None:
         at = int(np.argmin(np.isfinite(made).all(axis=1)))
         first = getattr(self.store, "first", 0)  # of a part, where the whole store has it
         row = f"row {first + start + at} of {self.store.name}"
@@ -292,7 +294,7 @@ class _Work:
         raise InputError(f"{row} leaves the range of {self.dtype} when it is repaired: give the vectors as {wider}")
 
 
-def _fitted_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
+def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
     d = getattr(repair, "n_features_in_", store.dim)  # an unfitted one says so itself
     if d != store.dim:
         name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
@@ -308,7 +310,7 @@ def _all_finite(rows: np.ndarray) -> bool:
     return bool((rows.dtype.itemsize >= 4 and np.isfinite(np.vdot(flat, flat))) or np.isfinite(flat).all())
 
 
-def _about(work: _Work, ending: str, columns: bool) -> dict[str, Any] | None:
+def _resume_key(work: _BatchTransform, ending: str, columns: bool) -> dict[str, Any] | None:
     """What must be the same for a run to be gone on with; None if that cannot be known."""
     store = work.store
     digest = _digest(work.repair)

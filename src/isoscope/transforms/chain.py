@@ -9,10 +9,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from isoscope._core.errors import InputError
-from isoscope.engines.engine import engine_for
+from isoscope.engines.engine import open_engine
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.affine import AffineRepair
-from isoscope.transforms.repair import FLOATS, Repair, is_source, on_host, store_of
+from isoscope.transforms.repair import FLOATS, Repair, as_store, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -38,7 +38,7 @@ class Chain(Repair):
     True
     """
 
-    _learnt = "steps_"
+    _fitted_attribute = "steps_"
 
     def __init__(self, steps: Any = ()):
         self.steps = steps
@@ -58,10 +58,10 @@ class Chain(Repair):
         self._check_parameters()
         steps = [clone(step) for step in self.steps]
         if is_source(X):
-            with engine_for(engine) as running:
+            with open_engine(engine) as running:
                 self._fit_source(steps, X, running)
         else:
-            X = validate_data(self, on_host(X), dtype=FLOATS)
+            X = validate_data(self, to_host(X), dtype=FLOATS)
             for i, step in enumerate(steps):
                 step.fit(X)
                 X = step.transform(X) if i + 1 < len(steps) else X
@@ -74,7 +74,7 @@ class Chain(Repair):
                 raise InputError("X is a Sketch, which tells the first step alone: give an array, a store or a path")
             d = X.d
         else:
-            X = store_of(X)
+            X = as_store(X)
             d = X.dim
         self.__dict__.pop("feature_names_in_", None)
         for i, step in enumerate(steps):

@@ -12,23 +12,23 @@ from sklearn.base import OneToOneFeatureMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope._core.arrays import accumulator, host, like, take, tiles
+from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, to_numpy
 from isoscope._core.errors import InputError
-from isoscope._core.memory import sample_rows
-from isoscope._core.threads import in_threads, run_all
-from isoscope.engines.engine import engine_for
-from isoscope.engines.sums import Kept
-from isoscope.metrics.clusters import choose_clusters, scattered_rows
+from isoscope._core.memory import limit_sample_size
+from isoscope._core.threads import map_in_threads, run_all
+from isoscope.engines.engine import open_engine
+from isoscope.engines.sums import SampleTally
+from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus
 from isoscope.sketching.sketch import Sketch
-from isoscope.transforms.arithmetic import in_two, minus
-from isoscope.transforms.repair import FLOATS, Repair, is_count, is_source, on_host, store_of
+from isoscope.transforms.arithmetic import split_float32, subtract
+from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 _AUTO = range(2, 16)
-_WORTH_THREADS = 500  # rows to a thread: to start one takes as long as to repair some hundreds
-Scoring = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
+_ROWS_PER_THREAD = 500  # rows to a thread: to start one takes as long as to repair some hundreds
+ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
 class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
     """
 
-    _learnt = "means_"
+    _fitted_attribute = "means_"
     centers_: np.ndarray
     precisions_: np.ndarray
     offsets_: np.ndarray
@@ -99,7 +99,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
             self.offsets_ = self.offsets_[self.clusters_]
             self.clusters_ = np.arange(len(self.clusters_))
-        self._again()
+        self._update_derived()
         order = np.argsort(codes, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(codes))[:-1])
         means = np.stack([X[rows].mean(axis=0, dtype=np.float64) for rows in members])
@@ -107,21 +107,21 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         self.means_ = means
         return self
 
-    def _again(self) -> None:
+    def _update_derived(self) -> None:
         self.n_clusters_ = len(self.clusters_)
 
     def _rows(self, X: Any, seed: int, engine: Any) -> np.ndarray:
         if not is_source(X):
-            return np.asarray(validate_data(self, on_host(X), dtype=FLOATS))
+            return np.asarray(validate_data(self, to_host(X), dtype=FLOATS))
         if isinstance(X, Sketch):
             raise InputError(f"X is a Sketch: {type(self).__name__} needs the vectors; give an array, store or path")
-        store = store_of(X)
-        size = sample_rows(int(self.sample), store.dim, store.dtype.itemsize)
-        with engine_for(engine) as running:
-            kept = running.tally(Kept(size, seed, store.name), store)
+        store = as_store(X)
+        size = limit_sample_size(int(self.sample), store.dim, store.dtype.itemsize)
+        with open_engine(engine) as running:
+            kept = running.tally(SampleTally(size, seed, store.name), store)
         self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
         self.n_features_in_ = store.dim
-        return kept.gathered().vectors
+        return kept.partial_result().vectors
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):
@@ -143,7 +143,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Learn clusters; gives each row's."""
         mean, unit = X.mean(axis=0, dtype=np.float64), 1.0
-        moved = minus(np, X, in_two(mean) if X.dtype == np.float32 else [mean])
+        moved = subtract(np, X, split_float32(mean) if X.dtype == np.float32 else [mean])
         if largest := float(np.abs(moved).max()):
             if not 1e-140 < largest < 1e140:
                 raise InputError(
@@ -154,8 +154,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if not isinstance(self.clusterer, str):
             self.clusterer_ = clone(self.clusterer, safe=False)
             self.clusterer_.fit(X)
-            return self._predicted(X)
-        k = self._number(X, moved, seed)
+            return self._predict_custom(X)
+        k = self._choose_n_clusters(X, moved, seed)
         centers, precisions, offsets = np.zeros((1, X.shape[1])), np.ones((1, X.shape[1])), np.zeros(1)
         if k > 1 and self.clusterer == "gmm":
             from sklearn.mixture import GaussianMixture
@@ -167,13 +167,13 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         elif k > 1:
             from sklearn.cluster import KMeans
 
-            start = moved[scattered_rows(moved, k, np.random.default_rng(seed))]
+            start = moved[kmeans_plus_plus(moved, k, np.random.default_rng(seed))]
             centers = KMeans(k, init=start, n_init=1).fit(moved).cluster_centers_.astype(np.float64)
             precisions, offsets = np.ones_like(centers), np.zeros(k)
         self.centers_, self.precisions_, self.offsets_ = centers * unit + mean, precisions / unit**2, offsets
         return self._nearest(np, X)
 
-    def _number(self, X: np.ndarray, moved: np.ndarray, seed: int) -> int:
+    def _choose_n_clusters(self, X: np.ndarray, moved: np.ndarray, seed: int) -> int:
         """How many clusters there shall be: never more than different rows."""
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
@@ -192,9 +192,9 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _nearest(self, xp: Any, X: Array) -> np.ndarray:
         """The likeliest cluster of each row."""
-        wide = accumulator(xp, X)
+        wide = accumulator_dtype(xp, X)
         linear, constant, quadratic, shift = (
-            None if values is None else like(xp, X, values, wide) for values in self.scoring()
+            None if values is None else asarray_like(xp, X, values, wide) for values in self.score_coefficients()
         )
 
         def place(part: slice) -> np.ndarray:
@@ -202,16 +202,16 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             scores = x @ linear + constant
             if quadratic is not None:
                 scores = scores + (x * x) @ quadratic
-            return np.asarray(np.argmax(host(scores), axis=1))
+            return np.asarray(np.argmax(to_numpy(scores), axis=1))
 
         if not is_numpy_array(X):
             return place(slice(None))
         parts = list(tiles(X))
-        return np.concatenate(list(in_threads(place, parts, len(parts))))
+        return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
-    def scoring(self) -> Scoring:
+    def score_coefficients(self) -> ScoreCoefficients:
         """What x − shift and its square are multiplied with, and what is added, for the likelihood of each cluster."""
-        found: Scoring = self._derived(_scoring, "centers_", "precisions_", "offsets_")
+        found: ScoreCoefficients = self._cache_derived(_score_coefficients, "centers_", "precisions_", "offsets_")
         return found
 
     def predict(self, X: Any) -> np.ndarray:
@@ -220,7 +220,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         X = self._checked(X)
         return self._codes(array_namespace(X), X)
 
-    def _predicted(self, X: np.ndarray) -> np.ndarray:
+    def _predict_custom(self, X: np.ndarray) -> np.ndarray:
         """What the user's own clusterer says of each row."""
         found = np.asarray(self.clusterer_.predict(X))
         if found.shape != (len(X),):
@@ -231,18 +231,18 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _codes(self, xp: Any, X: Array) -> np.ndarray:
         if isinstance(self.clusterer, str):
             return self._nearest(xp, X)
-        found = self._predicted(host(X))
+        found = self._predict_custom(to_numpy(X))
         places = np.minimum(np.searchsorted(self.clusters_, found), len(self.clusters_) - 1)
         unseen = np.flatnonzero(self.clusters_[places] != found)
         if len(unseen):
-            places[unseen] = cdist(host(X)[unseen], self.means_, "sqeuclidean").argmin(axis=1)
+            places[unseen] = cdist(to_numpy(X)[unseen], self.means_, "sqeuclidean").argmin(axis=1)
         return places
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
         """Learn what is not the means, from the rows of each cluster."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        return minus(xp, X, self._parts(X, "means_"), self._codes(xp, X))
+        return subtract(xp, X, self._parts(X, "means_"), self._codes(xp, X))
 
 
 class ClusterNull(ClusterCenter):
@@ -300,7 +300,7 @@ class ClusterNull(ClusterCenter):
         def directions(cluster: int) -> np.ndarray:
             return first_directions(X[members[cluster]].astype(np.float64) - means[cluster], k)
 
-        for cluster, found in enumerate(in_threads(directions, range(len(members)), len(members))):
+        for cluster, found in enumerate(map_in_threads(directions, range(len(members)), len(members))):
             self.components_[cluster, : len(found)] = found
 
     def _apply(self, xp: Any, X: Array) -> Array:
@@ -309,7 +309,7 @@ class ClusterNull(ClusterCenter):
 
         def without(rows: Array, cluster: int) -> Array:
             V = components[cluster, :, :]
-            rest = minus(xp, rows, [part[cluster] for part in means])
+            rest = subtract(xp, rows, [part[cluster] for part in means])
             return rest - (rest @ V.T) @ V
 
         here = np.unique(codes)
@@ -323,13 +323,13 @@ class ClusterNull(ClusterCenter):
                 cluster, at = item
                 found[at] = without(X[at], cluster)
 
-            run_all(in_threads(fill, zip(here, places, strict=True), len(X) // _WORTH_THREADS))
+            run_all(map_in_threads(fill, zip(here, places, strict=True), len(X) // _ROWS_PER_THREAD))
             return found
         parts = [without(take(xp, X, at), int(cluster)) for cluster, at in zip(here, places, strict=True)]
         return take(xp, xp.concat(parts, axis=0), np.argsort(np.concatenate(places), kind="stable"))
 
 
-def _scoring(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> Scoring:
+def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> ScoreCoefficients:
     """−½(x−m)ᵀP(x−m) + const of each cluster, in powers of x − shift.
 
     The square counts only where clusters differ in P, which is a multiple of the identity for K-means.

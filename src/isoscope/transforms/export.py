@@ -9,7 +9,7 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope.transforms.affine import AffineRepair, AllButTheTop, Standardize, Whiten
 from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter, ClusterNull
@@ -54,7 +54,7 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
     graph = _Graph(onnx)
     last = "vectors"
     for step in repair.steps_ if isinstance(repair, Chain) else [repair]:
-        last = _draw(step, graph, last)
+        last = _add_repair(step, graph, last)
     if last == "vectors":
         graph.add("Identity", last)
     graph.nodes[-1].output[0] = "repaired"
@@ -76,7 +76,7 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
     )
     onnx.checker.check_model(model, full_check=True)
     if path is not None:
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_bytes(model.SerializeToString())
     return model
 
@@ -105,7 +105,7 @@ class _Graph:
         return self.add("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _draw(repair: Any, graph: _Graph, vectors: str) -> str:
+def _add_repair(repair: Any, graph: _Graph, vectors: str) -> str:
     """Nodes from the vectors to the repaired ones, which are the last node's output."""
     if isinstance(repair, ClusterCenter):
         if not isinstance(repair.clusterer, str):
@@ -114,11 +114,11 @@ def _draw(repair: Any, graph: _Graph, vectors: str) -> str:
                 'use clusterer="kmeans" or "gmm"'
             )
         codes = _nearest(repair, graph, vectors)
-        rest = _minus(graph, vectors, repair.means_, codes)
+        rest = _add_subtraction(graph, vectors, repair.means_, codes)
         if isinstance(repair, ClusterNull) and repair.components_.shape[1]:
-            return _draw_nulls(repair.components_, graph, rest, codes)
+            return _add_nulls(repair.components_, graph, rest, codes)
         return rest
-    rest = _minus(graph, vectors, repair.mean_)
+    rest = _add_subtraction(graph, vectors, repair.mean_)
     if isinstance(repair, Standardize):
         return graph.add("Div", rest, repair.scale_.astype(np.float32))
     if isinstance(repair, AllButTheTop) and len(repair.components_):
@@ -129,7 +129,7 @@ def _draw(repair: Any, graph: _Graph, vectors: str) -> str:
     return rest
 
 
-def _minus(graph: _Graph, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
+def _add_subtraction(graph: _Graph, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
     """The vectors without their mean, which float32 takes in two steps as `Repair.transform` does."""
     high = means.astype(np.float32)
     rest = vectors
@@ -140,7 +140,7 @@ def _minus(graph: _Graph, vectors: str, means: np.ndarray, codes: str | None = N
 
 def _nearest(repair: ClusterCenter, graph: _Graph, vectors: str) -> str:
     """Each vector's cluster, in float64 as `ClusterCenter` has it: a rounding could put it across a border."""
-    linear, constant, quadratic, shift = repair.scoring()
+    linear, constant, quadratic, shift = repair.score_coefficients()
     x = graph.add("Sub", graph.cast(vectors, np.float64), shift)
     scores = graph.add("Add", graph.add("MatMul", x, linear), constant)
     if quadratic is not None:
@@ -148,7 +148,7 @@ def _nearest(repair: ClusterCenter, graph: _Graph, vectors: str) -> str:
     return graph.add("ArgMax", scores, axis=1, keepdims=0)
 
 
-def _draw_nulls(components: np.ndarray, graph: _Graph, rest: str, codes: str) -> str:
+def _add_nulls(components: np.ndarray, graph: _Graph, rest: str, codes: str) -> str:
     """Every cluster's directions at once, those of other clusters set to 0: no vector brings its own matrix."""
     clusters, k, d = components.shape
     flat = components.reshape(clusters * k, d)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from isoscope.transforms.arithmetic import in_two, minus, rounded
-from isoscope.transforms.persistence import CHAIN, parts_of, read, refusing
+from isoscope.transforms.arithmetic import split_float32, subtract, to_float32
+from isoscope.transforms.persistence import CHAIN, read, reraise_as_input_error, split_steps
 
 
 class PlainRepair:
@@ -39,17 +39,17 @@ class _Step:
         self.kind, self.tensors = kind, tensors
 
     @cached_property
-    def _narrow(self) -> dict[str, Any]:
-        held: dict[str, Any] = {name: rounded(values) for name, values in self.tensors.items()}
-        return held | {"mean_": in_two(self.tensors["mean_"])}
+    def _float32_arrays(self) -> dict[str, Any]:
+        held: dict[str, Any] = {name: to_float32(values) for name, values in self.tensors.items()}
+        return held | {"mean_": split_float32(self.tensors["mean_"])}
 
     @property
     def _wide(self) -> dict[str, Any]:
         return {**self.tensors, "mean_": (self.tensors["mean_"],)}
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        held: dict[str, Any] = self._narrow if X.dtype == np.float32 else self._wide
-        centred: np.ndarray = minus(np, X, held["mean_"])
+        held: dict[str, Any] = self._float32_arrays if X.dtype == np.float32 else self._wide
+        centred: np.ndarray = subtract(np, X, held["mean_"])
         if self.kind == "Standardize":
             return np.asarray(centred / held["scale_"])
         if self.kind == "AllButTheTop":
@@ -64,8 +64,8 @@ _KINDS = {"Center", "Standardize", "AllButTheTop", "Whiten"}
 def load_plain(folder: str | os.PathLike[str]) -> PlainRepair | None:
     """A saved repair whose steps are all affine; None if one treats clusters apart. Refused like any other if bad."""
     config, tensors = read(folder)
-    with refusing(folder):
-        parts = parts_of(config, tensors) if config["class"] == CHAIN else [(config, tensors)]
+    with reraise_as_input_error(folder):
+        parts = split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]
         if not {about["class"] for about, _ in parts} <= _KINDS:
             return None
         steps = [_Step(about["class"], held) for about, held in parts]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError
-from isoscope._core.threads import alone
-from isoscope._io.files import locked_folder, replacing
-from isoscope.engines.engine import engine_for
-from isoscope.stores.manifest import REPAIRED
+from isoscope._core.threads import single_threaded
+from isoscope._io.files import atomic_replace, lock_folder
+from isoscope.engines.engine import open_engine
+from isoscope.stores.manifest import REPAIR_MANIFEST
 from isoscope.stores.spans import spans
 from isoscope.stores.store import Store
 
@@ -28,7 +28,7 @@ Write = Callable[[Any, Store, Path, bool], int]
 
 
 @dataclass(frozen=True)
-class _Work:
+class _PartJob:
     """What is done to each part; it is sent to the workers once."""
 
     write: Write
@@ -47,7 +47,7 @@ class _Work:
             return len(part)
         if not self.folder.is_dir():
             raise InputError(f"{self.folder} is not there: all workers must see the folder that is written to")
-        with alone():
+        with single_threaded():
             return self.write(self.repair, part, path, self.columns)
 
 
@@ -72,31 +72,31 @@ def repair_parts(
     columns = columns and store.layout() is not None
     ending = ".parquet" if columns else ".npy"
     parts = spans(store, beside=columns)
-    work = _Work(write, repair, folder.absolute(), ending, columns)
+    work = _PartJob(write, repair, folder.absolute(), ending, columns)
     wanted = {"about": about, "parts": [len(part) for part in parts], "ending": ending}
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: need a folder, or a name that ends in .npy, .safetensors or .parquet")
     if not folder.parent.is_dir():
         raise InputError(f"{folder.parent} is not a folder: make it first, or write elsewhere")
     folder.mkdir(exist_ok=True)
-    with locked_folder(folder):
+    with lock_folder(folder):
         kept = _begin(folder, wanted, restart, work)
         if kept:
             say(f"going on behind {kept:,} of {len(parts):,} parts, where an earlier run was interrupted")
         done = _write_parts(work, parts, about, engine, progress)
-        for left in _left(folder):
+        for left in _leftover_files(folder):
             left.unlink(missing_ok=True)
-        _note(folder, {**wanted, "finished": True})
+        _write_manifest(folder, {**wanted, "finished": True})
     return done
 
 
 def _write_parts(
-    work: _Work, parts: list[Span], about: Any, engine: Any, progress: Callable[[str, int, float], None]
+    work: _PartJob, parts: list[Span], about: Any, engine: Any, progress: Callable[[str, int, float], None]
 ) -> int:
     """Write the parts that lack; where none was written, nothing is left."""
     done, n = 0, sum(map(len, parts))
     try:
-        with engine_for(engine) as running:
+        with open_engine(engine) as running:
             for rows in running.each(work, list(enumerate(parts))):
                 done += rows
                 progress("repairing", done, done / n)
@@ -112,11 +112,11 @@ def _write_parts(
     return done
 
 
-def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> int:
+def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _PartJob) -> int:
     """Begin a folder, or find what an interrupted run left; gives how many parts it finished."""
     held: dict[str, Any] | None = {}
-    if {*folder.iterdir()} - {*_left(folder)}:
-        held = _held(folder)
+    if {*folder.iterdir()} - {*_leftover_files(folder)}:
+        held = _read_manifest(folder)
         if held is None:
             raise InputError(f"{folder} holds something else than repaired vectors: give another folder, or empty it")
         if restart:
@@ -129,30 +129,30 @@ def _begin(folder: Path, wanted: dict[str, Any], restart: bool, work: _Work) -> 
     kept = sum(work.path(i).exists() for i in range(len(wanted["parts"])))
     if kept == len(wanted["parts"]) and held and held["finished"]:
         return 0
-    _note(folder, {**wanted, "finished": False})
+    _write_manifest(folder, {**wanted, "finished": False})
     return kept
 
 
-def _held(folder: Path) -> dict[str, Any] | None:
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
     try:
-        held = json.loads((folder / REPAIRED).read_text(encoding="utf-8"))
+        held = json.loads((folder / REPAIR_MANIFEST).read_text(encoding="utf-8"))
         return dict(held) if held["schema"] == _SCHEMA else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def _note(folder: Path, told: dict[str, Any]) -> None:
-    with replacing(folder / REPAIRED) as temporary:
+def _write_manifest(folder: Path, told: dict[str, Any]) -> None:
+    with atomic_replace(folder / REPAIR_MANIFEST) as temporary:
         temporary.write_text(json.dumps({"schema": _SCHEMA, **told}, indent=2) + "\n", encoding="utf-8")
 
 
-def _left(folder: Path) -> list[Path]:
+def _leftover_files(folder: Path) -> list[Path]:
     """Files that processes that were killed had not finished."""
-    return [*folder.glob(".part-*.part"), *folder.glob(f".{REPAIRED}.*.part")]
+    return [*folder.glob(".part-*.part"), *folder.glob(f".{REPAIR_MANIFEST}.*.part")]
 
 
 def _clear(folder: Path) -> None:
     """Remove what an earlier run wrote, its note last."""
-    for path in (*folder.glob("part-*"), *_left(folder)):
+    for path in (*folder.glob("part-*"), *_leftover_files(folder)):
         path.unlink(missing_ok=True)
-    (folder / REPAIRED).unlink(missing_ok=True)
+    (folder / REPAIR_MANIFEST).unlink(missing_ok=True)

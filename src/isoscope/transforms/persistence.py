@@ -16,7 +16,7 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope.sketching.file import checksum
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FORMAT, VERSION = "isoscope.transform", 1
 CONFIG, NUMBERS = "config.json", "model.safetensors"
 CHAIN = "Chain"
 
-_LEARNT = {
+_FITTED_ARRAYS = {
     "Center": ("mean_",),
     "Standardize": ("mean_", "scale_"),
     "AllButTheTop": ("mean_", "components_"),
@@ -39,12 +39,12 @@ _ADDRESS = re.compile(r"[\w+]{2,}:/")  # a path has one slash of the two, a driv
 _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 
 
-def free_folder(folder: str | os.PathLike[str]) -> Path:
+def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Where a repair can be saved; an `InputError` for a folder of something else, and for what is no folder."""
     if _ADDRESS.match(os.fspath(folder)):  # not shown: a password may stand in it
         raise InputError("a repair is saved in a folder, not at an address: name a folder")
     target = Path(folder).resolve()
-    if target.exists() and not _is_ours(target):
+    if target.exists() and not _is_repair_folder(target):
         raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
     return target
 
@@ -53,34 +53,34 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     """Write a fitted repair to a folder, whole or not at all."""
     from safetensors.numpy import save_file
 
-    about, tensors = _described(repair)
+    about, tensors = _serialize(repair)
     config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
-    target = free_folder(folder)
+    target = check_save_folder(folder)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         beside.mkdir(parents=True)
-        with replacing(beside / NUMBERS) as temporary:  # for the sake of its syncing
+        with atomic_replace(beside / NUMBERS) as temporary:  # for the sake of its syncing
             save_file(tensors, temporary)
-        with replacing(beside / CONFIG) as temporary:
+        with atomic_replace(beside / CONFIG) as temporary:
             temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         _put(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _described(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A fitted repair in words and in numbers; those of a chain's steps are told apart by the step's number."""
     name = type(repair).__name__
     about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
     if hasattr(repair, "feature_names_in_"):
         about["feature_names"] = [str(column) for column in repair.feature_names_in_]
     if name == CHAIN:
-        steps = [_described(step) for step in repair.steps_]
+        steps = [_serialize(step) for step in repair.steps_]
         about["steps"] = [words for words, _ in steps]
         return about, {f"{i}.{key}": value for i, (_, held) in enumerate(steps) for key, value in held.items()}
-    if name not in _LEARNT:
-        known = ", ".join([*_LEARNT, CHAIN])
+    if name not in _FITTED_ARRAYS:
+        known = ", ".join([*_FITTED_ARRAYS, CHAIN])
         raise InputError(f"a {name} is not one of isoscope's own repairs: only {known} can be saved")
     parameters = {
         key: value.item() if isinstance(value, np.generic) else value
@@ -94,10 +94,10 @@ def _described(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not isinstance(parameters.get("random_state"), int | None):
         del parameters["random_state"]  # the state of a generator is no part of what was learnt
     about["parameters"] = parameters
-    return about, {key: np.asarray(getattr(repair, key), order="C") for key in _LEARNT[name]}
+    return about, {key: np.asarray(getattr(repair, key), order="C") for key in _FITTED_ARRAYS[name]}
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_repair_folder(folder: Path) -> bool:
     """Whether only a repair is lost with a folder: many a model is a `config.json` and a `model.safetensors` too."""
     if not folder.is_dir():
         return False
@@ -149,8 +149,8 @@ def load_transform(folder: str | os.PathLike[str]) -> Repair:
 def load(folder: str | os.PathLike[str]) -> Any:
     """Read what `save` wrote; an `InputError` that names the folder if it cannot."""
     config, tensors = read(folder)
-    with refusing(folder):
-        return _built(config, tensors)
+    with reraise_as_input_error(folder):
+        return _build_repair(config, tensors)
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -158,7 +158,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
     from safetensors.numpy import load_file
 
     folder = Path(folder)
-    with refusing(folder):
+    with reraise_as_input_error(folder):
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise InputError(f"{folder} does not hold a repair of isoscope's: its {CONFIG} says another format")
@@ -166,18 +166,18 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
             raise InputError(
                 f"{folder} is of version {config['version']}, this isoscope reads up to {VERSION}: upgrade it"
             )
-        if config["class"] not in {*_LEARNT, CHAIN}:
-            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_LEARNT, CHAIN])}")
+        if config["class"] not in {*_FITTED_ARRAYS, CHAIN}:
+            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}")
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
             raise InputError(f"{folder} was changed after it was written: its checksum differs; fit it again")
-        for about, held in parts_of(config, tensors) if config["class"] == CHAIN else [(config, tensors)]:
+        for about, held in split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]:
             _check_numbers(about, held)
         return config, tensors
 
 
 @contextmanager
-def refusing(folder: str | os.PathLike[str]) -> Iterator[None]:
+def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Have whatever goes wrong with a folder said as an `InputError` that names it."""
     from safetensors import SafetensorError
 
@@ -193,13 +193,13 @@ def refusing(folder: str | os.PathLike[str]) -> Iterator[None]:
         raise InputError(f"{folder} is not a whole repair: {type(error).__name__} {error}; fit it again") from error
 
 
-def parts_of(
+def split_steps(
     config: dict[str, Any], tensors: dict[str, np.ndarray]
 ) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
     """The steps of a chain, in words and in numbers."""
     found, width = [], int(config["dimensions"])
     for i, about in enumerate(config["steps"]):
-        if about["class"] not in _LEARNT:
+        if about["class"] not in _FITTED_ARRAYS:
             raise ValueError(f"step {i} is a {about['class']!r}")
         if int(about["dimensions"]) != width:
             raise ValueError(f"step {i} takes {about['dimensions']} dimensions and is given {width}")
@@ -212,7 +212,7 @@ def parts_of(
 
 def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
     """Refuse a repair that lacks an array, or has one of another shape, or with NaN."""
-    names, d = _LEARNT[about["class"]], int(about["dimensions"])
+    names, d = _FITTED_ARRAYS[about["class"]], int(about["dimensions"])
     if missing := set(names) - tensors.keys():
         raise KeyError(", ".join(sorted(missing)))
     for name in names:
@@ -228,24 +228,24 @@ def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> Non
             raise ValueError(f"its arrays are of different numbers of clusters: {counts}")
 
 
-def _built(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+def _build_repair(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     if config["class"] == CHAIN:
-        return _built_chain(config, tensors)
+        return _build_chain(config, tensors)
     repair = getattr(isoscope, config["class"])(**config["parameters"])
     repair._check_parameters()
-    for name in _LEARNT[config["class"]]:
+    for name in _FITTED_ARRAYS[config["class"]]:
         value = tensors[name]
         setattr(repair, name, value if value.ndim else value.item())
     repair.n_features_in_ = int(config["dimensions"])
     _name_features(repair, config)
-    repair._again()
+    repair._update_derived()
     return repair
 
 
-def _built_chain(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+def _build_chain(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     from sklearn.base import clone
 
-    steps = [_built(about, held) for about, held in parts_of(config, tensors)]
+    steps = [_build_repair(about, held) for about, held in split_steps(config, tensors)]
     chain = getattr(isoscope, CHAIN)([clone(step) for step in steps])
     chain.steps_ = steps
     chain.n_features_in_ = int(config["dimensions"])

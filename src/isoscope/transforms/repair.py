@@ -13,27 +13,27 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope._core.arrays import host, like
+from isoscope._core.arrays import asarray_like, to_numpy
 from isoscope._core.errors import InputError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
-from isoscope.transforms.arithmetic import in_two, rounded
+from isoscope.transforms.arithmetic import split_float32, to_float32
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 FLOATS = [np.float64, np.float32]
-_AS_THEY_ARE = frozenset(map(np.dtype, (*FLOATS, np.float16)))
+_ACCEPTED_DTYPES = frozenset(map(np.dtype, (*FLOATS, np.float16)))
 
-_KEPT: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = WeakKeyDictionary()
+_DERIVED_CACHE: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = WeakKeyDictionary()
 """What follows from learnt arrays, beside the repairs: scikit-learn wants `transform` to leave the object as it is."""
 
 
 class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A map of vectors that was learnt from a corpus and never learns anew when it is applied."""
 
-    _learnt = "mean_"  # what is there once it is fitted
+    _fitted_attribute = "mean_"  # what is there once it is fitted
     n_features_in_: int
 
     def __sklearn_tags__(self) -> Any:
@@ -42,7 +42,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, self._learnt)  # n_features_in_ is there after a fit that failed as well
+        return hasattr(self, self._fitted_attribute)  # n_features_in_ is there after a fit that failed as well
 
     def transform(self, X: Any) -> Array:
         """The repaired vectors, in the library and precision of X.
@@ -77,7 +77,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Whether scikit-learn would give X back as it is: it takes longer to find out than a query to be repaired."""
         return (
             type(X) is np.ndarray
-            and X.dtype in _AS_THEY_ARE
+            and X.dtype in _ACCEPTED_DTYPES
             and X.ndim == 2
             and len(X) > 0
             and X.shape[1] == self.n_features_in_
@@ -100,17 +100,17 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _held(self, xp: Any, X: Array, name: str) -> Array:
         """A learnt array beside X: in its library, on its device, in its precision."""
         if is_numpy_array(X) and X.dtype == np.float32:
-            return self._derived(rounded, name)
-        return like(xp, X, getattr(self, name), X.dtype)
+            return self._cache_derived(to_float32, name)
+        return asarray_like(xp, X, getattr(self, name), X.dtype)
 
     def _parts(self, X: Array, name: str) -> tuple[np.ndarray, ...]:
         """Learnt means as `minus` wants them for X."""
-        return self._derived(in_two, name) if X.dtype.itemsize < 8 else (getattr(self, name),)
+        return self._cache_derived(split_float32, name) if X.dtype.itemsize < 8 else (getattr(self, name),)
 
-    def _derived(self, work: Callable[..., Any], *names: str) -> Any:
+    def _cache_derived(self, work: Callable[..., Any], *names: str) -> Any:
         """`work` of the learnt arrays of these names, done again only when one of them is another array."""
         learnt = [getattr(self, name) for name in names]
-        kept = _KEPT.setdefault(self, {})
+        kept = _DERIVED_CACHE.setdefault(self, {})
         before, found = kept.get((work, names), (None, None))
         if before is None or any(old is not new for old, new in zip(before, learnt, strict=True)):
             found = work(*learnt)
@@ -120,7 +120,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
 
-    def _again(self) -> None:
+    def _update_derived(self) -> None:
         """Work out what follows from what was learnt and saved."""
 
     # where it goes
@@ -199,14 +199,14 @@ def is_source(X: Any) -> bool:
     return isinstance(X, Store | Sketch | str | os.PathLike)
 
 
-def store_of(X: Any) -> Store:
+def as_store(X: Any) -> Store:
     """The store that a path names, or is already."""
     return X if isinstance(X, Store) else open_store(X)
 
 
-def on_host(X: Any) -> Any:
+def to_host(X: Any) -> Any:
     """X for scikit-learn, which cannot read a tensor that has a gradient, lives on a device or is bfloat16."""
-    return host(X) if is_torch_array(X) else X
+    return to_numpy(X) if is_torch_array(X) else X
 
 
 def is_count(value: Any, least: int = 0) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from isoscope.auditing.findings.frequency import positive
+from isoscope.auditing.findings.frequency import replace_zeros
 from tests.conftest import rotation
 
 GLOVE = Path(__file__).parents[2].parent / "shared" / "data" / "glove6B_100d_wink"
@@ -67,8 +67,8 @@ def test_few_rows_are_not_blamed_for_chance(rng):
 
 
 def test_none_counts_as_half_of_the_least():
-    np.testing.assert_array_equal(positive(np.asarray([0.0, 4, 2, 0])), [1, 4, 2, 1])
-    np.testing.assert_array_equal(positive(np.zeros(2)), [1, 1])
+    np.testing.assert_array_equal(replace_zeros(np.asarray([0.0, 4, 2, 0])), [1, 4, 2, 1])
+    np.testing.assert_array_equal(replace_zeros(np.zeros(2)), [1, 1])
 
 
 def test_one_frequency_for_all_is_said(rng):

@@ -32,14 +32,16 @@ class Server:
             shutil.chown(self.folder, "nobody")
         (self.folder / "password").write_text(PASSWORD)
         (self.folder / "password").chmod(0o644)
-        self._run("initdb", "-U", "owner", "-A", "scram-sha-256", f"--pwfile={self.folder / 'password'}", "-N", "-D")
+        self._run_batch(
+            "initdb", "-U", "owner", "-A", "scram-sha-256", f"--pwfile={self.folder / 'password'}", "-N", "-D"
+        )
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def _run(self, program: str, *words: str) -> None:
+    def _run_batch(self, program: str, *words: str) -> None:
         subprocess.run(
             [self._binaries / program, *words, self.folder / "data"],
             check=True,

@@ -54,7 +54,7 @@ def is_written_by_ids(
     texts = [f"text {each}" for each in ids]
     first = destination()
     assert first.begin(vectors.shape[1], vectors.dtype, None, ABOUT) is False
-    assert first.lacking(np.asarray(ids, object if isinstance(ids[0], str) else None)).all()
+    assert first.find_missing(np.asarray(ids, object if isinstance(ids[0], str) else None)).all()
     first.write(some_rows(ids[:half], vectors[:half], text=texts[:half]))
     first.write(some_rows(ids[:half], vectors[:half], text=texts[:half]))
     first.close()
@@ -67,7 +67,7 @@ def is_written_by_ids(
 
     again = destination()
     assert again.begin(vectors.shape[1], vectors.dtype, None, ABOUT) is True
-    lacking = again.lacking(np.asarray(ids, object if isinstance(ids[0], str) else None))
+    lacking = again.find_missing(np.asarray(ids, object if isinstance(ids[0], str) else None))
     np.testing.assert_array_equal(lacking, np.arange(len(ids)) >= half)
     again.write(some_rows(ids[half - 2 :], vectors[half - 2 :], text=texts[half - 2 :]))
     again.finish(len(ids))

@@ -3,7 +3,7 @@
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.open import open_store
 
 SECRET = "s3cr3t%40x"
@@ -23,13 +23,13 @@ SECRET = "s3cr3t%40x"
     ],
 )
 def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
-    found = address(text)
+    found = parse_address(text)
     for words in (
         found.shown,
         str(found),
         repr(found),
         f"{found}",
-        found.hidden(f"failed: s3cr3t@x, {SECRET}, {text}"),
+        found.redact(f"failed: s3cr3t@x, {SECRET}, {text}"),
     ):
         assert "s3cr3t" not in words
     assert "s3cr3t" in found.place + str(dict(found.options))
@@ -50,32 +50,32 @@ def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
     ],
 )
 def test_what_is_shown_leads_to_the_same_place(text):
-    found = address(text)
+    found = parse_address(text)
     assert found.shown == text
-    assert address(found.shown) == found
+    assert parse_address(found.shown) == found
 
 
 def test_the_name_of_a_folder_is_left_in_other_words():
-    assert address("lancedb:L#docs").hidden("LanceError:\n no L") == "LanceError: no L"
+    assert parse_address("lancedb:L#docs").redact("LanceError:\n no L") == "LanceError: no L"
 
 
 def test_the_parts_of_a_postgresql_address():
-    found = address("postgres://me:pw@host/db?table=a%20b&column=v&application_name=x%26y")
+    found = parse_address("postgres://me:pw@host/db?table=a%20b&column=v&application_name=x%26y")
     assert (found.kind, found.collection, found.options) == ("postgresql", "a b", {"column": "v"})
     assert found.place == "postgresql://me:pw@host/db?application_name=x%26y"
 
 
 def test_the_parts_of_the_others():
-    found = address("qdrant:/data/h#my#docs?missing=drop")
+    found = parse_address("qdrant:/data/h#my#docs?missing=drop")
     assert (found.place, found.collection) == ("/data/h#my", "docs")
-    assert address("chroma:folder?missing=drop#docs").options == {"missing": "drop"}
+    assert parse_address("chroma:folder?missing=drop#docs").options == {"missing": "drop"}
 
 
 @pytest.mark.parametrize(
     "text", ["docs.parquet", "-", "data/*.npy", "qdrant", "http://x#y", "C:\\data\\x.npy", "postgres.npy"]
 )
 def test_a_file_is_no_address(text):
-    assert address(text) is None
+    assert parse_address(text) is None
 
 
 def test_another_kind_of_address_is_one_line_without_the_secret():
@@ -110,6 +110,6 @@ def test_another_kind_of_address_is_one_line_without_the_secret():
 )
 def test_what_cannot_be_read_is_one_line_without_the_secret(text):
     with pytest.raises(InputError) as caught:
-        address(text)
+        parse_address(text)
     assert "s3cr3t" not in str(caught.value)
     assert "\n" not in str(caught.value)

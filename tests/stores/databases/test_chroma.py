@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import Wanted
+from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import chroma_client, patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
 from tests.stores.databases.chroma_server import serving
 from tests.stores.databases.contract import reads_as_one_cloud
@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 
 def opened(where, /, **wanted):
-    return open_chroma(address(where), Wanted(wanted.pop("vectors", None), wanted))
+    return open_chroma(parse_address(where), ColumnSpec(wanted.pop("vectors", None), wanted))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def small_pages(monkeypatch):
     from isoscope.stores.databases import chroma
 
     monkeypatch.setattr(chroma, "_PAGE_ROWS", 50)
-    monkeypatch.setattr(chroma, "_LISTED", 70)
+    monkeypatch.setattr(chroma, "_IDS_PER_PAGE", 70)
 
 
 def test_a_folder_is_one_cloud_in_the_order_of_adding(folder, small_pages):
@@ -93,7 +93,7 @@ def test_documents_and_metadata_stand_beside_with_the_settings_of_the_index(fold
     assert layout.schema.names == ["id", "embedding", "document", "metadata"]
     assert layout.schema.metadata[b"isoscope:distance"] == b"dot"
     assert json.loads(layout.schema.metadata[b"isoscope:chroma"])["ef_construction"] == 50
-    record = next(store.batches(rows=20, beside=True)).beside
+    record = next(store.batches(rows=20, beside=True)).other_columns
     assert record.column("document")[7].as_py() == "text 7"
     assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
 

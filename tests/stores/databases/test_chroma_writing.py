@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import Wanted
-from isoscope.stores.databases.address import address
+from isoscope.stores.columns import ColumnSpec
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
 from isoscope.stores.databases.chroma_writing import open_chroma_destination
 from isoscope.stores.open import open_store
@@ -22,7 +22,9 @@ VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
 
 
 def doors(where):
-    return lambda: open_chroma_destination(address(where)), lambda: open_chroma(address(where.split("?")[0]), Wanted())
+    return lambda: open_chroma_destination(parse_address(where)), lambda: open_chroma(
+        parse_address(where.split("?")[0]), ColumnSpec()
+    )
 
 
 @pytest.mark.parametrize("ids", [[i - 20 for i in range(N)], [f"doc {i}" for i in range(N)]])
@@ -48,8 +50,8 @@ def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_p
     documents = [f"text {i}" if i % 3 else None for i in range(N)]
     ids = [f"doc {i}" for i in range(N)]
     source.add(ids=ids, embeddings=VECTORS, documents=documents, metadatas=metadatas)
-    store = open_chroma(address(f"chroma:{tmp_path}#docs"), Wanted())
-    destination = open_chroma_destination(address(f"chroma:{tmp_path}#mended"))
+    store = open_chroma(parse_address(f"chroma:{tmp_path}#docs"), ColumnSpec())
+    destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#mended"))
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
@@ -62,7 +64,7 @@ def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_p
 
 
 def test_what_chroma_cannot_hold_is_json(tmp_path):
-    destination = open_chroma_destination(address(f"chroma:{tmp_path}#docs?distance=euclid"))
+    destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#docs?distance=euclid"))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
     deep = [{"a": [1]}, [1, "x"], [], None]
     destination.write(some_rows([1, 2, 3, 4], VECTORS[:4], deep=np.array([*deep, 0], object)[:4]))
@@ -83,7 +85,7 @@ def test_what_chroma_cannot_hold_is_json(tmp_path):
 )
 def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
     def write():
-        destination = open_chroma_destination(address(f"chroma:{tmp_path}{where}"))
+        destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}{where}"))
         destination.begin(D, VECTORS.dtype, None, ABOUT)
         destination.write(some_rows([1], VECTORS[:1]))
 

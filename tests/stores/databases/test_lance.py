@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.stores.columns import Wanted
-from isoscope.stores.databases.address import address
+from isoscope.stores.columns import ColumnSpec
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.lance import open_lance
 from tests.stores.databases.contract import reads_as_one_cloud
 
@@ -45,14 +45,14 @@ def door(tmp_path):
 
 
 def opened(where, /, **wanted):
-    return open_lance(address(where), Wanted(wanted.pop("vectors", None), wanted))
+    return open_lance(parse_address(where), ColumnSpec(wanted.pop("vectors", None), wanted))
 
 
 def test_a_table_of_many_fragments_is_one_cloud(database, door, monkeypatch):
     from isoscope.stores.databases import lance
 
     monkeypatch.setattr(lance, "_PIECE", 64)
-    monkeypatch.setattr(lance, "_TAKEN", 16)
+    monkeypatch.setattr(lance, "_ROWS_PER_LOOKUP", 16)
     made = database.create_table("docs", table().slice(0, 100))
     made.add(table().slice(100, 17))
     made.add(table().slice(117))
@@ -86,7 +86,7 @@ def test_every_column_stands_beside(database, door):
     database.create_table("docs", table())
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "text", "label", "vector", "when"]
-    beside = pa.Table.from_batches([batch.beside for batch in store.batches(rows=70, beside=True)])
+    beside = pa.Table.from_batches([batch.other_columns for batch in store.batches(rows=70, beside=True)])
     assert beside.equals(table().drop_columns(["vector"]))
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import Wanted
+from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.lance import open_lance
 from isoscope.stores.databases.lance_writing import open_lance_destination
 from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
@@ -21,7 +21,7 @@ VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
 
 
 def doors(where):
-    return lambda: open_lance_destination(address(where)), lambda: open_lance(address(where), Wanted())
+    return lambda: open_lance_destination(parse_address(where)), lambda: open_lance(parse_address(where), ColumnSpec())
 
 
 @pytest.mark.parametrize("ids", [[i - 20 for i in range(N)], [f"doc '{i}" for i in range(N)]])
@@ -49,8 +49,8 @@ def test_every_column_goes_from_table_to_table(tmp_path, key):
     others = {"when": pa.array(range(N), pa.timestamp("ms")), "tags": pa.array([["a"]] * N), "more": rows}
     source = pa.table({key: pa.array(range(N), pa.int32()), "vector": rows, **others})
     lancedb.connect(tmp_path).create_table("docs", source)
-    store = open_lance(address(f"lancedb:{tmp_path}#docs"), Wanted("vector"))
-    destination = open_lance_destination(address(f"lancedb:{tmp_path}#mended"))
+    store = open_lance(parse_address(f"lancedb:{tmp_path}#docs"), ColumnSpec("vector"))
+    destination = open_lance_destination(parse_address(f"lancedb:{tmp_path}#mended"))
     destination.begin(3, np.dtype(np.float32), store.layout(), {**ABOUT, "ids": key})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=np.ascontiguousarray(batch.vectors[:, :3], np.float32)))
@@ -64,17 +64,17 @@ def test_every_column_goes_from_table_to_table(tmp_path, key):
 
 def test_a_table_made_of_one_that_isoscope_made_has_notes_of_its_own(tmp_path):
     first, second = (f"lancedb:{tmp_path}#{name}" for name in ("first", "second"))
-    destination = open_lance_destination(address(first))
+    destination = open_lance_destination(parse_address(first))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
     destination.write(some_rows(list(range(N)), VECTORS))
     destination.finish(N)
-    store = open_lance(address(first), Wanted())
+    store = open_lance(parse_address(first), ColumnSpec())
     for goes_on in (False, True):
-        destination = open_lance_destination(address(second))
+        destination = open_lance_destination(parse_address(second))
         assert destination.begin(D, VECTORS.dtype, store.layout(), {"source": "first"}) is goes_on
         destination.write(next(store.batches(["ids"], rows=9, beside=True)))
     with pytest.warns(UserWarning, match="was not written to its end"):
-        assert len(open_lance(address(second), Wanted())) == 9
+        assert len(open_lance(parse_address(second), ColumnSpec())) == 9
 
 
 def test_many_parts_are_put_together(tmp_path, monkeypatch):
@@ -111,9 +111,9 @@ def test_a_write_that_failed_although_it_was_done_is_done_once(tmp_path, monkeyp
 
 def test_what_cannot_be_written_to_is_said(tmp_path):
     with pytest.raises(InputError, match="says no table"):
-        open_lance_destination(address(f"lancedb:{tmp_path}"))
+        open_lance_destination(parse_address(f"lancedb:{tmp_path}"))
     with pytest.raises(InputError, match="missing= is not an option: there are none"):
-        open_lance_destination(address(f"lancedb:{tmp_path}#docs?missing=drop"))
+        open_lance_destination(parse_address(f"lancedb:{tmp_path}#docs?missing=drop"))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="is not a folder of LanceDB's"):
-        open_lance_destination(address(f"lancedb:{tmp_path}#docs"))
+        open_lance_destination(parse_address(f"lancedb:{tmp_path}#docs"))

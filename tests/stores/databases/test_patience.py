@@ -3,7 +3,7 @@
 import pytest
 
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.patience import patiently
+from isoscope.stores.databases.patience import retry
 
 
 class Flaky:
@@ -30,7 +30,7 @@ def passes(error):
 
 @pytest.mark.parametrize("failures", range(len(patience.PAUSES) + 1))
 def test_an_answer_comes_through_failures_after_pauses_that_grow(failures, pauses):
-    assert patiently(Flaky(failures), passes) == "answer"
+    assert retry(Flaky(failures), passes) == "answer"
     assert pauses == list(patience.PAUSES[:failures])
     assert pauses == sorted(pauses)
 
@@ -38,13 +38,13 @@ def test_an_answer_comes_through_failures_after_pauses_that_grow(failures, pause
 def test_in_the_end_the_last_failure_is_said():
     attempt = Flaky(1000)
     with pytest.raises(ConnectionError, match=str(len(patience.PAUSES) + 1)):
-        patiently(attempt, passes)
+        retry(attempt, passes)
     assert attempt.calls == len(patience.PAUSES) + 1
 
 
 def test_what_does_not_pass_is_not_tried_again(pauses):
     attempt = Flaky(1, PermissionError)
     with pytest.raises(PermissionError):
-        patiently(attempt, passes)
+        retry(attempt, passes)
     assert attempt.calls == 1
     assert pauses == []

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from isoscope.stores.databases.payloads import (
-    carried,
-    carried_distance,
-    carried_ids,
-    carried_name,
-    carried_settings,
+    batch_payloads,
+    collection_metadata,
     holds_ids,
     object_field,
-    objects_of,
-    packed,
+    read_distance,
+    read_ids_origin,
+    read_index_settings,
+    read_vector_name,
     scalar_fields,
+    to_json_column,
 )
 from isoscope.stores.store import Batch
 
@@ -32,15 +32,15 @@ def batch(record=None, ids=(1, 2, 3, 4), **columns):
 def test_objects_survive_a_column_of_arrow(tmp_path):
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_arrays([packed(OBJECTS)], schema=pa.schema([object_field("payload")]))
+    table = pa.Table.from_arrays([to_json_column(OBJECTS)], schema=pa.schema([object_field("payload")]))
     pq.write_table(table, tmp_path / "objects.parquet")
     record = pq.read_table(tmp_path / "objects.parquet").to_batches()[0]
-    assert objects_of(batch(record)) == [each or {} for each in OBJECTS]
+    assert batch_payloads(batch(record)) == [each or {} for each in OBJECTS]
 
 
 def test_text_that_only_looks_like_objects_stays_text():
     record = pa.record_batch({"payload": pa.array([json.dumps(each) for each in OBJECTS])})
-    assert objects_of(batch(record))[0] == {"payload": json.dumps(OBJECTS[0])}
+    assert batch_payloads(batch(record))[0] == {"payload": json.dumps(OBJECTS[0])}
 
 
 def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
@@ -54,7 +54,7 @@ def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
             "raw": pa.array([b"abc", None]),
         }
     )
-    first, second = objects_of(batch(record, ids=(1, 2), label=[0.5, float("nan")]), "id")
+    first, second = batch_payloads(batch(record, ids=(1, 2), label=[0.5, float("nan")]), "id")
     assert first == {
         "label": 0.5,
         "day": "2024-05-06",
@@ -70,17 +70,17 @@ def test_only_the_column_that_ids_are_from_is_left_out_and_only_if_it_says_the_s
     record = pa.record_batch({"rank": pa.array([7, 8]), "n": pa.array([7, 8])})
     rows = batch(record, ids=(7, 8))
     assert holds_ids(rows, "n")
-    assert objects_of(rows, "n") == [{"rank": 7}, {"rank": 8}]
-    assert objects_of(rows) == [{"rank": 7, "n": 7}, {"rank": 8, "n": 8}]
-    assert objects_of(batch(record, ids=(7, 9)), "n")[1] == {"rank": 8, "n": 8}
+    assert batch_payloads(rows, "n") == [{"rank": 7}, {"rank": 8}]
+    assert batch_payloads(rows) == [{"rank": 7, "n": 7}, {"rank": 8, "n": 8}]
+    assert batch_payloads(batch(record, ids=(7, 9)), "n")[1] == {"rank": 8, "n": 8}
     assert not holds_ids(batch(ids=(7, 8)), "n")
 
 
 def test_what_a_collection_is_goes_along_in_the_schema():
-    schema = pa.schema([object_field("payload")], metadata=carried("dot", "dense", "qdrant", "{}"))
-    read = [part(schema) for part in (carried_distance, carried_name, carried_ids, carried_settings)]
+    schema = pa.schema([object_field("payload")], metadata=collection_metadata("dot", "dense", "qdrant", "{}"))
+    read = [part(schema) for part in (read_distance, read_vector_name, read_ids_origin, read_index_settings)]
     assert read == ["dot", "dense", "qdrant", "{}"]
-    assert carried_distance(None) == carried_distance(pa.schema([])) == ""
+    assert read_distance(None) == read_distance(pa.schema([])) == ""
 
 
 def test_fields_are_those_that_never_hold_lists_or_objects():

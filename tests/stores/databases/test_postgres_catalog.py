@@ -3,7 +3,7 @@
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.postgres_catalog import noted, parted
+from isoscope.stores.databases.postgres_catalog import read_note, split_name
 
 
 @pytest.mark.parametrize(
@@ -18,17 +18,17 @@ from isoscope.stores.databases.postgres_catalog import noted, parted
     ],
 )
 def test_schema_and_name(typed, found):
-    assert parted(typed) == found
+    assert split_name(typed) == found
 
 
 @pytest.mark.parametrize("typed", ["a.b.c", ".docs", "docs.", ""])
 def test_what_is_no_name_is_one_line(typed):
     with pytest.raises(InputError, match=r"need NAME or SCHEMA\.NAME"):
-        parted(typed)
+        split_name(typed)
 
 
 def test_only_a_comment_of_isoscopes_is_a_note():
-    assert [noted(each) for each in (None, "", "docs of isoscope", 'isoscope {"about": 1}')] == [
+    assert [read_note(each) for each in (None, "", "docs of isoscope", 'isoscope {"about": 1}')] == [
         None,
         None,
         None,

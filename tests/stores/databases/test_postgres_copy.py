@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, packed_rows, packed_vectors
+from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, pack_rows, pack_vectors
 
 KINDS = {"vector": np.float32, "halfvec": np.float16, "_float4": np.float32, "_float8": np.float64}
 IDS = np.array([3, -1, 2**40])
@@ -27,8 +27,8 @@ def cut_by_rows(data, sizes):
 def test_rows_come_back_as_they_were_packed(kind, texts, part, monkeypatch):
     monkeypatch.setattr("isoscope.stores.databases.postgres_copy._PART", part)
     vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(KINDS[kind])
-    packed = packed_vectors(vectors, kind)
-    data = packed_rows([packed, as_bytes(IDS, ">i8"), pa.array(texts, pa.string())])
+    packed = pack_vectors(vectors, kind)
+    data = pack_rows([packed, as_bytes(IDS, ">i8"), pa.array(texts, pa.string())])
     sizes = [2 + 4 + packed.shape[1] + 4 + 8 + 4 + len((text or "").encode()) for text in texts]
     for messages in (cut_by_rows(data, sizes), [data], [data[i : i + 7] for i in range(0, len(data), 7)]):
         rows = CopiedRows(messages, 3)
@@ -42,7 +42,7 @@ def test_rows_come_back_as_they_were_packed(kind, texts, part, monkeypatch):
 
 def test_a_sliced_column_is_packed_from_its_own_place():
     texts = pa.array(["left", "out", "in", None, "too"])[2:]
-    rows = CopiedRows([packed_rows([texts])], 1)
+    rows = CopiedRows([pack_rows([texts])], 1)
     assert rows.column("text").to_pylist() == ["in", None, "too"]
 
 
@@ -54,6 +54,6 @@ def test_no_rows():
 
 
 def test_a_vector_of_another_length_is_refused():
-    data = packed_rows([packed_vectors(np.ones((2, 3), np.float32), "vector")])
+    data = pack_rows([pack_vectors(np.ones((2, 3), np.float32), "vector")])
     with pytest.raises(InputError, match="has not the 4 dimensions"):
         CopiedRows([data], 1).vectors("vector", 4)

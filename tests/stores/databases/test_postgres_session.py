@@ -9,7 +9,7 @@ import pytest
 import isoscope
 from isoscope._core.errors import MissingExtra
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.postgres_session import Session
 
 
@@ -22,7 +22,7 @@ def test_without_the_driver_the_line_says_what_installs_it(monkeypatch):
 
 def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
     postgres.run("CREATE TABLE counted AS SELECT 1 AS x")
-    session = Session(address(postgres.url()))
+    session = Session(parse_address(postgres.url()))
 
     def count():
         return session.run(lambda connection: connection.execute("SELECT count(*) FROM counted").fetchone()[0])
@@ -42,7 +42,7 @@ def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
 def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, monkeypatch):
     postgres.fill("crossed", cloud[:2])
     monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
-    session = Session(address(postgres.url("crossed")), writes=True)
+    session = Session(parse_address(postgres.url("crossed")), writes=True)
     first, second = Event(), Event()
 
     def other():

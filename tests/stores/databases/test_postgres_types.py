@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from isoscope.stores.databases.postgres_types import as_field, column_type
+from isoscope.stores.databases.postgres_types import column_type, to_text_column
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_no_plain_type_is_not_taken_for_one(known):
 
 
 def test_values_are_written_as_postgresql_reads_them():
-    assert as_field(pa.array([b"\xde\xad", None])).to_pylist() == ["\\xdead", None]
-    assert as_field(pa.array([{"a": [1, None]}, None])).to_pylist() == ['{"a": [1, null]}', None]
-    assert as_field(pa.array([True, None])).to_pylist() == ["true", None]
-    assert as_field(pa.array(["x", None, "x"]).dictionary_encode()).to_pylist() == ["x", None, "x"]
+    assert to_text_column(pa.array([b"\xde\xad", None])).to_pylist() == ["\\xdead", None]
+    assert to_text_column(pa.array([{"a": [1, None]}, None])).to_pylist() == ['{"a": [1, null]}', None]
+    assert to_text_column(pa.array([True, None])).to_pylist() == ["true", None]
+    assert to_text_column(pa.array(["x", None, "x"]).dictionary_encode()).to_pylist() == ["x", None, "x"]

@@ -9,7 +9,7 @@ import pytest
 import isoscope
 from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.postgres_write import PostgresDestination, open_postgres_destination
 from isoscope.stores.store import Batch
 from tests.stores.databases.conftest import new_server
@@ -245,7 +245,7 @@ def test_the_only_table_is_not_cleared_while_it_is_read(postgres, cloud, repair)
 
 
 def test_what_is_half_written_is_said_when_it_is_read(postgres, cloud):
-    where = open_postgres_destination(address(postgres.url("half")))
+    where = open_postgres_destination(parse_address(postgres.url("half")))
     where.begin(12, np.dtype("f4"), None, ABOUT)
     where.write(Batch(0, cloud[:5], {"ids": np.arange(5)}, 0.5))
     where.close()
@@ -275,7 +275,7 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
 
 def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_threads(postgres, cloud, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 10)
-    monkeypatch.setattr("isoscope._core.threads.threads", lambda: 2)
+    monkeypatch.setattr("isoscope._core.threads.thread_count", lambda: 2)
     postgres.fill("later", cloud[:10])
     twice = isoscope.open_store(cloud[:20], ids=[*range(10), *range(10)])
     for target in (postgres.url("later", "fixed"), postgres.url("later_table")):
@@ -317,11 +317,11 @@ def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
 
 
 def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
-    where = open_postgres_destination(address(postgres.url("too_wide")))
+    where = open_postgres_destination(parse_address(postgres.url("too_wide")))
     with pytest.raises(InputError, match="16001 dimensions are more than the 16000 that a vector holds"):
         where.begin(16_001, np.dtype("f4"), None, ABOUT)
     with pytest.raises(InputError, match="type=text is not known"):
-        open_postgres_destination(address(postgres.url("too_wide", type="text")))
+        open_postgres_destination(parse_address(postgres.url("too_wide", type="text")))
 
 
 def test_what_is_refused_is_refused_before_a_restart_clears_anything(postgres, cloud, repair):
@@ -353,17 +353,17 @@ def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, rep
 
 
 def test_the_contract_row_by_row(postgres):
-    where = open_postgres_destination(address(postgres.url("contract")))
+    where = open_postgres_destination(parse_address(postgres.url("contract")))
     ids, vectors = np.array([5, 9]), np.eye(2, dtype=np.float32)
     assert where.begin(2, np.dtype("f4"), None, ABOUT) is False
-    assert where.lacking(ids).tolist() == [True, True]
+    assert where.find_missing(ids).tolist() == [True, True]
     where.write(Batch(0, vectors, {"ids": ids}, 1.0))
-    assert where.lacking(np.array([9, 4, 5])).tolist() == [False, True, False]
+    assert where.find_missing(np.array([9, 4, 5])).tolist() == [False, True, False]
     where.write(Batch(0, 2 * vectors, {"ids": ids}, 1.0))
     where.finish(2)
     where.close()
     assert postgres.run("SELECT id, embedding::text FROM contract ORDER BY id") == [(5, "[2,0]"), (9, "[0,2]")]
-    again = open_postgres_destination(address(postgres.url("contract")))
+    again = open_postgres_destination(parse_address(postgres.url("contract")))
     assert again.begin(2, np.dtype("f4"), None, ABOUT) is True
     again.clear()
     assert postgres.run("SELECT to_regclass('contract')") == [(None,)]

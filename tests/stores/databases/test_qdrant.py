@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.stores.columns import Wanted
+from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import QdrantStore, open_qdrant
 from tests.stores.databases.contract import reads_as_one_cloud
 from tests.stores.databases.qdrant_rest import serving
@@ -54,7 +54,7 @@ def door(client, tmp_path, monkeypatch):
 
 def opened(where, /, **wanted):
     vectors = wanted.pop("vectors", None)
-    return open_qdrant(address(where), Wanted(vectors, wanted))
+    return open_qdrant(parse_address(where), ColumnSpec(vectors, wanted))
 
 
 COLUMNS = {"text": [f"text {i}" for i in range(N)], "labels": [i % 3 for i in range(N)]}
@@ -87,7 +87,7 @@ def test_the_payload_stands_beside_as_json(client, door):
     fill(client)
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "vector", "payload"]
-    record = next(store.batches(beside=True)).beside
+    record = next(store.batches(beside=True)).other_columns
     assert json.loads(record.column("payload")[7].as_py()) == {"text": "text 7", "label": 1, "deep": {"a": [7]}}
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.columns import Wanted
+from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import patience
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import open_qdrant
 from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
 from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
@@ -28,7 +28,9 @@ UUIDS = [str(uuid.uuid5(uuid.NAMESPACE_URL, str(i))) for i in range(N)]
 
 
 def doors(where):
-    return lambda: open_qdrant_destination(address(where)), lambda: open_qdrant(address(where.split("?")[0]), Wanted())
+    return lambda: open_qdrant_destination(parse_address(where)), lambda: open_qdrant(
+        parse_address(where.split("?")[0]), ColumnSpec()
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,8 +67,8 @@ def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path
     )
     client.close()
     del client
-    store = open_qdrant(address(f"qdrant:{tmp_path}#docs"), Wanted())
-    destination = open_qdrant_destination(address(f"qdrant:{tmp_path}#mended"))  # in the same folder, at once
+    store = open_qdrant(parse_address(f"qdrant:{tmp_path}#docs"), ColumnSpec())
+    destination = open_qdrant_destination(parse_address(f"qdrant:{tmp_path}#mended"))  # in the same folder, at once
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
@@ -85,10 +87,10 @@ def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path
 def test_what_was_written_is_there_when_the_process_is_killed(tmp_path):
     write = f"""
 import os, numpy as np
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
 from tests.stores.databases.contract import ABOUT, some_rows
-destination = open_qdrant_destination(address("qdrant:{tmp_path}#docs"))
+destination = open_qdrant_destination(parse_address("qdrant:{tmp_path}#docs"))
 destination.begin({D}, np.dtype("f4"), None, ABOUT)
 start = 0
 while True:
@@ -102,15 +104,15 @@ while True:
     finally:
         other.send_signal(signal.SIGKILL)
         other.communicate()
-    destination = open_qdrant_destination(address(f"qdrant:{tmp_path}#docs"))
+    destination = open_qdrant_destination(parse_address(f"qdrant:{tmp_path}#docs"))
     assert destination.begin(D, np.dtype("f4"), None, ABOUT)
-    assert not destination.lacking(np.arange(done)).any()
+    assert not destination.find_missing(np.arange(done)).any()
 
 
 def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
     monkeypatch.setattr(patience, "PAUSES", (0.01, 0.01, 0.01))
     with serving(qdrant_client.QdrantClient(":memory:")) as url:
-        destination = open_qdrant_destination(address(f"qdrant:{url}#docs"))
+        destination = open_qdrant_destination(parse_address(f"qdrant:{url}#docs"))
         destination.begin(D, VECTORS.dtype, None, ABOUT)
         url.failures = 3
         destination.write(some_rows(list(range(N)), VECTORS))
@@ -131,4 +133,4 @@ def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
 )
 def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
     with pytest.raises(InputError, match=message):
-        open_qdrant_destination(address(f"qdrant:{tmp_path}{where}")).begin(D, VECTORS.dtype, None, ABOUT)
+        open_qdrant_destination(parse_address(f"qdrant:{tmp_path}{where}")).begin(D, VECTORS.dtype, None, ABOUT)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.address import address
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
@@ -24,7 +24,7 @@ def test_what_is_read_is_not_written_to(kind):
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=f"{where}?missing=drop")
     for restart in (False, True):
         with pytest.raises(InputError, match="is what is read: give another place"):
-            write_to_database(address(where), store, restart=restart)
+            write_to_database(parse_address(where), store, restart=restart)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_what_is_read_is_not_written_to(kind):
 def test_one_place_that_is_typed_in_two_ways_is_what_is_read(read, written):
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=read)
     with pytest.raises(InputError, match="is what is read: give another place"):
-        write_to_database(address(written), store, restart=True)
+        write_to_database(parse_address(written), store, restart=True)

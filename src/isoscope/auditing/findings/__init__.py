@@ -18,7 +18,7 @@ from isoscope.auditing.findings.evidence import Evidence
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
-    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.measure import Measurements
 
 _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     "mean_cosine": space.mean_cosine,
@@ -47,7 +47,7 @@ FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra
 """The names of all findings."""
 
 
-def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
+def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
     """All findings that apply, and why others do not."""
     evidence = Evidence(measured)
     findings: list[Finding] = []
@@ -57,20 +57,20 @@ def judge(measured: Measured) -> tuple[list[Finding], dict[str, str]]:
             findings.extend(find(evidence))
         except InputError as error:
             skipped[name] = str(error)
-    return _without_conflicts(findings), skipped
+    return _remove_conflicting_advice(findings), skipped
 
 
-_FIX = re.compile(r"isoscope fix ([a-z-]+)")
-_REMOVES_LABELS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
+_FIX_COMMAND = re.compile(r"isoscope fix ([a-z-]+)")
+_LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
 
 
-def _without_conflicts(findings: list[Finding]) -> list[Finding]:
+def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
     """Return the findings with no suggestion of a repair that another finding warns against."""
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [
         replace(finding, advice="Leave it: a repair would take out the first directions, which hold the labels.")
-        if _REMOVES_LABELS & set(_FIX.findall(finding.advice))
+        if _LABEL_REMOVING_REPAIRS & set(_FIX_COMMAND.findall(finding.advice))
         else finding
         for finding in findings
     ]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._core.formulas import interval as student
+from isoscope._core.formulas import student_interval as student
 from isoscope.auditing.finding import Finding
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Range
-    from isoscope.auditing.measure import Measured
+    from isoscope.auditing.measure import Measurements
     from isoscope.auditing.passes import Axes
 
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
@@ -33,7 +33,7 @@ FOLDS = 20
 _SPREAD_ROWS = 4_000  # rows on which the influence of single rows is seen
 
 
-class Projected(NamedTuple):
+class Projection(NamedTuple):
     """What the error of a function of a spectrum is computed from."""
 
     values: np.ndarray
@@ -47,7 +47,7 @@ class Projected(NamedTuple):
 class Evidence:
     """What was measured, with what several findings need of it."""
 
-    def __init__(self, measured: Measured):
+    def __init__(self, measured: Measurements):
         self.m = measured
         self.sketch = measured.sketch
         self.n, self.d = measured.n, measured.d
@@ -55,23 +55,23 @@ class Evidence:
         """Rows on which the influence of single rows is seen."""
 
     @cached_property
-    def centred(self) -> Projected:
+    def centred(self) -> Projection:
         """Eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
-        self.need_variance()
-        return self._projected(self.m.centred, self.sketch.mean)
+        self.check_variance()
+        return self._project(self.m.centred, self.sketch.mean)
 
     @cached_property
-    def raw(self) -> Projected:
+    def raw(self) -> Projection:
         """The same of the second moment XᵀX."""
-        return self._projected(self.m.raw, np.zeros(self.d))
+        return self._project(self.m.raw, np.zeros(self.d))
 
-    def _projected(self, axes: Axes, origin: np.ndarray) -> Projected:
+    def _project(self, axes: Axes, origin: np.ndarray) -> Projection:
         blocks = self.sketch.groups
         if blocks is None:
-            return Projected(axes.values, ((self.seen - origin) @ axes.vectors) ** 2, self.n)
+            return Projection(axes.values, ((self.seen - origin) @ axes.vectors) ** 2, self.n)
         moments = (blocks.moments_about(origin, block) for block in range(len(blocks)))
         squares = np.stack([((moment @ axes.vectors) * axes.vectors).sum(axis=0) for moment in moments])
-        return Projected(axes.values, squares, len(blocks) ** 2 / (len(blocks) - 1))
+        return Projection(axes.values, squares, len(blocks) ** 2 / (len(blocks) - 1))
 
     @property
     def assumption(self) -> str:
@@ -82,7 +82,7 @@ class Evidence:
         named = "groups" if column == "groups" else f"values of {column}"
         return f"assumes independent groups of rows, {self.sketch.groups.groups:,} {named}"
 
-    def need_variance(self) -> None:
+    def check_variance(self) -> None:
         """Refuse a cloud that is a single point."""
         if not np.trace(self.sketch.scatter) > 0:
             raise InputError(f"all {self.n:,} rows are equal: there is no variance to share among the dimensions")

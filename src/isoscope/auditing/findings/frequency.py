@@ -11,14 +11,14 @@ from isoscope._core.errors import InputError
 from isoscope.auditing import spreads
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
-from isoscope.stores.columns import RANK
+from isoscope.stores.columns import INVERSE_RANK
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.findings.evidence import Evidence
 
 _SHUFFLES = 20
-_FROM_RANK = " Frequency is taken as 1/rank: such a file is sorted by it."
+_RANK_NOTE = " Frequency is taken as 1/rank: such a file is sorted by it."
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
@@ -28,20 +28,20 @@ def frequency(e: Evidence) -> Iterator[Finding]:
         return
     if given.min() == given.max():
         raise InputError(f"all rows have the frequency {given[0]:g}: need different ones")
-    e.need_variance()
-    logs = np.log(positive(given))
+    e.check_variance()
+    logs = np.log(replace_zeros(given))
     k = min(3, e.d)
     rows = e.m.sample.vectors - e.sketch.mean
     top = rows @ e.m.centred.vectors[:, :k]
-    value, each = _explained(top, logs), _squared_correlations(top, logs)
-    overall = _explained(rows, logs)
+    value, each = _explained_variance(top, logs), _squared_correlations(top, logs)
+    overall = _explained_variance(rows, logs)
     rng = np.random.default_rng(e.m.settings.seed)
-    null = float(np.mean([_explained(top, rng.permutation(logs)) for _ in range(_SHUFFLES)]))
+    null = float(np.mean([_explained_variance(top, rng.permutation(logs)) for _ in range(_SHUFFLES)]))
     folds = np.array_split(rng.permutation(len(top)), FOLDS)
-    left = [_explained(np.delete(top, fold, axis=0), np.delete(logs, fold)) for fold in folds]
-    low, high = e.around(value, spreads.of_groups(np.asarray(left)), FOLDS)
+    left = [_explained_variance(np.delete(top, fold, axis=0), np.delete(logs, fold)) for fold in folds]
+    low, high = e.around(value, spreads.jackknife_error(np.asarray(left)), FOLDS)
     source = f"shuffled frequencies explain {abs(null):.1g}; {SHARE_SOURCE}"
-    judged = Range.below(SHARE_LOOK, SHARE_BAD, source, null)
+    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, source, null)
     fact = f"Frequency explains {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)"
     if judged.verdict(value) == "ok":
         meaning, advice = f"{fact}: what is far apart is not so for being rare.", "Leave it."
@@ -51,14 +51,14 @@ def frequency(e: Evidence) -> Iterator[Finding]:
             "Compare rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
             f"{IF_CONFIRMED}."
         )
-    ranked = e.m.columns.get("frequency") == RANK
+    ranked = e.m.columns.get("frequency") == INVERSE_RANK
     yield e.finding(
         "frequency",
         "Frequency in the first directions",
         max(value, 0.0),
         (low, high),
         judged,
-        meaning + (_FROM_RANK if ranked else ""),
+        meaning + (_RANK_NOTE if ranked else ""),
         advice,
         rows=len(top),
         form="share",
@@ -67,7 +67,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def positive(frequencies: np.ndarray) -> np.ndarray:
+def replace_zeros(frequencies: np.ndarray) -> np.ndarray:
     """Frequencies that have a logarithm: none at all counts as half of the least there is."""
     least = frequencies[frequencies > 0].min(initial=np.inf)
     return np.asarray(np.maximum(frequencies, least / 2 if np.isfinite(least) else 1.0))
@@ -80,7 +80,7 @@ def _squared_correlations(columns: np.ndarray, values: np.ndarray) -> np.ndarray
     return np.asarray((values @ columns) ** 2 / np.where(size > 0, size, np.inf))
 
 
-def _explained(columns: np.ndarray, values: np.ndarray) -> float:
+def _explained_variance(columns: np.ndarray, values: np.ndarray) -> float:
     """The share of the columns' variance that a linear fit on the values explains, less what chance would."""
     weights, m = columns.var(axis=0), len(values)
     share = float(weights @ _squared_correlations(columns, values) / max(weights.sum(), 1e-300))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.arrays import groups
+from isoscope._core.arrays import encode_labels
 from isoscope._core.errors import InputError
 from isoscope.auditing import spreads
-from isoscope.auditing.finding import Range, written
+from isoscope.auditing.finding import Range, format_number
 from isoscope.auditing.findings.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
-from isoscope.auditing.structure import CLUSTER_NULLS, LEAST_SILHOUETTE
+from isoscope.auditing.structure import CLUSTER_NULLS, MIN_SILHOUETTE
 from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
 from isoscope.sketching.sketch import Sketch
 
@@ -29,7 +29,7 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         return
     best = max(choice.silhouettes, key=lambda k: choice.silhouettes[k])
     value = choice.silhouettes[best]
-    rows = e.m.sample.vectors[e.m.cluster_at].astype(np.float64)
+    rows = e.m.sample.vectors[e.m.cluster_positions].astype(np.float64)
     within = rows.copy()
     for code in range(choice.n_clusters):
         members = choice.labels == code
@@ -44,13 +44,13 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions that are filled
     apart = choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
     judged = Range(
-        (-math.inf, math.inf if not apart else math.nextafter(LEAST_SILHOUETTE, 0)),
+        (-math.inf, math.inf if not apart else math.nextafter(MIN_SILHOUETTE, 0)),
         (-math.inf, math.inf),
-        f"published: below {LEAST_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
+        f"published: below {MIN_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
         f"{CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
         + ("; worth a look because the space is rounder inside them" if apart else ""),
     )
-    in_labels = _labels_in_clusters(e) if choice.n_clusters > 1 else None
+    in_labels = _explained_label_entropy(e) if choice.n_clusters > 1 else None
     if choice.n_clusters == 1:
         meaning = (
             "The vectors form one cluster: 2 to 15 clusters fit no better than they fit random data of this shape."
@@ -59,7 +59,7 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     else:
         meaning = (
             f"The vectors form {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
-            f"(whole: {global_score:.2f}) and the mean cosine {written(adjusted)}."
+            f"(whole: {global_score:.2f}) and the mean cosine {format_number(adjusted)}."
         )
         advice = _cluster_advice(apart, in_labels)
     yield e.finding(
@@ -99,12 +99,12 @@ def _cluster_advice(apart: bool, in_labels: float | None) -> str:
     )
 
 
-def _labels_in_clusters(e: Evidence) -> float | None:
+def _explained_label_entropy(e: Evidence) -> float | None:
     """The share of the labels' entropy that the clusters explain, less what chance would; None without labels."""
     choice, given = e.m.clusters, e.m.sample.columns.get("labels")
     if choice is None or given is None:
         return None
-    found = groups(given[e.m.cluster_at], len(e.m.cluster_at))
+    found = encode_labels(given[e.m.cluster_positions], len(e.m.cluster_positions))
     if len(found.names) < 2:
         return None
     counts = np.zeros((choice.n_clusters, len(found.names)))
@@ -124,10 +124,10 @@ def labels(e: Evidence) -> Iterator[Finding]:
     if scores is None or dealt is None:
         return
     value, null = float(scores.mean()), float(dealt.mean())
-    low, high = e.around(value, spreads.of_mean(scores), len(scores))
-    chance = null + 4 * spreads.of_mean(dealt)
+    low, high = e.around(value, spreads.mean_error(scores), len(scores))
+    chance = null + 4 * spreads.mean_error(dealt)
     source = "look below 0, where rows are as near to another label; bad is what shuffled labels reach"
-    judged = Range.above(max(0.0, chance), chance, source, null)
+    judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
     meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
     advice = {
@@ -153,25 +153,28 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     """How much of the first directions, which a repair would remove, is what parts the labels."""
     if e.m.label_scores is None:
         return
-    e.need_variance()
+    e.check_variance()
     sample = e.m.sample
-    found = groups(sample.columns["labels"], len(sample))
+    found = encode_labels(sample.columns["labels"], len(sample))
     rows = sample.vectors.astype(np.float64)
     rows -= rows.mean(axis=0)
     k = min(3, e.d)
     top = rows @ e.m.centred.vectors[:, :k]
-    between = _between(top, found.codes, found.counts)
-    overall = float(_between(rows, found.codes, found.counts))
+    between = _between_group_share(top, found.codes, found.counts)
+    overall = float(_between_group_share(rows, found.codes, found.counts))
     member = np.zeros((len(found.counts), len(rows)))
     member[found.codes, np.arange(len(rows))] = 1 / found.counts[found.codes]
     inner = Sketch.of(rows - (member @ rows)[found.codes]).isoscore(unbiased=True)
     whole = Sketch.of(rows).isoscore(unbiased=True)
     value = float(between)
     folds = np.array_split(np.random.default_rng(e.m.settings.seed).permutation(len(rows)), FOLDS)
-    left = [_between(np.delete(top, fold, axis=0), *_recount(np.delete(found.codes, fold))) for fold in folds]
-    low, high = e.around(value, spreads.of_groups(np.asarray(left)), FOLDS)
+    left = [
+        _between_group_share(np.delete(top, fold, axis=0), *_compact_codes(np.delete(found.codes, fold)))
+        for fold in folds
+    ]
+    low, high = e.around(value, spreads.jackknife_error(np.asarray(left)), FOLDS)
     expected = (len(found.counts) - 1) / max(len(rows) - 1, 1)
-    judged = Range.below(
+    judged = Range.lower_is_better(
         max(SHARE_BAD, 2 * expected),
         math.inf,
         f"shuffled labels would hold {expected:.2g}; above one half the directions are the labels' own",
@@ -205,14 +208,14 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _between(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _between_group_share(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The share of the variance that lies between the groups' means."""
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, codes, rows)
     return np.asarray((sums**2 / counts[:, None]).sum() / (rows**2).sum())
 
 
-def _recount(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _compact_codes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Codes without gaps, and how many rows have each."""
     _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return codes, counts
@@ -226,9 +229,9 @@ def types(e: Evidence) -> Iterator[Finding]:
     number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
     if number < 2 or not len(found.each):
         raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
-    within = _within_clusters(e)
-    low, high = e.around(inter, spreads.mean_cosine(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
-    judged = Range.below(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
+    within = _within_cluster_similarity(e)
+    low, high = e.around(inter, spreads.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
+    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
         "inter_type",
         "S_inter (different types)",
@@ -242,8 +245,10 @@ def types(e: Evidence) -> Iterator[Finding]:
         rows=rows,
         details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
     )
-    low, high = e.around(intra, spreads.of_mean(found.each), max(len(found.each), 2))
-    judged = Range.above(inter, inter, "tokens of one type should be more alike than tokens of different types", inter)
+    low, high = e.around(intra, spreads.mean_error(found.each), max(len(found.each), 2))
+    judged = Range.higher_is_better(
+        inter, inter, "tokens of one type should be more alike than tokens of different types", inter
+    )
     yield e.finding(
         "intra_type",
         "S_intra (one type)",
@@ -257,12 +262,12 @@ def types(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _within_clusters(e: Evidence) -> tuple[float, float] | None:
+def _within_cluster_similarity(e: Evidence) -> tuple[float, float] | None:
     """S_inter and S_intra inside clusters, each centred, averaged over them (Cai et al.); None if there is one."""
     choice = e.m.clusters
     if choice is None or choice.n_clusters == 1:
         return None
-    rows, kinds = e.m.sample.vectors[e.m.cluster_at], e.m.sample.columns["types"][e.m.cluster_at]
+    rows, kinds = e.m.sample.vectors[e.m.cluster_positions], e.m.sample.columns["types"][e.m.cluster_positions]
     try:
         inter, intra = (
             float(measure(rows, kinds, clustered=choice.labels)) for measure in (inter_similarity, intra_similarity)

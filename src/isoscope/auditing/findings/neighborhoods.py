@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._core.formulas import interval as student
+from isoscope._core.formulas import student_interval as student
 from isoscope.auditing import spreads
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
-from isoscope.metrics.neighbors import local_dimensions, occurrence, two_nn_slope
+from isoscope.metrics.neighbors import local_dimensions, occurrence_statistics, two_nn_slope
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
@@ -28,7 +28,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     local, around = e.m.local, e.m.around
     if local is None or around is None:
         return
-    estimates, known = _estimates(e, local.distances)
+    estimates, known = _row_dimensions(e, local.distances)
     value, eps = float(estimates.mean()), _eps(e)
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
@@ -59,11 +59,11 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
         "metric": e.m.settings.metric,
         "cai_scale": float(as_published[some & known].mean()) / 2,
         "without_estimate": int((~known).sum()),
-        "standard_error": spreads.of_mean(estimates),
+        "standard_error": spreads.mean_error(estimates),
         "null": local.null.tolist(),
     }
     if len(local.distances) < len(around.distances) or not e.m.whole:
-        details["among_all_rows"] = float(_estimates(e, around.distances)[0].mean())
+        details["among_all_rows"] = float(_row_dimensions(e, around.distances)[0].mean())
     yield e.finding(
         "intrinsic_dimension",
         "Local dimension (LID)",
@@ -78,7 +78,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _estimates(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each row's LID where it has one, and which rows do: most of their neighbors must not be copies."""
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
@@ -101,7 +101,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
-    interval = e.around(value, spreads.of_groups(np.asarray(left)), len(left)) if left else None
+    interval = e.around(value, spreads.jackknife_error(np.asarray(left)), len(left)) if left else None
     judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
     yield e.finding(
         "two_nn",
@@ -126,9 +126,9 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
     if tied > SHARE_LOOK:
         raise InputError(f"{100 * tied:.0f}% of rows have copies or equally near rows: a list is chance there")
-    skewness, value, largest = occurrence(position[lists.indices], len(lists.asked))
-    low, high = spreads.share_interval(value, len(lists.asked))
-    judged = Range.below(
+    skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
+    low, high = spreads.wilson_interval(value, len(lists.asked))
+    judged = Range.lower_is_better(
         SHARE_LOOK, SHARE_BAD, f"with no hubs e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
     )
     hub = f"the greatest hub is in {100 * largest / len(lists.asked):.1f}% of all lists"

@@ -20,26 +20,29 @@ from isoscope.auditing.findings.evidence import (
     SHARE_LOOK,
     SHARE_SOURCE,
 )
-from isoscope.auditing.measure import LIST
-from isoscope.auditing.near_duplicates import CLOSE, FALSE_DISCOVERIES
+from isoscope.auditing.measure import LIST_LENGTH
+from isoscope.auditing.near_duplicates import CLOSE_SHARE, FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.findings.evidence import Evidence
 
-_LISTED = 20  # pairs of near-duplicates in the details
+_MAX_LISTED = 20  # pairs of near-duplicates in the details
 _NEAR_SOURCE = (
-    f"closer than {CLOSE:.0%} of the typical distance and than the density around them explains (false discovery rate "
-    f"{FALSE_DISCOVERIES:.0%})"
+    f"closer than {CLOSE_SHARE:.0%} of the typical distance and than the density around them explains "
+    "(false discovery rate "
+    f"{FALSE_DISCOVERY_RATE:.0%})"
 )
-_WORDS = {"cosine": "cosine", "inner_product": "inner product", "euclidean": "Euclidean distance"}
+_METRIC_NAMES = {"cosine": "cosine", "inner_product": "inner product", "euclidean": "Euclidean distance"}
 
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
     """Whether a search by cosine, by inner product and by Euclidean distance finds the same rows."""
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
-        raise InputError(f"fewer than {LIST + 2} sampled rows have a direction: too few to compare top-{LIST} lists")
+        raise InputError(
+            f"fewer than {LIST_LENGTH + 2} sampled rows have a direction: too few to compare top-{LIST_LENGTH} lists"
+        )
     vectors = e.m.sample.vectors
     norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
     shares = {pair: float(each.mean()) for pair, each in overlaps.items()}
@@ -47,12 +50,14 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     other = min(with_metric, key=lambda name: shares[with_metric[name]])
     each = overlaps[with_metric[other]]
     value = shares[with_metric[other]]
-    judged = Range.above(
+    judged = Range.higher_is_better(
         1 - SHARE_LOOK, -math.inf, "convention for shares: one result in ten that differs is worth a look"
     )
     spread = np.quantile(norms, [0.01, 0.5, 0.99])
-    agree = " and ".join(f"{LIST * shares[pair]:.1f} by {_WORDS[name]}" for name, pair in with_metric.items())
-    fact = f"Of a row's top {LIST} by {_WORDS[metric]}, another search finds {agree}, on average."
+    agree = " and ".join(
+        f"{LIST_LENGTH * shares[pair]:.1f} by {_METRIC_NAMES[name]}" for name, pair in with_metric.items()
+    )
+    fact = f"Of a row's top {LIST_LENGTH} by {_METRIC_NAMES[metric]}, another search finds {agree}, on average."
     if judged.verdict(value) == "ok":
         meaning, advice = f"The choice of metric hardly matters. {fact}", "Leave it."
     else:
@@ -63,7 +68,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
         advice = "Search by the metric that your model was trained for; with vectors of unit length all three agree."
     yield e.finding(
         "norm_spread",
-        f"Top {LIST} shared with other metrics",
+        f"Top {LIST_LENGTH} shared with other metrics",
         value,
         None,  # lists share rows: an error that takes them as independent is too small to be called 95%
         judged,
@@ -72,7 +77,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
         rows=len(each),
         form="share",
         details={
-            "standard_error": spreads.of_mean(each),
+            "standard_error": spreads.mean_error(each),
             "overlaps": {f"{a}_{b}": share for (a, b), share in shares.items()},
             "spread": float(norms.std() / norms.mean()),
             "gaussian_spread": nulls.norm_variation(e.d),
@@ -90,7 +95,7 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
     zeros, bad = e.sketch.zeros, e.sketch.nonfinite
     share = (zeros + bad) / (e.n + bad)
     tiny = math.nextafter(0.0, 1.0)
-    judged = Range.below(tiny, BROKEN_BAD, "none is right; one row in ten is bad", 0.0)
+    judged = Range.lower_is_better(tiny, BROKEN_BAD, "none is right; one row in ten is bad", 0.0)
     if share == 0:
         meaning, advice = "Every row is a vector with a direction.", "Leave it."
     else:
@@ -115,7 +120,7 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
     copies = max(e.sketch.duplicates, 0.0)
     share = min(copies / e.n, 1.0)
     exact = e.sketch.rows.exact
-    judged = Range.below(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
+    judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
     if judged.verdict(share) == "ok":
         meaning, advice = "Hardly any vector occurs twice.", "Leave it."
     else:
@@ -143,7 +148,7 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
     share = found.rows / found.asked
     rows = found.rows if whole else share * e.n
     pairs = len(found.pairs) if whole else found.neighbors / found.asked * e.n / 2
-    judged = Range.below(BROKEN_LOOK, BROKEN_BAD, f"{_NEAR_SOURCE}; {BROKEN_SOURCE}", 0.0)
+    judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, f"{_NEAR_SOURCE}; {BROKEN_SOURCE}", 0.0)
     advice = "Leave it."
     if not found.rows:
         meaning = "No row nearly repeats another."
@@ -159,7 +164,7 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
         "near_duplicates",
         "Near-duplicate rows",
         share,
-        None if whole else spreads.share_interval(share, found.asked),
+        None if whole else spreads.wilson_interval(share, found.asked),
         judged,
         meaning,
         advice,
@@ -170,8 +175,8 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
             "rows": rows,
             "pairs": pairs,
             "exact": whole,
-            "closest_rows": found.pairs[:_LISTED].tolist(),
-            "closest_distances": found.distances[:_LISTED].tolist(),
+            "closest_rows": found.pairs[:_MAX_LISTED].tolist(),
+            "closest_distances": found.distances[:_MAX_LISTED].tolist(),
         },
     )
 
@@ -184,8 +189,8 @@ def queries(e: Evidence) -> Iterator[Finding]:
     k = min(around.distances.shape[1], asked.distances.shape[1])  # not the nearest: rows may have copies, queries none
     limit = float(np.quantile(around.distances[:, k - 1], 0.99))
     value = float((asked.distances[:, k - 1] > limit).mean())
-    low, high = spreads.share_interval(value, len(asked.distances))
-    judged = Range.below(
+    low, high = spreads.wilson_interval(value, len(asked.distances))
+    judged = Range.lower_is_better(
         SHARE_LOOK, SHARE_BAD, f"one in a hundred rows of the corpus lies so far; {SHARE_SOURCE}", 0.01
     )
     mean_gap = _cosine(asked.sketch.unit_sum, e.sketch.unit_sum)
@@ -211,7 +216,7 @@ def queries(e: Evidence) -> Iterator[Finding]:
         rows=len(asked.distances),
         form="share",
         sampled=len(asked.distances) < asked.n,
-        details={"limit": limit, "cosine_of_means": mean_gap, "most_found_row_share": hub, "k": LIST},
+        details={"limit": limit, "cosine_of_means": mean_gap, "most_found_row_share": hub, "k": LIST_LENGTH},
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope._core import formulas
 from isoscope.auditing import nulls, spreads
-from isoscope.auditing.finding import Range, written
+from isoscope.auditing.finding import Range, format_number
 from isoscope.auditing.findings.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.metrics.cosine import mean_cosine as cosine_of
 
@@ -24,14 +24,16 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     value = e.sketch.mean_cosine()
     blocks = e.sketch.groups
     if blocks is None:
-        low, high = e.around(value, spreads.mean_cosine(e.sketch, e.seen), len(e.seen))
+        low, high = e.around(value, spreads.mean_cosine_error(e.sketch, e.seen), len(e.seen))
     else:
         low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
-    null = nulls.mean_cosine_spread(e.n, e.d)
+    null = nulls.mean_cosine_std(e.n, e.d)
     centred = float(cosine_of(e.seen - e.sketch.mean))
-    center = _centering(e, value, centred)
+    center = _centering_advice(e, value, centred)
     look = max(SHARE_LOOK, 4 * null)
-    judged = Range.below(look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0)
+    judged = Range.lower_is_better(
+        look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
+    )
     common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
     meaning, advice = {
         "ok": ("Two random vectors are as good as unrelated: a cosine means what it seems to mean.", "Leave it."),
@@ -50,37 +52,38 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _centering(e: Evidence, value: float, centred: float) -> str:
+def _centering_advice(e: Evidence, value: float, centred: float) -> str:
     """Return the advice against a common direction."""
     if not np.trace(e.sketch.scatter) > 0:
         return "All vectors are equal: no repair can separate them; check how they were made."
     if abs(centred) < value / 2:
-        fallen = written(abs(centred))
+        fallen = format_number(abs(centred))
         return (
             f"Subtract the mean from corpus and queries (`isoscope fix center`; the mean cosine falls to {fallen}) "
             f"{IF_CONFIRMED}."
         )
     return (
-        f"A few long rows hold most of the mean: subtracting it would leave a mean cosine of {written(centred)}. Check "
+        "A few long rows hold most of the mean: subtracting it would leave a mean cosine of "
+        f"{format_number(centred)}. Check "
         "the longest rows, fix or drop broken ones, and audit again."
     )
 
 
 def isoscore(e: Evidence) -> Iterator[Finding]:
     """How evenly the variance fills the dimensions."""
-    e.need_variance()
+    e.check_variance()
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
     rows, blocks = e.n, e.sketch.groups
     if blocks is None:
-        low, high = e.around(value, spreads.isoscore(e.sketch, e.seen), len(e.seen))
+        low, high = e.around(value, spreads.isoscore_error(e.sketch, e.seen), len(e.seen))
     else:
         low, high = e.sketch.isoscore_interval(confidence=e.m.settings.confidence)
         rows = blocks.groups  # so many independent summands at least
-    judged = _capacity(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
+    judged = _capacity_range(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     title, unbiased = "IsoScore (unbiased)", value
     used = min(1 + value * (e.d - 1), float(e.d))
     expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions that the published value would count for so many rows
-    meaning, advice = _capacity_words(e, judged.verdict(value), used, "evenly")
+    meaning, advice = _describe_capacity(e, judged.verdict(value), used, "evenly")
     meaning += f" The estimate {e.assumption}."
     if 1 + published * (e.d - 1) < expected / 2:  # fourth moments that n rows cannot tell
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
@@ -108,14 +111,14 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
     """How many dimensions the variance fills in all."""
     values, squares, count = e.centred
     value = float(formulas.effective_rank(np, values))
-    low, high = e.around(value, spreads.effective_rank(values, squares, count), len(squares))
-    judged = _capacity(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
-    meaning, advice = _capacity_words(e, judged.verdict(value), value, "in all")
+    low, high = e.around(value, spreads.effective_rank_error(values, squares, count), len(squares))
+    judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
+    meaning, advice = _describe_capacity(e, judged.verdict(value), value, "in all")
     details = {"interval": e.assumption}
     yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice, details=details)
 
 
-def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
+def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
     """Dimensions that n vectors need: so many that the best of n unrelated ones stays below a cosine of ½, or of 1."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
@@ -126,11 +129,11 @@ def _capacity(e: Evidence, scale: Callable[[float], float], null: float) -> Rang
         f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); ½ is worth a look, "
         "1 is bad; no more than half, and a tenth, of the dimensions are asked for"
     )
-    return Range.above(look, bad, source, null)
+    return Range.higher_is_better(look, bad, source, null)
 
 
-def _capacity_words(e: Evidence, verdict: str, used: float, how: str) -> tuple[str, str]:
-    ceiling = min(nulls.chance_ceiling(e.n, used), 1.0)
+def _describe_capacity(e: Evidence, verdict: str, used: float, how: str) -> tuple[str, str]:
+    ceiling = min(nulls.max_chance_cosine(e.n, used), 1.0)
     fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
     if verdict == "ok":
         return f"{fact}: once centred, unrelated vectors stay below a cosine of about {ceiling:.2f}.", "Leave it."
@@ -145,10 +148,12 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     """Whether one direction outweighs the others."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
-    low, high = e.around(value, spreads.spectrum_share(values, squares, 1, count), len(squares))
+    low, high = e.around(value, spreads.spectrum_share_error(values, squares, 1, count), len(squares))
     null = nulls.top_share(e.n, e.d)
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.below(look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null)
+    judged = Range.lower_is_better(
+        look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null
+    )
     k = min(3, e.d)
     raw = formulas.anisotropy(np, values, k)
     spread_out = np.trace(e.sketch.scatter) > 0
@@ -184,12 +189,14 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     top = order[: min(3, max(1, e.d // 4))]
     value = float(shares[top].sum())
     units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
-    spread = spreads.of_mean((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
+    spread = spreads.mean_error((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
     low, high = e.around(value, spread, len(units))
     null = len(top) / e.d
     few_of = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.below(look, bad, f"{len(top)} of {e.d} coordinates would hold {null:.2g}; {SHARE_SOURCE}", null)
+    judged = Range.lower_is_better(
+        look, bad, f"{len(top)} of {e.d} coordinates would hold {null:.2g}; {SHARE_SOURCE}", null
+    )
     contribution = e.sketch.cosine_contribution()
     rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
     few = rogue[:10] if judged.verdict(value) != "ok" else top
@@ -224,7 +231,7 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     logs = e.m.unit_partition
     log_ratio = _log_ratio(logs)
     without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]
-    spread = spreads.of_groups(np.asarray(without)) if np.isfinite(without).all() else math.inf
+    spread = spreads.jackknife_error(np.asarray(without)) if np.isfinite(without).all() else math.inf
     low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
     norms = np.linalg.norm(e.seen / e.sketch.greatest_norm, axis=1)
     log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)
@@ -233,7 +240,7 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
         f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction that holds a share s of "
         f"all squared lengths takes a factor of exp(−2√s); {SHARE_SOURCE}"
     )
-    judged = Range.above(look, bad, source, math.exp(log_null))
+    judged = Range.higher_is_better(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
     advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
     meaning, advice = {

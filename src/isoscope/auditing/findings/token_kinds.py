@@ -13,9 +13,9 @@ KINDS = ("word", "continuation", "number", "symbol", "special")
 
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a byte that has no token of its own
-_STARTS = {"Ġ": "bytes", "▁": "pieces"}  # what stands for the blank before a word
-_MARKED = 0.02  # of all tokens: fewer marks than this are part of the text
-_ONE_WORD = 0.95  # of entries that hold no blank, if they are to be words
+_WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # what stands for the blank before a word
+_MIN_MARKED_SHARE = 0.02  # of all tokens: fewer marks than this are part of the text
+_MIN_ONE_WORD_SHARE = 0.95  # of entries that hold no blank, if they are to be words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -41,8 +41,8 @@ def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
     ['word', 'number', 'symbol']
     """
     names, codes = np.unique(np.asarray(tokens, dtype=str), return_inverse=True)
-    style = _style(names.tolist())
-    return np.asarray([KINDS.index(_kind(name, style)) for name in names.tolist()], dtype=int)[codes]
+    style = _detect_style(names.tolist())
+    return np.asarray([KINDS.index(_classify_token(name, style)) for name in names.tolist()], dtype=int)[codes]
 
 
 def are_words(entries: Sequence[object] | np.ndarray) -> bool:
@@ -56,18 +56,18 @@ def are_words(entries: Sequence[object] | np.ndarray) -> bool:
     values = np.asarray(entries)
     if not len(values) or not all(isinstance(entry, str) for entry in values.tolist()):
         return False
-    return float(np.mean([len(entry.split()) == 1 for entry in values.tolist()])) >= _ONE_WORD
+    return float(np.mean([len(entry.split()) == 1 for entry in values.tolist()])) >= _MIN_ONE_WORD_SHARE
 
 
-def _style(names: list[str]) -> str:
+def _detect_style(names: list[str]) -> str:
     """How continuations are told: "hashes", "bytes", "pieces", or "whole" if nothing marks them."""
-    marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _STARTS.items()}
+    marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _WORD_START_MARKS.items()}
     marks["hashes"] = sum(name.startswith("##") and len(name) > 2 for name in names)
     style = max(marks, key=marks.__getitem__)
-    return style if marks[style] >= max(1, _MARKED * len(names)) else "whole"
+    return style if marks[style] >= max(1, _MIN_MARKED_SHARE * len(names)) else "whole"
 
 
-def _kind(name: str, style: str) -> str:
+def _classify_token(name: str, style: str) -> str:
     if _SPECIAL.fullmatch(name):
         return "special"
     if _BYTE.fullmatch(name):
@@ -76,7 +76,7 @@ def _kind(name: str, style: str) -> str:
     if style == "hashes":
         begins, rest = not (name.startswith("##") and len(name) > 2), name.removeprefix("##") or name
     elif style == "bytes":
-        begins, rest = name.startswith("Ġ"), _decoded(name)
+        begins, rest = name.startswith("Ġ"), _decode_token(name)
     elif style == "pieces":
         begins, rest = name.startswith("▁"), name.replace("▁", " ")
     if any(mark.isalpha() for mark in rest):
@@ -84,16 +84,16 @@ def _kind(name: str, style: str) -> str:
     return "number" if any(mark.isnumeric() for mark in rest) else "symbol"
 
 
-def _decoded(name: str) -> str:
+def _decode_token(name: str) -> str:
     """The text of a byte-level token; a part of a character is no letter."""
-    places = _bytes()
+    places = _byte_by_character()
     if any(mark not in places for mark in name):
         return name
     return bytes(places[mark] for mark in name).decode("utf-8", "replace")
 
 
 @cache
-def _bytes() -> dict[str, int]:
+def _byte_by_character() -> dict[str, int]:
     """The byte that each character stands for: bytes that can be seen are themselves, the others follow from U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in seen]

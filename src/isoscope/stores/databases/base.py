@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.databases.address import Address
     from isoscope.stores.databases.destination import Destination
     from isoscope.stores.store import Store
 
-_ROOM = "isoscope.stores.databases"
+_PACKAGE = "isoscope.stores.databases"
 _READS = {
     "postgresql": ("postgres", "open_postgres"),
     "qdrant": ("qdrant", "open_qdrant"),
@@ -26,15 +26,15 @@ _WRITES = {
 }
 
 
-def open_database(address: Address, wanted: Wanted) -> Store:
+def open_database(address: Address, wanted: ColumnSpec) -> Store:
     """The store that an address leads to."""
     module, name = _READS[address.kind]
-    store: Store = getattr(import_module(f"{_ROOM}.{module}"), name)(address, wanted)
+    store: Store = getattr(import_module(f"{_PACKAGE}.{module}"), name)(address, wanted)
     return store
 
 
 def open_destination(address: Address) -> Destination:
     """The place to write to that an address leads to."""
     module, name = _WRITES[address.kind]
-    destination: Destination = getattr(import_module(f"{_ROOM}.{module}"), name)(address)
+    destination: Destination = getattr(import_module(f"{_PACKAGE}.{module}"), name)(address)
     return destination

@@ -12,27 +12,27 @@ import numpy as np
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.databases.chroma_client import Chroma
-from isoscope.stores.databases.notes import NOTE, refuse_options, tell_half
-from isoscope.stores.databases.payloads import carried, object_field, packed, scalar_fields
+from isoscope.stores.databases.chroma_client import ChromaCollection
+from isoscope.stores.databases.notes import NOTE, check_options, warn_if_unfinished
+from isoscope.stores.databases.payloads import collection_metadata, object_field, scalar_fields, to_json_column
 from isoscope.stores.store import Piece, Store
-from isoscope.stores.table_schema import VECTORS, Layout
+from isoscope.stores.table_schema import VECTOR_COLUMN, Layout
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.databases.address import Address
 
-INTEGERS = "isoscope_ids"
+INTEGER_IDS_KEY = "isoscope_ids"
 """Where the metadata of a collection says that its ids were whole numbers: Chroma holds strings alone."""
 SPACES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}
 """What Chroma calls the distances."""
 
 _PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # in an answer
-_LISTED = 20_000  # ids in an answer
+_IDS_PER_PAGE = 20_000  # ids in an answer
 _SAMPLE = 256  # rows whose metadata say what fields there are
 
 
-def open_chroma(address: Address, wanted: Wanted) -> Store:
+def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
     """A collection of Chroma; its documents are the text, the fields of its metadata columns.
 
     Parameters
@@ -47,29 +47,29 @@ def open_chroma(address: Address, wanted: Wanted) -> Store:
     The ids of all rows are kept in memory. Chroma itself holds the index in memory, and gives the vectors of a cosine
     collection back with a rounding error of float32, as it keeps direction and length apart.
     """
-    refuse_options(address.options, ["missing"], address.shown)  # Chroma has no row without a vector
-    chroma = Chroma(address)
-    chroma.refuse_other_folders(reading=True)
+    check_options(address.options, ["missing"], address.shown)  # Chroma has no row without a vector
+    chroma = ChromaCollection(address)
+    chroma.check_folder(reading=True)
     return ChromaStore(chroma, wanted)
 
 
 class ChromaStore(Store):
     """Rows that are asked for by their ids: to ask by their numbers takes longer the further they are behind."""
 
-    def __init__(self, chroma: Chroma, wanted: Wanted) -> None:
+    def __init__(self, chroma: ChromaCollection, wanted: ColumnSpec) -> None:
         where = chroma.address.shown
-        collection = chroma.refuse_absent()
-        choose_vectors([VECTORS], wanted, where)
+        collection = chroma.require_collection()
+        choose_vectors([VECTOR_COLUMN], wanted, where)
         metadata = collection.metadata or {}
-        tell_half(metadata.get(NOTE), where)
-        self._chroma, self._integers = chroma, bool(metadata.get(INTEGERS))
+        warn_if_unfinished(metadata.get(NOTE), where)
+        self._chroma, self._integers = chroma, bool(metadata.get(INTEGER_IDS_KEY))
         self._configuration = collection.configuration_json or {}
         self._old_space = str(metadata.get("hnsw:space", ""))
         sample = chroma.collection("get", limit=_SAMPLE, include=["embeddings", "documents", "metadatas"])
         if not len(sample["ids"]):
             raise InputError(f"{where} has no rows: need at least one vector")
-        self._ids = self._listed()
-        self._integers = self._integers and _all_whole(self._ids)  # others may have added theirs
+        self._ids = self._list_ids()
+        self._integers = self._integers and _are_integers(self._ids)  # others may have added theirs
         documents = any(document is not None for document in sample["documents"] or [])
         if documents and wanted.roles.get("text") is None:
             wanted = replace(wanted, roles={**wanted.roles, "text": "document"})
@@ -82,7 +82,7 @@ class ChromaStore(Store):
         return len(self._ids)
 
     def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
-        include = ["embeddings", *(("documents", "metadatas") if beside else _parts(names))]
+        include = ["embeddings", *(("documents", "metadatas") if beside else _fields_to_include(names))]
         for block in blocks(len(self) - start, rows):
             numbers = np.arange(start + block.start, start + block.stop)
             vectors = np.empty((len(numbers), self.dim), self.dtype)
@@ -93,7 +93,7 @@ class ChromaStore(Store):
                 for name in names:
                     values[name] += self._column(answer, name)
                 records += [self._record(answer)] if beside else []
-            yield Piece(vectors, values, (start + block.stop) / len(self), _joined(records) if beside else None)
+            yield Piece(vectors, values, (start + block.stop) / len(self), _concat_records(records) if beside else None)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         found = np.empty((len(indices), self.dim), self.dtype)
@@ -103,21 +103,25 @@ class ChromaStore(Store):
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         indices = np.arange(len(self)) if indices is None else indices
-        return [value for _, answer in self._pages(indices, _parts([name])) for value in self._column(answer, name)]
+        return [
+            value
+            for _, answer in self._pages(indices, _fields_to_include([name]))
+            for value in self._column(answer, name)
+        ]
 
     def _layout(self) -> Layout:
         import pyarrow as pa
 
         fields = [
             pa.field("id", pa.int64() if self._integers else pa.string()),
-            pa.field(VECTORS, pa.list_(pa.float32(), self.dim)),
+            pa.field(VECTOR_COLUMN, pa.list_(pa.float32(), self.dim)),
             pa.field("document", pa.string()),
             object_field("metadata"),
         ]
         hnsw = {name: value for name, value in (self._configuration.get("hnsw") or {}).items() if value is not None}
         space = hnsw.get("space") or (self._configuration.get("spann") or {}).get("space") or self._old_space
-        kept = carried(SPACES.get(space, "euclid"), settings=json.dumps(hnsw) if hnsw else "")
-        return Layout(pa.schema(fields, metadata=kept), VECTORS)
+        kept = collection_metadata(SPACES.get(space, "euclid"), settings=json.dumps(hnsw) if hnsw else "")
+        return Layout(pa.schema(fields, metadata=kept), VECTOR_COLUMN)
 
     def _record(self, answer: dict[str, Any]) -> Any:
         import pyarrow as pa
@@ -126,7 +130,7 @@ class ChromaStore(Store):
         columns = [
             pa.array(self._column(answer, "id"), layout.schema.field("id").type),
             pa.array(answer["documents"], pa.string()),
-            packed(answer["metadatas"]),
+            to_json_column(answer["metadatas"]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(layout.others))
 
@@ -145,39 +149,39 @@ class ChromaStore(Store):
             answer = self._chroma.collection("get", ids=ids, include=include)
             if len(answer["ids"]) < len(ids):
                 raise InputError(f"{self._chroma.address.shown} has lost rows since it was opened: open it again")
-            yield part, answer if answer["ids"] == ids else _ordered(answer, ids, include)
+            yield part, answer if answer["ids"] == ids else _reorder_answer(answer, ids, include)
 
-    def _listed(self) -> Any:
+    def _list_ids(self) -> Any:
         """The ids of all rows, as Arrow holds strings."""
         import pyarrow as pa
 
         parts: list[Any] = []
         done = 0
-        while found := self._chroma.collection("get", limit=_LISTED, offset=done, include=[])["ids"]:
+        while found := self._chroma.collection("get", limit=_IDS_PER_PAGE, offset=done, include=[])["ids"]:
             parts.append(pa.array(found, pa.large_string()))
             done += len(found)
         return pa.concat_arrays(parts)
 
 
-def _all_whole(ids: Any) -> bool:
+def _are_integers(ids: Any) -> bool:
     import pyarrow.compute as pc
 
     return bool(pc.all(pc.match_substring_regex(ids, r"^-?[0-9]{1,19}$")).as_py())
 
 
-def _parts(names: Sequence[str]) -> list[str]:
+def _fields_to_include(names: Sequence[str]) -> list[str]:
     """What holds these columns."""
     documents = ["documents"] if "document" in names else []
     return documents + (["metadatas"] if set(names) - {"id", "document"} else [])
 
 
-def _ordered(answer: dict[str, Any], ids: list[str], include: list[str]) -> dict[str, Any]:
+def _reorder_answer(answer: dict[str, Any], ids: list[str], include: list[str]) -> dict[str, Any]:
     at = {each: row for row, each in enumerate(answer["ids"])}
     rows = [at[each] for each in ids]
     return {"ids": ids, **{part: [answer[part][row] for row in rows] for part in include}}
 
 
-def _joined(records: list[Any]) -> Any:
+def _concat_records(records: list[Any]) -> Any:
     import pyarrow as pa
 
     return pa.Table.from_batches(records).combine_chunks().to_batches()[0]

@@ -22,7 +22,7 @@ class Destination(Protocol):
         is there was made of something else, or is not isoscope's: then nothing is touched.
         """
 
-    def lacking(self, ids: np.ndarray) -> np.ndarray:
+    def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """Which of these ids are not there yet, as booleans."""
 
     def write(self, batch: Batch) -> None:

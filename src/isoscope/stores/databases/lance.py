@@ -14,22 +14,28 @@ from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.arrow import ArrowStore
 from isoscope.stores.columns import choose_vectors
-from isoscope.stores.databases.notes import NOTE, near, policy, refuse_options, tell_half
+from isoscope.stores.databases.notes import (
+    NOTE,
+    check_missing_vectors,
+    check_options,
+    suggest_names,
+    warn_if_unfinished,
+)
 
 if TYPE_CHECKING:
-    from isoscope.stores.columns import Wanted
+    from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Store
 
-OWN = "isoscope:table"
+COLUMN_ROLES_KEY = "isoscope:table"
 """Where the metadata of a table says which of its columns are the ids, and which the vectors."""
 
 _PIECE = 65_536  # rows
-_TAKEN = 4_096  # rows that are looked up at once
+_ROWS_PER_LOOKUP = 4_096  # rows that are looked up at once
 _URL = re.compile(r"\w{2,}://")
 
 
-def open_lance(address: Address, wanted: Wanted) -> Store:
+def open_lance(address: Address, wanted: ColumnSpec) -> Store:
     """A table of LanceDB, with its other columns.
 
     Parameters
@@ -43,13 +49,15 @@ def open_lance(address: Address, wanted: Wanted) -> Store:
     -----
     The version that is the latest when the table is opened is read, whatever is written to it meanwhile.
     """
-    refuse_options(address.options, ["missing"], address.shown)
-    table = opened(address, reading=True)
+    check_options(address.options, ["missing"], address.shown)
+    table = open_lance_table(address, reading=True)
     if table is None:
-        raise InputError(f"{address.shown} does not exist: {near(address.collection, _names(connected(address)))}")
+        raise InputError(
+            f"{address.shown} does not exist: {suggest_names(address.collection, _names(connect_lance(address)))}"
+        )
     schema = table.schema
-    tell_half(note_of(schema), address.shown)
-    with said(address):
+    warn_if_unfinished(read_note(schema), address.shown)
+    with reraise_as_input_error(address):
         rows = table.count_rows()
     if not rows:
         raise InputError(f"{address.shown} has no rows: need at least one vector")
@@ -57,7 +65,7 @@ def open_lance(address: Address, wanted: Wanted) -> Store:
     bad: Sequence[int] = ()
     if lists:
         vectors = choose_vectors(lists, wanted, address.shown, others=schema.names)
-        bad = _without_vector(address, table, vectors, rows)
+        bad = _find_rows_without_vector(address, table, vectors, rows)
     return LanceStore(address, LancePieces(address, table, rows, bad), wanted)
 
 
@@ -66,12 +74,12 @@ class LancePieces:
 
     def __init__(self, address: Address, table: Any, rows: int, bad: Sequence[int]) -> None:
         self._address, self._table, self._version = address, table, table.version
-        with said(address):
+        with reraise_as_input_error(address):
             table.checkout(self._version)  # what is written from now on is not read
-        self.schema = without_notes(table.schema)
+        self.schema = drop_notes(table.schema)
         self._blocks = list(blocks(rows, _PIECE))
         self._bad = np.asarray(bad, np.int64)
-        self.lengths = [block.stop - block.start - len(self._bad_in(block)) for block in self._blocks]
+        self.lengths = [block.stop - block.start - len(self._bad_rows_in(block)) for block in self._blocks]
         self._kept_before = self._bad - np.arange(len(self._bad))  # how many good rows stand before each bad one
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,10 +87,10 @@ class LancePieces:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._table = opened(self._address, reading=True)
+        self._table = open_lance_table(self._address, reading=True)
         if self._table is None:
             raise InputError(f"{self._address.shown} does not exist here: need a path that every worker sees")
-        with said(self._address):
+        with reraise_as_input_error(self._address):
             self._table.checkout(self._version)
 
     def settled(self) -> Any:
@@ -94,9 +102,9 @@ class LancePieces:
         import pyarrow as pa
 
         block = self._blocks[piece]
-        bad, at = self._bad_in(block) - block.start, 0
+        bad, at = self._bad_rows_in(block) - block.start, 0
         query = self._table.search().select(names).offset(block.start).limit(block.stop - block.start)
-        with said(self._address):
+        with reraise_as_input_error(self._address):
             for batch in query.to_batches(rows):
                 gone = bad[(bad >= at) & (bad < at + len(batch))] - at
                 at += len(batch)
@@ -111,12 +119,12 @@ class LancePieces:
         import pyarrow as pa
 
         offsets = indices + np.searchsorted(self._kept_before, indices, side="right")
-        with said(self._address):
+        with reraise_as_input_error(self._address):
             found = self._table.take_offsets(offsets.tolist()).select([*names, "_rowoffset"]).to_arrow()
         order = np.argsort(found.column("_rowoffset").to_numpy(), kind="stable")
         return found.select(names).take(pa.array(order)).combine_chunks().to_batches()[0]
 
-    def _bad_in(self, block: slice) -> np.ndarray:
+    def _bad_rows_in(self, block: slice) -> np.ndarray:
         found: np.ndarray = self._bad[(self._bad >= block.start) & (self._bad < block.stop)]
         return found
 
@@ -126,26 +134,26 @@ class LanceStore(ArrowStore):
 
     _pieces: LancePieces
 
-    def __init__(self, address: Address, pieces: LancePieces, wanted: Wanted) -> None:
+    def __init__(self, address: Address, pieces: LancePieces, wanted: ColumnSpec) -> None:
         super().__init__(address.shown, address.shown, pieces, wanted)
 
     def _picked(self, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
         names = list(dict.fromkeys(names))
-        for part in blocks(len(indices), _TAKEN):
+        for part in blocks(len(indices), _ROWS_PER_LOOKUP):
             yield self._pieces.rows(names, indices[part]), indices[part]
 
 
-def connected(address: Address) -> Any:
+def connect_lance(address: Address) -> Any:
     """The database; its client makes a folder of any path, so look first."""
     try:
         import lancedb
     except ImportError as error:
         raise MissingExtra('lancedb is not installed: pip install "isoscope[lancedb]"') from error
-    with said(address):
+    with reraise_as_input_error(address):
         return lancedb.connect(address.place if _URL.match(address.place) else Path(address.place).expanduser())
 
 
-def opened(address: Address, *, reading: bool) -> Any:
+def open_lance_table(address: Address, *, reading: bool) -> Any:
     """The table; None if the database has none of that name."""
     if not _URL.match(address.place):
         path = Path(address.place).expanduser()
@@ -154,18 +162,18 @@ def opened(address: Address, *, reading: bool) -> Any:
         if not tables and (reading or not empty):
             there = "is not a folder of LanceDB's" if path.exists() else "does not exist"
             raise InputError(f"{address.shown}: {path} {there}: need the folder that the tables are in")
-    connected_to = connected(address)
+    connected_to = connect_lance(address)
     names = _names(connected_to)
     if not address.collection:
         has = f"; it has {', '.join(names[:12])}" if names else ""
         raise InputError(f"{address.shown} says no table: need {address.shown}#NAME{has}")
     if address.collection not in names:
         return None
-    with said(address):
+    with reraise_as_input_error(address):
         return connected_to.open_table(address.collection)
 
 
-def note_of(schema: Any) -> str | None:
+def read_note(schema: Any) -> str | None:
     """What isoscope noted of a table: at its making for the table, at its end for a column."""
     found = (schema.metadata or {}).get(NOTE.encode())
     for field in schema:
@@ -173,19 +181,23 @@ def note_of(schema: Any) -> str | None:
     return None if found is None else found.decode()
 
 
-def without_notes(schema: Any) -> Any:
+def drop_notes(schema: Any) -> Any:
     """The schema for another table, of which isoscope has noted nothing yet."""
     import pyarrow as pa
 
     def kept(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
-        return {name: value for name, value in (metadata or {}).items() if name not in (NOTE.encode(), OWN.encode())}
+        return {
+            name: value
+            for name, value in (metadata or {}).items()
+            if name not in (NOTE.encode(), COLUMN_ROLES_KEY.encode())
+        }
 
     fields = [field.with_metadata(kept(field.metadata)) if field.metadata else field for field in schema]
     return pa.schema(fields, metadata=kept(schema.metadata) or None)
 
 
 @contextmanager
-def said(address: Address) -> Iterator[None]:
+def reraise_as_input_error(address: Address) -> Iterator[None]:
     """Say in one line what LanceDB cannot do."""
     try:
         yield
@@ -194,11 +206,11 @@ def said(address: Address) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        why = address.hidden(str(error))[:200] or type(error).__name__
+        why = address.redact(str(error))[:200] or type(error).__name__
         raise InputError(f"{address.shown}: {why}; the table may be damaged, or out of reach") from error
 
 
-def quoted(name: str) -> str:
+def quote_column(name: str) -> str:
     """A column's name in a condition."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -225,13 +237,13 @@ def _list_type(kind: Any) -> Any:
     return kind.value_type if kinds.is_floating(kind.value_type) or kinds.is_integer(kind.value_type) else None
 
 
-def _without_vector(address: Address, table: Any, vectors: str, rows: int) -> list[int]:
+def _find_rows_without_vector(address: Address, table: Any, vectors: str, rows: int) -> list[int]:
     """The numbers of the rows that have no vector, or one of another length than most first ones; refused or told."""
     import pyarrow.types as kinds
 
-    name, kind = quoted(vectors), table.schema.field(vectors).type
+    name, kind = quote_column(vectors), table.schema.field(vectors).type
     wrong, why = f"{name} IS NULL", f"no {vectors}"
-    with said(address):
+    with reraise_as_input_error(address):
         if not kinds.is_fixed_size_list(getattr(kind, "storage_type", kind)):
             first = table.search().where(f"{name} IS NOT NULL").select([vectors]).limit(1).to_arrow()
             dim = len(first.column(0)[0]) if len(first) else 0
@@ -250,5 +262,5 @@ def _without_vector(address: Address, table: Any, vectors: str, rows: int) -> li
     shown = next(
         (first[each] for each in ("id", "ids", "_id", "doc_id", "uuid", "key") if each in first), f"row {bad[0]}"
     )
-    policy(count, rows, shown, address.options.get("missing") == "drop", address.shown, why)
+    check_missing_vectors(count, rows, shown, address.options.get("missing") == "drop", address.shown, why)
     return bad

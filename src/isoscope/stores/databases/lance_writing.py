@@ -12,9 +12,23 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.lance import OWN, connected, note_of, opened, quoted, said
-from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
-from isoscope.stores.databases.patience import patiently
+from isoscope.stores.databases.lance import (
+    COLUMN_ROLES_KEY,
+    connect_lance,
+    open_lance_table,
+    quote_column,
+    read_note,
+    reraise_as_input_error,
+)
+from isoscope.stores.databases.notes import (
+    NOTE,
+    can_resume,
+    check_options,
+    check_ownership,
+    check_row_count,
+    format_note,
+)
+from isoscope.stores.databases.patience import retry
 from isoscope.stores.databases.payloads import holds_ids
 from isoscope.stores.targets import role_layout
 
@@ -24,13 +38,13 @@ if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
 _FRAGMENTS = 64  # above which a table is put together when it is whole
-_ASKED = 4_096  # ids in a condition
+_IDS_PER_QUERY = 4_096  # ids in a condition
 
 
 def open_lance_destination(address: Address) -> LanceDestination:
     """A table of LanceDB to write to, ``lancedb:PATH#table``."""
-    refuse_options(address.options, [], address.shown)
-    return LanceDestination(address, opened(address, reading=False))
+    check_options(address.options, [], address.shown)
+    return LanceDestination(address, open_lance_table(address, reading=False))
 
 
 class LanceDestination:
@@ -53,18 +67,18 @@ class LanceDestination:
         self._about, self._layout = dict(about), layout
         if self._table is None:
             return False
-        can_go_on(note_of(self._table.schema), about, self._address.shown)
+        can_resume(read_note(self._table.schema), about, self._address.shown)
         self._learn()
         return bool(len(self._known))
 
-    def lacking(self, ids: np.ndarray) -> np.ndarray:
+    def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
         lacking = np.ones(len(ids), bool)
-        maybe = np.flatnonzero(_among(_checksums(ids), self._known))
-        for part in blocks(len(maybe), _ASKED):
+        maybe = np.flatnonzero(_isin_sorted(_checksums(ids), self._known))
+        for part in blocks(len(maybe), _IDS_PER_QUERY):
             asked = ids[maybe[part]]
-            condition = f"{quoted(self._key)} IN ({', '.join(map(_literal, asked.tolist()))})"
-            with said(self._address):
+            condition = f"{quote_column(self._key)} IN ({', '.join(map(_literal, asked.tolist()))})"
+            with reraise_as_input_error(self._address):
                 found = self._table.search().where(condition).select([self._key]).to_arrow()
             there = set(found.column(0).to_pylist())
             lacking[maybe[part]] = [each not in there for each in asked.tolist()]
@@ -79,7 +93,7 @@ class LanceDestination:
         def attempt() -> None:
             import pyarrow as pa
 
-            rows = np.flatnonzero(self.lacking(ids))
+            rows = np.flatnonzero(self.find_missing(ids))
             rows = rows[np.sort(np.unique(ids[rows], return_index=True)[1])]  # one of each id
             if len(rows):
                 try:
@@ -89,26 +103,26 @@ class LanceDestination:
                     raise
                 self._known = np.sort(np.concatenate([self._known, _checksums(ids[rows])]), kind="stable")
 
-        with said(self._address):
-            patiently(attempt, lambda error: isinstance(error, OSError) and not isinstance(error, PermissionError))
+        with reraise_as_input_error(self._address):
+            retry(attempt, lambda error: isinstance(error, OSError) and not isinstance(error, PermissionError))
 
     def finish(self, rows: int) -> None:
         """See `Destination`."""
-        with said(self._address):
-            refuse_lost(rows, self._table.count_rows(), self._address.shown)
+        with reraise_as_input_error(self._address):
+            check_row_count(rows, self._table.count_rows(), self._address.shown)
             if self._table.stats()["fragment_stats"]["num_fragments"] > _FRAGMENTS:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "optimize")  # nobody reads a table that is not whole
                     self._table.optimize(cleanup_older_than=timedelta(0))
-            whole = {"path": self._key, "metadata": {NOTE: note(self._about, rows)}}
+            whole = {"path": self._key, "metadata": {NOTE: format_note(self._about, rows)}}
             self._table.update_field_metadata(whole)
 
     def clear(self) -> None:
         """See `Destination`."""
         if self._table is not None:
-            refuse_foreign(note_of(self._table.schema), self._address.shown)
-            with said(self._address):
-                connected(self._address).drop_table(self._address.collection)
+            check_ownership(read_note(self._table.schema), self._address.shown)
+            with reraise_as_input_error(self._address):
+                connect_lance(self._address).drop_table(self._address.collection)
             self._table, self._known = None, np.empty(0, np.int64)
 
     def close(self) -> None:
@@ -122,7 +136,7 @@ class LanceDestination:
         ids = batch.columns["ids"]
         others = {name: values for name, values in batch.columns.items() if name != "ids"}
         layout = self._layout
-        if layout is None or batch.beside is None:
+        if layout is None or batch.other_columns is None:
             layout = role_layout(batch._replace(columns=others))
         layout = layout.with_vectors(batch.vectors.dtype, batch.vectors.shape[1])
         own_ids = holds_ids(batch, self._about.get("ids", ""))
@@ -132,10 +146,13 @@ class LanceDestination:
         if not own_ids:
             kind = pa.int64() if ids.dtype.kind in "iu" else pa.string()
             schema = schema.insert(0, pa.field(self._key, kind))
-        own = {NOTE: note(self._about), OWN: json.dumps({"key": self._key, "column": layout.vectors})}
+        own = {
+            NOTE: format_note(self._about),
+            COLUMN_ROLES_KEY: json.dumps({"key": self._key, "column": layout.vectors}),
+        }
         metadata = {**(schema.metadata or {}), **{name.encode(): value.encode() for name, value in own.items()}}
-        with said(self._address):
-            database = connected(self._address)
+        with reraise_as_input_error(self._address):
+            database = connect_lance(self._address)
             self._table = database.create_table(self._address.collection, schema=schema.with_metadata(metadata))
 
     def _record(self, batch: Batch) -> Any:
@@ -143,12 +160,12 @@ class LanceDestination:
         import pyarrow as pa
 
         schema = self._table.schema
-        own = _about(schema)
+        own = _column_roles(schema)
         kind = schema.field(own["column"]).type
         numbers = pa.array(np.ascontiguousarray(batch.vectors).ravel(), kind.value_type)
         columns = {own["column"]: pa.FixedSizeListArray.from_arrays(numbers, type=kind)}
-        if batch.beside is not None:
-            columns |= dict(zip(batch.beside.schema.names, batch.beside.columns, strict=True))
+        if batch.other_columns is not None:
+            columns |= dict(zip(batch.other_columns.schema.names, batch.other_columns.columns, strict=True))
         given = {own["key"] if name == "ids" else name: values for name, values in batch.columns.items()}
         for name in set(schema.names) - columns.keys():
             columns[name] = pa.array(given[name], schema.field(name).type)
@@ -156,16 +173,16 @@ class LanceDestination:
 
     def _learn(self) -> None:
         """Know every id that is in the table."""
-        with said(self._address):
+        with reraise_as_input_error(self._address):
             self._table.checkout_latest()
-            self._key = _about(self._table.schema)["key"]
+            self._key = _column_roles(self._table.schema)["key"]
             query = self._table.search().select([self._key])
             parts = [_checksums(batch.column(0).to_pylist()) for batch in query.to_batches(65_536)]
         self._known = np.sort(np.concatenate(parts or [np.empty(0, np.int64)]))
 
 
-def _about(schema: Any) -> dict[str, str]:
-    found: dict[str, str] = json.loads(schema.metadata[OWN.encode()])
+def _column_roles(schema: Any) -> dict[str, str]:
+    found: dict[str, str] = json.loads(schema.metadata[COLUMN_ROLES_KEY.encode()])
     return found
 
 
@@ -175,7 +192,7 @@ def _checksums(ids: Sequence[Any] | np.ndarray) -> np.ndarray:
     return np.fromiter(map(hash, values), np.int64, len(values))
 
 
-def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _isin_sorted(values: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Which values are among known ones, which are sorted."""
     at = np.searchsorted(known, values)
     return np.append(known, 0)[at] == values if len(known) else np.zeros(len(values), bool)

@@ -6,27 +6,27 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 
-from isoscope._core.errors import InputError, tell
+from isoscope._core.errors import InputError, warn_data
 
 NOTE = "isoscope"
 """The name of the note among the metadata of a collection."""
 
 
-def note(about: Mapping[str, str], rows: int | None = None) -> str:
+def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
     """The note on a collection made of this; with the number of its rows once all are there.
 
     Examples
     --------
-    >>> note({"source": "docs.npy"}, rows=100)
+    >>> format_note({"source": "docs.npy"}, rows=100)
     '{"about": {"source": "docs.npy"}, "rows": 100}'
     """
     return json.dumps({"about": dict(about), "rows": rows}, sort_keys=True)
 
 
-def can_go_on(found: str | None, about: Mapping[str, str], where: str) -> bool:
+def can_resume(found: str | None, about: Mapping[str, str], where: str) -> bool:
     """Whether a collection is made of the same; an `InputError` if it is of something else, or not isoscope's."""
-    refuse_foreign(found, where)
-    earlier = _read(found)[0]
+    check_ownership(found, where)
+    earlier = _parse_note(found)[0]
     if earlier == dict(about):
         return True
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
@@ -36,19 +36,19 @@ def can_go_on(found: str | None, about: Mapping[str, str], where: str) -> bool:
     )
 
 
-def refuse_foreign(found: str | None, where: str) -> None:
+def check_ownership(found: str | None, where: str) -> None:
     """Refuse to touch what isoscope has not made."""
     if not found:
         raise InputError(f"{where} exists and was not made by isoscope: nothing was touched, write to another name")
 
 
-def tell_half(found: str | None, where: str) -> None:
+def warn_if_unfinished(found: str | None, where: str) -> None:
     """Say that a collection was not written to its end."""
-    if found and _read(found)[1] is None:
-        tell(f"{where} was not written to its end: run the command that writes it again")
+    if found and _parse_note(found)[1] is None:
+        warn_data(f"{where} was not written to its end: run the command that writes it again")
 
 
-def refuse_lost(written: int, there: int, where: str) -> None:
+def check_row_count(written: int, there: int, where: str) -> None:
     """Refuse to call a collection whole that has fewer rows than were written: some had the same id."""
     if there < written:
         raise InputError(
@@ -57,7 +57,9 @@ def refuse_lost(written: int, there: int, where: str) -> None:
         )
 
 
-def policy(lacking: int, total: int, first: object, drop: bool, where: str, why: str = "no vector") -> None:
+def check_missing_vectors(
+    lacking: int, total: int, first: object, drop: bool, where: str, why: str = "no vector"
+) -> None:
     """Refuse rows without a vector, or say how many are left out."""
     if not lacking:
         return
@@ -66,10 +68,10 @@ def policy(lacking: int, total: int, first: object, drop: bool, where: str, why:
         raise InputError(f"{found}: need at least one vector")
     if not drop:
         raise InputError(f"{found}: give them one, or leave them out with ?missing=drop behind the address")
-    tell(f"{found}: they are left out")
+    warn_data(f"{found}: they are left out")
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def suggest_names(name: str, names: Iterable[str]) -> str:
     """What was meant by a name that is not there: names like it, or those that are there."""
     names = sorted(names)
     if found := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
@@ -79,7 +81,7 @@ def near(name: str, names: Iterable[str]) -> str:
     return "it has " + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def refuse_options(options: Mapping[str, str], known: Iterable[str], where: str) -> None:
+def check_options(options: Mapping[str, str], known: Iterable[str], where: str) -> None:
     """Refuse an option that would be passed over."""
     known = list(known)
     for name in options:
@@ -88,7 +90,7 @@ def refuse_options(options: Mapping[str, str], known: Iterable[str], where: str)
             raise InputError(f"{where}: {name}= is not an option{need}")
 
 
-def _read(found: str | None) -> tuple[dict[str, str], int | None]:
+def _parse_note(found: str | None) -> tuple[dict[str, str], int | None]:
     """What a collection was made of, and its rows if it is whole."""
     try:
         kept = json.loads(found or "")

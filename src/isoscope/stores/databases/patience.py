@@ -12,7 +12,7 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each further attempt."""
 
 
-def patiently(attempt: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
+def retry(attempt: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
     """What an attempt gives; one that fails with what may pass is made again, `len(PAUSES)` times at most.
 
     Parameters
@@ -30,7 +30,7 @@ def patiently(attempt: Callable[[], T], passes: Callable[[Exception], bool]) -> 
     ...     if isinstance(answer, Exception):
     ...         raise answer
     ...     return answer
-    >>> patiently(ask, lambda error: isinstance(error, ConnectionError))
+    >>> retry(ask, lambda error: isinstance(error, ConnectionError))
     7
     """
     for pause in PAUSES:

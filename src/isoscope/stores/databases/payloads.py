@@ -23,50 +23,50 @@ def object_field(name: str) -> Any:
     return pa.field(name, pa.string(), metadata={_KIND: _OBJECTS})
 
 
-def packed(objects: Sequence[Mapping[str, Any] | None]) -> Any:
+def to_json_column(objects: Sequence[Mapping[str, Any] | None]) -> Any:
     """Objects as a column of JSON; a row without one is null."""
     import pyarrow as pa
 
     return pa.array([None if each is None else json.dumps(each, ensure_ascii=False) for each in objects], pa.string())
 
 
-def carried(distance: str, name: str = "", ids: str = "", settings: str = "") -> dict[bytes, bytes]:
+def collection_metadata(distance: str, name: str = "", ids: str = "", settings: str = "") -> dict[bytes, bytes]:
     """What a collection is beside its rows, for the schema: its distance, the vectors' own name, whose ids they are."""
     kept = {_DISTANCE: distance, _NAME: name, _IDS: ids, _SETTINGS: settings}
     return {key: value.encode() for key, value in kept.items() if value}
 
 
-def carried_distance(schema: Any) -> str:
+def read_distance(schema: Any) -> str:
     """The distance of the collection that rows come from: cosine, dot, euclid or manhattan; empty if none is known."""
-    return _kept(schema, _DISTANCE)
+    return _read_metadata(schema, _DISTANCE)
 
 
-def carried_name(schema: Any) -> str:
+def read_vector_name(schema: Any) -> str:
     """The own name that the vectors had; empty if they had none."""
-    return _kept(schema, _NAME)
+    return _read_metadata(schema, _NAME)
 
 
-def carried_ids(schema: Any) -> str:
+def read_ids_origin(schema: Any) -> str:
     """The kind of database that the ids are from; empty if they are from none."""
-    return _kept(schema, _IDS)
+    return _read_metadata(schema, _IDS)
 
 
-def carried_settings(schema: Any) -> str:
+def read_index_settings(schema: Any) -> str:
     """What Chroma was told about its index, as JSON; empty if rows are from elsewhere."""
-    return _kept(schema, _SETTINGS)
+    return _read_metadata(schema, _SETTINGS)
 
 
-def _kept(schema: Any, key: bytes) -> str:
+def _read_metadata(schema: Any, key: bytes) -> str:
     return ((getattr(schema, "metadata", None) or {}).get(key) or b"").decode()
 
 
 def holds_ids(batch: Batch, name: str) -> bool:
     """Whether the column of this name beside a batch holds its ids as they are written."""
-    names = batch.beside.schema.names if batch.beside is not None else []
-    return name in names and batch.beside.column(name).to_pylist() == batch.columns["ids"].tolist()
+    names = batch.other_columns.schema.names if batch.other_columns is not None else []
+    return name in names and batch.other_columns.column(name).to_pylist() == batch.columns["ids"].tolist()
 
 
-def objects_of(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
+def batch_payloads(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
     """What stands beside each row of a batch, but for its id, as values that JSON has; what is missing is left out.
 
     Columns of objects are spread: what was a payload becomes the same payload. `ids` is the column that the ids are
@@ -76,28 +76,28 @@ def objects_of(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
     --------
     >>> import numpy as np
     >>> rows = Batch(0, np.eye(2), {"ids": np.array([7, 8]), "text": np.array(["east", "north"], object)}, 1.0)
-    >>> objects_of(rows)
+    >>> batch_payloads(rows)
     [{'text': 'east'}, {'text': 'north'}]
     """
     found: list[dict[str, Any]] = [{} for _ in range(len(batch.vectors))]
     for name, values in batch.columns.items():
         if name != "ids":
             for each, value in zip(found, values, strict=True):
-                each[name] = plain(value)
-    if batch.beside is None:
+                each[name] = to_json_value(value)
+    if batch.other_columns is None:
         return found
     written = {ids} if holds_ids(batch, ids) else {}
-    for field in batch.beside.schema:
+    for field in batch.other_columns.schema:
         if field.name in written:
             continue
         spread = (field.metadata or {}).get(_KIND) == _OBJECTS
-        for each, value in zip(found, batch.beside.column(field.name).to_pylist(), strict=True):
+        for each, value in zip(found, batch.other_columns.column(field.name).to_pylist(), strict=True):
             if value is None:
                 continue
             if spread:
                 each.update(json.loads(value))
             else:
-                each[field.name] = plain(value)
+                each[field.name] = to_json_value(value)
     return found
 
 
@@ -110,7 +110,7 @@ def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
     return [name for name, plain in names.items() if plain]
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it; dates are text, and what is not a number is none."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -121,7 +121,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
-        return [plain(each) for each in value]
+        return [to_json_value(each) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -9,12 +9,12 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.databases.address import Address
-from isoscope.stores.databases.notes import near
+from isoscope.stores.databases.notes import suggest_names
 
-VECTORS = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
+VECTOR_TYPES = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
 """The kinds of columns that are read as vectors, and the numbers in them."""
-UNREAD = {"sparsevec": "sparse vectors", "bit": "bits"}
-SIGN = "isoscope "
+UNSUPPORTED_TYPES = {"sparsevec": "sparse vectors", "bit": "bits"}
+COMMENT_PREFIX = "isoscope "
 """What a comment of isoscope's begins with."""
 _TABLES = "rpvmf"  # tables, parted ones, views, materialized views, foreign tables
 
@@ -38,7 +38,7 @@ class Key(NamedTuple):
     """What the rows are told apart and ordered by."""
 
     columns: tuple[Column, ...]
-    sure: bool
+    is_unique: bool
     """Whether the database keeps them different."""
 
     @property
@@ -111,14 +111,16 @@ class Table:
         found = [self.column(name) for name in names]
         for name, column in zip(names, found, strict=True):
             if column is None:
-                raise InputError(f"{where} has no column {name} for key=: {near(name, [c.name for c in self.columns])}")
+                raise InputError(
+                    f"{where} has no column {name} for key=: {suggest_names(name, [c.name for c in self.columns])}"
+                )
         columns = tuple(column for column in found if column is not None)
         return Key(columns, any(each <= set(names) for each in self.unique))
 
 
 def find_table(connection: Any, address: Address) -> Table | None:
     """The table that is meant; None if it is not there."""
-    schema, name = parted(address.collection)
+    schema, name = split_name(address.collection)
     row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, obj_description(c.oid, 'pg_class'), "
         "c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c "
@@ -151,7 +153,7 @@ def find_table(connection: Any, address: Address) -> Table | None:
     return Table(schema, name, tuple(Column(*column) for column in columns), primary, unique, comment)
 
 
-def need_table(connection: Any, address: Address) -> tuple[Address, Table]:
+def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
     """The table that is meant, or the only one that holds vectors, and the address that says it."""
     found = _tables(connection)
     if not address.collection:
@@ -161,8 +163,8 @@ def need_table(connection: Any, address: Address) -> tuple[Address, Table]:
         address = Address(address.kind, address.place, found[0], address.options)
     table = find_table(connection, address)
     if table is None:
-        said = ".".join(part for part in parted(address.collection) if part)
-        raise InputError(f"{address}: there is no table {said}: {near(said, found)}")
+        said = ".".join(part for part in split_name(address.collection) if part)
+        raise InputError(f"{address}: there is no table {said}: {suggest_names(said, found)}")
     return address, table
 
 
@@ -174,12 +176,12 @@ def _tables(connection: Any) -> list[str]:
         "pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid WHERE t.typname = ANY(%s) AND "
         "c.relkind = ANY(%s) AND NOT a.attisdropped AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
         "ORDER BY 1",
-        (list(VECTORS), list(_TABLES)),
+        (list(VECTOR_TYPES), list(_TABLES)),
     )
     return [row[0] for row in rows]
 
 
-def good_rows(column: Column, dim: int) -> Any:
+def valid_vector_condition(column: Column, dim: int) -> Any:
     """The condition that a row has a vector of these dimensions."""
     from psycopg import sql
 
@@ -216,7 +218,7 @@ def _dimensions(column: Column) -> Any:
     return sql.SQL("{}({})").format(identifier("vector_dims", column.schema), name)
 
 
-def need_different(connection: Any, table: Table, key: Key, where: str) -> None:
+def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> None:
     """Refuse a key that does not tell the rows apart: some would be read never, or written as another."""
     from psycopg import sql
 
@@ -228,14 +230,14 @@ def need_different(connection: Any, table: Table, key: Key, where: str) -> None:
         raise InputError(f"{where}: key={','.join(column.name for column in key.columns)} {what}: name another key=")
 
 
-def number(column: Column) -> np.dtype:
+def vector_dtype(column: Column) -> np.dtype:
     """The numbers in a column of vectors."""
-    return np.dtype(VECTORS[column.kind])
+    return np.dtype(VECTOR_TYPES[column.kind])
 
 
-def noted(comment: str | None) -> str | None:
+def read_note(comment: str | None) -> str | None:
     """What isoscope noted in a comment; None if the comment is not isoscope's."""
-    return comment.removeprefix(SIGN) if comment and comment.startswith(SIGN) else None
+    return comment.removeprefix(COMMENT_PREFIX) if comment and comment.startswith(COMMENT_PREFIX) else None
 
 
 def identifier(name: str, of: str | None = None) -> Any:
@@ -245,7 +247,7 @@ def identifier(name: str, of: str | None = None) -> Any:
     return sql.Identifier(name) if of is None else sql.Identifier(of, name)
 
 
-def parted(name: str) -> tuple[str | None, str]:
+def split_name(name: str) -> tuple[str | None, str]:
     """Schema and name; a dot between double quotes parts nothing, and a quote in a name is two between quotes."""
     parts: list[str] = [""]
     quoted = False

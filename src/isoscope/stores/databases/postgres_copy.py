@@ -52,11 +52,11 @@ class CopiedRows:
         at = starts + 2
         for _ in range(fields):
             if (counted != fields).any() or (at + 4 > ends).any():
-                return self._walked(head)
+                return self._scan_bounds(head)
             at = at + 4 + np.maximum(self._gather(at, 4).view(">i4")[:, 0], 0)
-        return (starts, ends) if (at == ends).all() else self._walked(head)
+        return (starts, ends) if (at == ends).all() else self._scan_bounds(head)
 
-    def _walked(self, at: int) -> tuple[np.ndarray, np.ndarray]:
+    def _scan_bounds(self, at: int) -> tuple[np.ndarray, np.ndarray]:
         """The same, row by row."""
         data, starts, ends = self._bytes.tobytes(), [], []
         while at + 2 <= len(data):
@@ -123,7 +123,7 @@ class CopiedRows:
         lengths = np.maximum(lengths, 0)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         found = np.empty(offsets[-1], np.uint8)
-        for part, places in _places(at, lengths):
+        for part, places in _byte_positions(at, lengths):
             found[part] = self._bytes[places]
         valid = pa.array(~null).buffers()[1] if null.any() else None
         kind = pa.large_binary() if binary else pa.large_string()
@@ -132,7 +132,7 @@ class CopiedRows:
         return values.cast(pa.binary() if binary else pa.string())
 
 
-def _places(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Where the bytes of fields lie, for some at a time, as each place takes 8 bytes: which bytes, and their places."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     row = 0
@@ -173,7 +173,7 @@ def arrow_kind(kind: str) -> Any:
     return pa.binary() if kind == "bytea" else pa.string()
 
 
-def packed_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
+def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
     """Vectors as the bytes of a field, (n, width)."""
     n, dim = vectors.shape
     form = vector_form(kind, dim)
@@ -188,7 +188,7 @@ def packed_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
     return rows.view(np.uint8).reshape(n, form.itemsize)
 
 
-def packed_rows(fields: Sequence[Any]) -> bytes:
+def pack_rows(fields: Sequence[Any]) -> bytes:
     """The bytes of a COPY of these fields: matrices of bytes, (n, width), or Arrow's strings and bytes."""
     n = len(fields[0])
     parts = [_Field.of(field) for field in fields]
@@ -232,7 +232,7 @@ class _Field:
         if self._data.ndim == 2:
             _put(out, at, self._data)
             return
-        for part, places in _places(at, self.lengths):
+        for part, places in _byte_positions(at, self.lengths):
             out[places] = self._data[part]
 
 

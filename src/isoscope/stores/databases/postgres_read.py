@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError, tell
-from isoscope.stores.columns import Wanted, choose_columns, choose_vectors
-from isoscope.stores.databases.notes import near, tell_half
+from isoscope._core.errors import InputError, warn_data
+from isoscope.stores.columns import ColumnSpec, choose_columns, choose_vectors
+from isoscope.stores.databases.notes import suggest_names, warn_if_unfinished
 from isoscope.stores.databases.postgres_catalog import (
-    UNREAD,
-    VECTORS,
+    UNSUPPORTED_TYPES,
+    VECTOR_TYPES,
+    check_unique_key,
     count_dimensions,
-    good_rows,
     identifier,
-    need_different,
-    need_table,
-    noted,
-    number,
+    read_note,
+    require_table,
+    valid_vector_condition,
+    vector_dtype,
 )
 from isoscope.stores.databases.postgres_copy import NATIVE, VARYING, CopiedRows, arrow_kind
-from isoscope.stores.databases.postgres_session import Session, need_psycopg
+from isoscope.stores.databases.postgres_session import Session, require_psycopg
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
     from isoscope.stores.databases.postgres_catalog import Column, Key, Table
 
-_FEW = 50_000  # rows that are asked for by their numbers at once
+_ROWS_PER_LOOKUP = 50_000  # rows that are asked for by their numbers at once
 _PAGE = 65_536  # rows, of columns without vectors
 _FIRST, _PAGE_BYTES = 1024, 2**25  # rows whose size says how many are asked for at once, if text stands beside
 
@@ -58,7 +58,7 @@ class PostgresStore(Store):
     def __init__(
         self, session: Session, table: Table, key: Key, vectors: Column, dim: int, columns: dict[str, str]
     ) -> None:
-        super().__init__(session.address.shown, dim, number(vectors), columns)
+        super().__init__(session.address.shown, dim, vector_dtype(vectors), columns)
         self._session, self._table, self._key, self._vectors = session, table, key, vectors
         self._counted: tuple[int, int] = (-1, 0)
         self._marks: dict[int, int | str | None] = {}
@@ -68,14 +68,14 @@ class PostgresStore(Store):
         if self._counted[0] != self._session.snapshot:
             from psycopg import sql
 
-            form = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self._table.sql, self._good)
+            form = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self._table.sql, self._valid_vector_condition)
             count = self._session.run(lambda connection: connection.execute(form).fetchone()[0])
             self._counted = (self._session.snapshot, int(count))
         return self._counted[1]
 
     @property
-    def _good(self) -> Any:
-        return good_rows(self._vectors, self.dim)
+    def _valid_vector_condition(self) -> Any:
+        return valid_vector_condition(self._vectors, self.dim)
 
     def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
         others = [column.name for column in self._table.columns if column.name != self._vectors.name] if beside else []
@@ -84,11 +84,13 @@ class PostgresStore(Store):
         for page in self._pages([*others, *names], rows, start, vectors=True):
             assert page.vectors is not None
             done += page.rows
-            values = {name: _plain(page.columns[name]) for name in names}
+            values = {name: _to_numpy(page.columns[name]) for name in names}
             record = _record(page.columns, others) if beside else None
             yield Piece(page.vectors, values, done / max(expected, done), record)
         if done < start + max(0, expected - start) or done > max(expected, start):
-            tell(f"{self.name} changed while it was read: it had {expected:,} rows with a vector, and now {done:,}")
+            warn_data(
+                f"{self.name} changed while it was read: it had {expected:,} rows with a vector, and now {done:,}"
+            )
 
     def _layout(self) -> Layout:
         import pyarrow as pa
@@ -110,7 +112,7 @@ class PostgresStore(Store):
             pages = self._pages([name], _PAGE, 0, vectors=False)
         else:
             pages = self._picked([name], indices, vectors=False)
-        found = [_plain(page.columns[name]) for page in pages]
+        found = [_to_numpy(page.columns[name]) for page in pages]
         return np.concatenate(found) if found else np.empty(0, object)
 
     def _pages(self, names: list[str], rows: int, start: int, *, vectors: bool) -> Iterator[_Page]:
@@ -119,7 +121,7 @@ class PostgresStore(Store):
 
         len(self)  # connects, if need be: the snapshot that rows are numbered in
         numbered = self._session.snapshot
-        done, after = self._mark_before(start)
+        done, after = self._known_key_before(start)
         skip = start - done
         done = start
         most = min(rows, _FIRST) if any(self._kind(name) in VARYING for name in names) else rows
@@ -129,15 +131,15 @@ class PostgresStore(Store):
                 keys = self._key.ordered()
                 behind = sql.SQL("AND ({}) > ({})").format(keys, self._key.parts(sql.Literal(after)))
             form = sql.SQL("SELECT {} FROM {} AS t WHERE {} {} ORDER BY {} LIMIT {} OFFSET {}").format(
-                self._selected(names, vectors),
+                self._select_list(names, vectors),
                 self._table.sql,
-                self._good,
+                self._valid_vector_condition,
                 behind,
                 self._key.ordered("t"),
                 sql.Literal(most),
                 sql.Literal(skip),
             )
-            page = self._copied(form, names, vectors)
+            page = self._copy_page(form, names, vectors)
             if page.rows:
                 skip, done, after = 0, done + page.rows, page.last
                 if numbered == self._session.snapshot:
@@ -154,7 +156,7 @@ class PostgresStore(Store):
             self._marks, self._marked = {}, self._session.snapshot
         self._marks[row] = after
 
-    def _mark_before(self, row: int) -> tuple[int, int | str | None]:
+    def _known_key_before(self, row: int) -> tuple[int, int | str | None]:
         known = self._marks if self._marked == self._session.snapshot else {}
         at = max((each for each in known if each <= row), default=0)
         return at, known.get(at)
@@ -165,19 +167,19 @@ class PostgresStore(Store):
 
         low, high = int(indices[0]), int(indices[-1]) + 1
         if 4 * len(indices) >= high - low:
-            yield from self._picked_from_pages(names, indices, vectors=vectors)
+            yield from self._pick_from_pages(names, indices, vectors=vectors)
             return
         numbered = sql.SQL("SELECT *, row_number() OVER (ORDER BY {}) - 1 AS {} FROM {} WHERE {}").format(
-            self._key.ordered(), identifier(self._counter), self._table.sql, self._good
+            self._key.ordered(), identifier(self._counter), self._table.sql, self._valid_vector_condition
         )
-        for few in np.array_split(indices, -(-len(indices) // _FEW)):
+        for few in np.array_split(indices, -(-len(indices) // _ROWS_PER_LOOKUP)):
             form = sql.SQL("SELECT {0} FROM ({1}) s WHERE {2} = ANY({3}::bigint[]) ORDER BY {2}").format(
-                self._selected(names, vectors),
+                self._select_list(names, vectors),
                 numbered,
                 identifier(self._counter),
                 sql.Literal("{" + ",".join(map(str, few.tolist())) + "}"),
             )
-            page = self._copied(form, names, vectors)
+            page = self._copy_page(form, names, vectors)
             if page.rows != len(few):
                 raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
             yield page
@@ -188,7 +190,7 @@ class PostgresStore(Store):
         taken = {column.name for column in self._table.columns}
         return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
 
-    def _picked_from_pages(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
+    def _pick_from_pages(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
         import pyarrow as pa
 
         at = int(indices[0])
@@ -203,14 +205,14 @@ class PostgresStore(Store):
                 return
         raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
 
-    def _selected(self, names: list[str], vectors: bool) -> Any:
+    def _select_list(self, names: list[str], vectors: bool) -> Any:
         """What is asked for of each row: its vector, its id, and these columns."""
         from psycopg import sql
 
         first = [identifier(self._vectors.name)] if vectors else []
-        return sql.SQL(", ").join([*first, self._key.id(), *(self._asked(name) for name in _unique(names))])
+        return sql.SQL(", ").join([*first, self._key.id(), *(self._select_expression(name) for name in _unique(names))])
 
-    def _asked(self, name: str) -> Any:
+    def _select_expression(self, name: str) -> Any:
         from psycopg import sql
 
         column = self._table.column(name)
@@ -219,7 +221,7 @@ class PostgresStore(Store):
         form = "{}" if column.kind in NATIVE else "{}::text"
         return sql.SQL(form).format(identifier(name))
 
-    def _copied(self, form: Any, names: list[str], vectors: bool) -> _Page:
+    def _copy_page(self, form: Any, names: list[str], vectors: bool) -> _Page:
         from psycopg import sql
 
         whole = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(form)
@@ -243,31 +245,31 @@ class PostgresStore(Store):
         return column.kind if column.kind in NATIVE else "text"
 
 
-def open_postgres(address: Address, wanted: Wanted) -> Store:
+def open_postgres(address: Address, wanted: ColumnSpec) -> Store:
     """A table or view of PostgreSQL; it is counted which rows have a vector."""
-    need_psycopg()
+    require_psycopg()
     said = address.options.get("column")
     if said and wanted.vectors and said != wanted.vectors:
         raise InputError(f"{address} says column={said}, and vectors is {wanted.vectors}: say one")
     if said:
-        wanted = Wanted(said, wanted.roles)
+        wanted = ColumnSpec(said, wanted.roles)
     session = Session(address)
     try:
-        return _opened(session, address, wanted)
+        return _open_store(session, address, wanted)
     except BaseException:
         session.close()  # its snapshot keeps others from changing the table
         raise
 
 
-def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
-    address, table = session.run(lambda connection: need_table(connection, address))
+def _open_store(session: Session, address: Address, wanted: ColumnSpec) -> Store:
+    address, table = session.run(lambda connection: require_table(connection, address))
     session.address = address
     where = address.shown
     vectors = _vector_column(table, wanted, where)
     key = table.key(address.options.get("key"), where)
     for comment in (vectors.comment, table.comment):
-        if found := noted(comment):
-            tell_half(found, where)
+        if found := read_note(comment):
+            warn_if_unfinished(found, where)
             break
     counts = session.run(lambda connection: count_dimensions(connection, table, vectors))
     if not counts:
@@ -277,33 +279,35 @@ def _opened(session: Session, address: Address, wanted: Wanted) -> Store:
         raise InputError(
             f"{where}: {vectors.name} is null in all {sum(counts.values()):,} rows: there is no vector yet"
         )
-    if not key.sure:
-        session.run(lambda connection: need_different(connection, table, key, where))
-    _missing(session, table, key, vectors, counts, dim)
-    plain = [column.name for column in table.columns if column.kind not in (*VECTORS, *UNREAD)]
+    if not key.is_unique:
+        session.run(lambda connection: check_unique_key(connection, table, key, where))
+    _check_missing_vectors(session, table, key, vectors, counts, dim)
+    plain = [column.name for column in table.columns if column.kind not in (*VECTOR_TYPES, *UNSUPPORTED_TYPES)]
     if len(key.columns) > 1:
         plain.append(key.name)
     if wanted.roles.get("ids") is None and key.name in plain:
-        wanted = Wanted(wanted.vectors, {**wanted.roles, "ids": key.name})
+        wanted = ColumnSpec(wanted.vectors, {**wanted.roles, "ids": key.name})
     store = PostgresStore(session, table, key, vectors, dim, choose_columns(plain, wanted, where))
     store._counted = (session.snapshot, counts[dim])
     return store
 
 
-def _vector_column(table: Table, wanted: Wanted, where: str) -> Column:
-    names = [column.name for column in table.columns if column.kind in VECTORS]
+def _vector_column(table: Table, wanted: ColumnSpec, where: str) -> Column:
+    names = [column.name for column in table.columns if column.kind in VECTOR_TYPES]
     own = wanted.vectors and table.column(wanted.vectors)
-    if own and own.kind in UNREAD:
-        raise InputError(f"{where}: {own.name} holds {UNREAD[own.kind]}, which are not read: need vector or halfvec")
+    if own and own.kind in UNSUPPORTED_TYPES:
+        raise InputError(
+            f"{where}: {own.name} holds {UNSUPPORTED_TYPES[own.kind]}, which are not read: need vector or halfvec"
+        )
     if wanted.vectors and not own:
-        raise InputError(f"{where} has no column {wanted.vectors}: {near(wanted.vectors, names)}")
+        raise InputError(f"{where} has no column {wanted.vectors}: {suggest_names(wanted.vectors, names)}")
     others = [column.name for column in table.columns]
     found = table.column(choose_vectors(names, wanted, where, others=others))
     assert found is not None
     return found
 
 
-def _missing(
+def _check_missing_vectors(
     session: Session, table: Table, key: Key, vectors: Column, counts: dict[int | None, int], dim: int
 ) -> None:
     """Refuse rows without a vector of these dimensions, or say how many are left out."""
@@ -316,10 +320,10 @@ def _missing(
     what += [f"one of {each} dimensions in {count:,}" for each, count in counts.items() if each not in (None, dim)]
     words = f"{session.address}: {' and '.join(what)} of {every:,} rows, where the others have {dim} dimensions"
     if session.address.options.get("missing") == "drop":
-        tell(f"{words}: left out")
+        warn_data(f"{words}: left out")
         return
     form = sql.SQL("SELECT {} FROM {} AS t WHERE NOT coalesce({}, false) ORDER BY {} LIMIT 1").format(
-        key.id(), table.sql, good_rows(vectors, dim), key.ordered("t")
+        key.id(), table.sql, valid_vector_condition(vectors, dim), key.ordered("t")
     )
     first = session.run(lambda connection: connection.execute(form).fetchone())
     at = f"; the first is {key.name} {first[0]}" if first else ""
@@ -332,7 +336,7 @@ def _record(columns: dict[str, Any], names: list[str]) -> Any:
     return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
 
-def _plain(values: Any) -> np.ndarray:
+def _to_numpy(values: Any) -> np.ndarray:
     found: np.ndarray = values.to_numpy(zero_copy_only=False)
     return found
 

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.stores.databases.notes import near
-from isoscope.stores.databases.patience import patiently
+from isoscope.stores.databases.notes import suggest_names
+from isoscope.stores.databases.patience import retry
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
 
 T = TypeVar("T")
 
-_PLAINER = {
+_ERROR_MESSAGES = {
     "55P03": "the table is held by another transaction: end that, and run the same command again",
     "42501": "this user may not do that: {0}; grant it",
     "25006": "the server is read-only: write to the one that it follows",
     "53100": "the server's disk is full: make room, and run the same command again",
 }
-_MEANWHILE = ("40001", "40P01")  # two transactions were in each other's way: one of them is to be made again
+_CONFLICT_CODES = ("40001", "40P01")  # two transactions were in each other's way: one of them is to be made again
 _SETTINGS = (
     "SET DateStyle = 'ISO, YMD'",  # values that go through text come back the same
     "SET IntervalStyle = 'postgres'",
@@ -40,7 +40,7 @@ class Session:
     lost; `snapshot` counts them. One that writes has a transaction for each piece of work.
     """
 
-    reading: ClassVar[WeakSet[Session]] = WeakSet()
+    open_readers: ClassVar[WeakSet[Session]] = WeakSet()
     """Those of this process whose snapshots hold locks."""
 
     def __init__(self, address: Address, *, writes: bool = False) -> None:
@@ -49,7 +49,7 @@ class Session:
         self._connection: Any = None
         self._lock = RLock()
         if not writes:
-            Session.reading.add(self)
+            Session.open_readers.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"address": self.address, "_writes": self._writes, "snapshot": self.snapshot}
@@ -77,14 +77,14 @@ class Session:
             if self._connection is None:
                 self._connect()
             try:
-                return patiently(lambda: self._worked(work), self._passes)
+                return retry(lambda: self._run_once(work), self._is_transient)
             except psycopg.Error as error:
-                words = self.address.hidden(_first_line(error))
+                words = self.address.redact(_first_line(error))
                 if not self._is_lost(error):
-                    raise InputError(f"{self.address}: {_plainer(error) or words}") from None
+                    raise InputError(f"{self.address}: {_describe_error(error) or words}") from None
             raise InputError(f"{self.address}: the connection was lost and cannot be made again: {words}; {going_on}")
 
-    def _worked(self, work: Callable[[Any], T]) -> T:
+    def _run_once(self, work: Callable[[Any], T]) -> T:
         if self._connection is None:
             self._connection = self._connected(self.address.place)
             self.snapshot += 1
@@ -94,9 +94,9 @@ class Session:
         return found
 
     @classmethod
-    def rest_all(cls) -> None:
+    def release_all_snapshots(cls) -> None:
         """Have those of this process that read rest: a table that is being read cannot be altered."""
-        for session in list(cls.reading):
+        for session in list(cls.open_readers):
             session.rest()
 
     def rest(self) -> None:
@@ -113,8 +113,8 @@ class Session:
                 self._connection.close()
             self._connection = None
 
-    def _passes(self, error: Exception) -> bool:
-        return self._is_lost(error) or getattr(error, "sqlstate", None) in _MEANWHILE
+    def _is_transient(self, error: Exception) -> bool:
+        return self._is_lost(error) or getattr(error, "sqlstate", None) in _CONFLICT_CODES
 
     def _is_lost(self, error: Exception) -> bool:
         """Whether the connection is gone, and not only a statement refused; what is left of either is cleared away."""
@@ -141,10 +141,10 @@ class Session:
             self._connection = self._connected(self.address.place)
             self.snapshot += 1
         except psycopg.ProgrammingError as error:
-            words = self.address.hidden(_first_line(error)) if "URI query parameter" in str(error) else ""
+            words = self.address.redact(_first_line(error)) if "URI query parameter" in str(error) else ""
             raise InputError(f"{self.address}: the address cannot be read{': ' + words if words else ''}") from None
         except psycopg.Error as error:
-            raise self._unreachable(str(error)) from None
+            raise self._connection_error(str(error)) from None
 
     def _connected(self, place: str) -> Any:
         import psycopg
@@ -163,7 +163,7 @@ class Session:
             connection.read_only = True
         return connection
 
-    def _unreachable(self, words: str) -> InputError:
+    def _connection_error(self, words: str) -> InputError:
         if "password" in words or "no pg_hba.conf entry" in words or "authentication failed" in words:
             return InputError(
                 f"{self.address}: the server refuses this user or password: look at both; a password may also stand in "
@@ -171,7 +171,7 @@ class Session:
             )
         if "database" in words and "does not exist" in words:
             return InputError(f"{self.address}: there is no such database{self._like()}")
-        words = self.address.hidden(next((each for each in words.splitlines() if "failed:" in each), words))
+        words = self.address.redact(next((each for each in words.splitlines() if "failed:" in each), words))
         return InputError(f"{self.address}: no connection ({words}): is the server up, are host and port right?")
 
     def _like(self) -> str:
@@ -185,11 +185,11 @@ class Session:
                 names = [
                     row[0] for row in connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate")
                 ]
-            return f": {near(name, names)}"
+            return f": {suggest_names(name, names)}"
         return ": look for a slip in its name"
 
 
-def need_psycopg() -> None:
+def require_psycopg() -> None:
     """A `MissingExtra` if the driver is not installed."""
     try:
         import psycopg  # noqa: F401
@@ -204,6 +204,6 @@ def _first_line(error: Exception) -> str:
     return str(words).strip().partition("\n")[0] or type(error).__name__
 
 
-def _plainer(error: Exception) -> str | None:
-    found = _PLAINER.get(str(getattr(error, "sqlstate", "")))
+def _describe_error(error: Exception) -> str | None:
+    found = _ERROR_MESSAGES.get(str(getattr(error, "sqlstate", "")))
     return found and found.format(_first_line(error))

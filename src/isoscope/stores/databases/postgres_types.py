@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.payloads import plain
+from isoscope.stores.databases.payloads import to_json_value
 from isoscope.stores.databases.postgres_catalog import identifier
 
-_MOST = 16_000  # dimensions of a vector or halfvec of pgvector
+_MAX_DIMENSIONS = 16_000  # dimensions of a vector or halfvec of pgvector
 _CHOICES = {
     "vector": ("vector", "f4"),
     "halfvec": ("halfvec", "f2"),
@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
 """A type that may stand in SQL as it is; what a file says of itself may be anything."""
 
 
-class Kind(NamedTuple):
+class VectorType(NamedTuple):
     """A kind of column for vectors."""
 
     name: str
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     sql: Any
 
 
-def vector_kind(connection: Any, dtype: np.dtype, dim: int, said: str | None, where: str) -> Kind:
+def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, said: str | None, where: str) -> VectorType:
     """The kind that holds numbers of this precision as they are: as said, or pgvector's if it is there, or arrays."""
     from psycopg import sql
 
@@ -47,15 +47,17 @@ def vector_kind(connection: Any, dtype: np.dtype, dim: int, said: str | None, wh
     choice = said or _choice(dtype, there)
     name, number = _CHOICES[choice]
     if name.startswith("_"):
-        return Kind(name, np.dtype(number), sql.SQL(choice))
+        return VectorType(name, np.dtype(number), sql.SQL(choice))
     if name not in there:
         raise InputError(f"{where}: pgvector is not in this database: CREATE EXTENSION vector, or type=real[]")
-    if dim > _MOST:
-        raise InputError(f"{where}: {dim} dimensions are more than the {_MOST} that a {name} holds: use type=real[]")
-    return Kind(name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, there[name]), sql.Literal(dim)))
+    if dim > _MAX_DIMENSIONS:
+        raise InputError(
+            f"{where}: {dim} dimensions are more than the {_MAX_DIMENSIONS} that a {name} holds: use type=real[]"
+        )
+    return VectorType(name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, there[name]), sql.Literal(dim)))
 
 
-def refuse_unknown(said: str | None, where: str) -> None:
+def check_vector_type(said: str | None, where: str) -> None:
     """Refuse a kind of vectors that there is none of."""
     if said is not None and said not in _CHOICES:
         raise InputError(f"{where}: type={said} is not known: need {', '.join(_CHOICES)}")
@@ -101,7 +103,7 @@ def column_type(field: Any) -> str:
     return "text"
 
 
-def as_field(column: Any) -> Any:
+def to_text_column(column: Any) -> Any:
     """The values of a column as text that PostgreSQL reads, in Arrow's strings."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -112,9 +114,9 @@ def as_field(column: Any) -> Any:
         column = column.dictionary_decode()
         kind = column.type
     if kinds.is_nested(kind):
-        return _written(column, lambda each: json.dumps(plain(each)))
+        return _format_values(column, lambda each: json.dumps(to_json_value(each)))
     if _is_bytes(kind):
-        return _written(column, lambda each: f"\\x{each.hex()}")
+        return _format_values(column, lambda each: f"\\x{each.hex()}")
     if kinds.is_float16(kind):
         column = column.cast(pa.float32())
     return column.cast(pa.string())
@@ -126,7 +128,7 @@ def _is_bytes(kind: Any) -> bool:
     return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind))
 
 
-def _written(column: Any, form: Callable[[Any], str]) -> Any:
+def _format_values(column: Any, form: Callable[[Any], str]) -> Any:
     import pyarrow as pa
 
     return pa.array([None if each is None else form(each) for each in column.to_pylist()], pa.string())

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, tell
-from isoscope.stores.databases.notes import can_go_on, note, refuse_foreign, refuse_lost
+from isoscope._core.errors import InputError, warn_data
+from isoscope.stores.databases.notes import can_resume, check_ownership, check_row_count, format_note
 from isoscope.stores.databases.postgres_catalog import (
-    SIGN,
+    COMMENT_PREFIX,
     Column,
     Key,
+    check_unique_key,
     find_table,
     identifier,
-    need_different,
-    noted,
-    parted,
+    read_note,
+    split_name,
 )
-from isoscope.stores.databases.postgres_copy import packed_rows, packed_vectors
-from isoscope.stores.databases.postgres_session import Session, need_psycopg
-from isoscope.stores.databases.postgres_types import as_field, column_type, refuse_unknown, vector_kind
-from isoscope.stores.table_schema import VECTORS
+from isoscope.stores.databases.postgres_copy import pack_rows, pack_vectors
+from isoscope.stores.databases.postgres_session import Session, require_psycopg
+from isoscope.stores.databases.postgres_types import check_vector_type, choose_vector_type, column_type, to_text_column
+from isoscope.stores.table_schema import VECTOR_COLUMN
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
     from isoscope.stores.databases.postgres_catalog import Table
-    from isoscope.stores.databases.postgres_types import Kind
+    from isoscope.stores.databases.postgres_types import VectorType
     from isoscope.stores.store import Batch
     from isoscope.stores.table_schema import Layout
 
 _PATIENCE = "10s"  # for others who hold the table
 _STAGE = "isoscope_rows"
-_AGAIN = "what was written is there, and the same command goes on"
+_RESUME_HINT = "what was written is there, and the same command goes on"
 
 
 class PostgresDestination:
@@ -47,13 +47,13 @@ class PostgresDestination:
     def __init__(self, address: Address) -> None:
         if not address.collection:
             raise InputError(f"{address} does not say which table to write to: &table=NAME")
-        refuse_unknown(address.options.get("type"), str(address))
+        check_vector_type(address.options.get("type"), str(address))
         self._address = address
         self._session = Session(address, writes=True)
         self._about: dict[str, str] = {}
         self._layout: Layout | None = None
         self._table: Table | None = None
-        self._kind: Kind
+        self._kind: VectorType
         self._key: Key
         self._own = True  # the table is isoscope's, or is to be
         self._there = False  # something of an earlier run
@@ -62,7 +62,7 @@ class PostgresDestination:
 
     @property
     def _column(self) -> str:
-        return self._address.options.get("column") or (VECTORS if self._layout is None else self._layout.vectors)
+        return self._address.options.get("column") or (VECTOR_COLUMN if self._layout is None else self._layout.vectors)
 
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """See `Destination`."""
@@ -70,18 +70,20 @@ class PostgresDestination:
         self._find()
         if self._own:
             self._about["column"] = self._column
-            self._refuse_column_beside()
+            self._check_column_free()
         said = self._address.options.get("type")
-        self._kind = self._session.run(lambda connection: vector_kind(connection, dtype, dim, said, str(self._address)))
+        self._kind = self._session.run(
+            lambda connection: choose_vector_type(connection, dtype, dim, said, str(self._address))
+        )
         if self._table is None:
             return False  # it is made with the first rows, when it is known what their ids are
         if self._own:
-            can_go_on(noted(self._table.comment), self._about, str(self._address))
+            can_resume(read_note(self._table.comment), self._about, str(self._address))
             self._key = self._table.key(None, str(self._address))
             return True
         return self._begin_column(self._table)
 
-    def _refuse_column_beside(self) -> None:
+    def _check_column_free(self) -> None:
         """Refuse to write the vectors in the place of another column of the source."""
         if self._layout is not None and self._column in {field.name for field in self._layout.others}:
             raise InputError(
@@ -91,10 +93,10 @@ class PostgresDestination:
 
     def _begin_column(self, table: Table) -> bool:
         self._key = table.key(self._address.options.get("key"), str(self._address))
-        self._need_rows_known(table)
+        self._check_ids_match(table)
         there = table.column(self._column)
         if there is not None:
-            can_go_on(noted(there.comment), self._about, f"{self._address}: {there.name}")
+            can_resume(read_note(there.comment), self._about, f"{self._address}: {there.name}")
             self._there = True
             return True
 
@@ -106,11 +108,11 @@ class PostgresDestination:
             connection.execute(form.format(table.sql, identifier(self._column), self._kind.sql))
             self._comment(connection, table, None)
 
-        Session.rest_all()
+        Session.release_all_snapshots()
         self._session.run(add)
         return False
 
-    def _need_rows_known(self, table: Table) -> None:
+    def _check_ids_match(self, table: Table) -> None:
         """Refuse ids by which a vector would go to another row than its own."""
         where, ids = str(self._address), self._about.get("ids", "")
         if not ids:
@@ -123,10 +125,10 @@ class PostgresDestination:
                 f"{where}: the source's ids are {ids}, and the table is written by its {self._key.name}: give the "
                 f"table &key={ids}, or the source --columns ids=NAME"
             )
-        if not self._key.sure:
-            self._session.run(lambda connection: need_different(connection, table, self._key, where))
+        if not self._key.is_unique:
+            self._session.run(lambda connection: check_unique_key(connection, table, self._key, where))
 
-    def lacking(self, ids: np.ndarray) -> np.ndarray:
+    def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
         from psycopg import sql
 
@@ -144,7 +146,7 @@ class PostgresDestination:
             self._key.parts(sql.SQL("s.id")),
             identifier(self._column),
         )
-        found = self._session.run(lambda connection: connection.execute(form).fetchall(), _AGAIN)
+        found = self._session.run(lambda connection: connection.execute(form).fetchall(), _RESUME_HINT)
         lack[np.array([row[0] for row in found], np.int64) - 1] = False
         return lack
 
@@ -156,20 +158,22 @@ class PostgresDestination:
         table = self._table
         assert table is not None
         ids = self._fitting(ids)
-        others = [] if batch.beside is None or not self._own else self._others()
+        others = [] if batch.other_columns is None or not self._own else self._other_fields()
         fields = [ids.astype(">i8").view(np.uint8).reshape(-1, 8) if self._key.whole else _texts(ids)]
-        fields += [packed_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)]
-        fields += [as_field(batch.beside.column(field.name)) for field in others]
-        rows = packed_rows(fields)
-        self._left_out += len(ids) - self._session.run(lambda connection: self._put(connection, table, rows), _AGAIN)
+        fields += [pack_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)]
+        fields += [to_text_column(batch.other_columns.column(field.name)) for field in others]
+        rows = pack_rows(fields)
+        self._left_out += len(ids) - self._session.run(
+            lambda connection: self._put(connection, table, rows), _RESUME_HINT
+        )
         self._unknown = ids[-1]
         if self._left_out == len(ids) and batch.start == 0 and not self._there:
-            raise self._none_known(ids[0])
+            raise self._no_match_error(ids[0])
 
     def _put(self, connection: Any, table: Table, rows: bytes) -> int:
         from psycopg import sql
 
-        others = self._others() if self._own else []
+        others = self._other_fields() if self._own else []
         staged = [sql.SQL("id {}").format(sql.SQL(self._id_type)), sql.SQL("v {}").format(self._kind.sql)]
         staged += [sql.SQL("{} text").format(identifier(f"c{i}")) for i in range(len(others))]
         stage = identifier(_STAGE, "pg_temp")
@@ -182,10 +186,12 @@ class PostgresDestination:
         with connection.cursor() as cursor:
             with cursor.copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(stage)) as copy:
                 copy.write(rows)
-            cursor.execute(self._inserted(table, others, stage) if self._own else self._updated(table, stage))
+            cursor.execute(
+                self._insert_statement(table, others, stage) if self._own else self._update_statement(table, stage)
+            )
             return int(cursor.rowcount)
 
-    def _updated(self, table: Table, stage: Any) -> Any:
+    def _update_statement(self, table: Table, stage: Any) -> Any:
         from psycopg import sql
 
         return sql.SQL("UPDATE {} AS t SET {} = s.v FROM {} AS s WHERE ({}) = ({})").format(
@@ -196,7 +202,7 @@ class PostgresDestination:
             self._key.parts(sql.SQL("s.id")),
         )
 
-    def _inserted(self, table: Table, others: list[Any], stage: Any) -> Any:
+    def _insert_statement(self, table: Table, others: list[Any], stage: Any) -> Any:
         from psycopg import sql
 
         names = [self._column, *(field.name for field in others)]
@@ -214,7 +220,7 @@ class PostgresDestination:
             sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(identifier(name)) for name in names),
         )
 
-    def _none_known(self, first: Any) -> InputError:
+    def _no_match_error(self, first: Any) -> InputError:
         return InputError(
             f"{self._address}: none of the source's ids, {first} for example, is a {self._key.name} of the table: name "
             "what is with --columns ids=NAME"
@@ -227,13 +233,13 @@ class PostgresDestination:
         table = self._table
         assert table is not None
         if self._left_out >= rows:
-            raise self._none_known(self._unknown)
+            raise self._no_match_error(self._unknown)
         form = sql.SQL("SELECT count({}) FROM {}").format(identifier(self._column), table.sql)
-        there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _AGAIN)
-        refuse_lost(rows - self._left_out, there, str(self._address))
-        self._session.run(lambda connection: self._comment(connection, table, rows), _AGAIN)
+        there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _RESUME_HINT)
+        check_row_count(rows - self._left_out, there, str(self._address))
+        self._session.run(lambda connection: self._comment(connection, table, rows), _RESUME_HINT)
         if self._left_out:
-            tell(f"{self._address}: {self._left_out:,} rows of the source are not in the table, and are left out")
+            warn_data(f"{self._address}: {self._left_out:,} rows of the source are not in the table, and are left out")
 
     def clear(self) -> None:
         """See `Destination`."""
@@ -249,14 +255,14 @@ class PostgresDestination:
         elif column is None:
             return
         else:
-            refuse_foreign(noted(column.comment), f"{self._address}: {column.name}")
+            check_ownership(read_note(column.comment), f"{self._address}: {column.name}")
             form = sql.SQL("ALTER TABLE {} DROP COLUMN {}").format(table.sql, identifier(column.name))
 
         def drop(connection: Any) -> None:
             connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
             connection.execute(form)
 
-        Session.rest_all()
+        Session.release_all_snapshots()
         self._session.run(drop)
         self._table = None
 
@@ -268,8 +274,8 @@ class PostgresDestination:
         table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
         said = self._address.options.get("column")
         column = table and said and table.column(said)
-        apart = said is not None and (not column or noted(column.comment) is not None)  # not what it was made with
-        self._own = table is None or (noted(table.comment) is not None and not apart)
+        apart = said is not None and (not column or read_note(column.comment) is not None)  # not what it was made with
+        self._own = table is None or (read_note(table.comment) is not None and not apart)
         if not self._own and "column" not in self._address.options:
             raise InputError(
                 f"{self._address} exists and was not made by isoscope: say which column of it to write, "
@@ -295,9 +301,10 @@ class PostgresDestination:
             columns = [sql.SQL("{} {} PRIMARY KEY").format(identifier(name), sql.SQL(kind))]
             columns += [sql.SQL("{} {} NOT NULL").format(identifier(self._column), self._kind.sql)]
             columns += [
-                sql.SQL("{} {}").format(identifier(field.name), sql.SQL(column_type(field))) for field in self._others()
+                sql.SQL("{} {}").format(identifier(field.name), sql.SQL(column_type(field)))
+                for field in self._other_fields()
             ]
-            schema, table = parted(self._address.collection)
+            schema, table = split_name(self._address.collection)
             form = sql.SQL("CREATE TABLE {} ({})").format(identifier(table, schema), sql.SQL(", ").join(columns))
             connection.execute(form)
             made = find_table(connection, self._address)
@@ -307,7 +314,7 @@ class PostgresDestination:
         self._session.run(create)
         self._table = self._session.run(lambda connection: find_table(connection, self._address))
 
-    def _others(self) -> list[Any]:
+    def _other_fields(self) -> list[Any]:
         """The fields beside the vectors and the ids."""
         if self._layout is None:
             return []
@@ -316,7 +323,7 @@ class PostgresDestination:
     def _comment(self, connection: Any, table: Table, rows: int | None) -> None:
         from psycopg import sql
 
-        text = sql.Literal(SIGN + note(self._about, rows))
+        text = sql.Literal(COMMENT_PREFIX + format_note(self._about, rows))
         if self._own:
             connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table.sql, text))
         else:
@@ -334,7 +341,7 @@ class PostgresDestination:
         try:
             return ids.astype(np.int64)
         except (TypeError, ValueError, OverflowError):
-            wrong = next((each for each in ids.tolist() if not _is_whole(each)), ids[0])
+            wrong = next((each for each in ids.tolist() if not _is_integer(each)), ids[0])
             raise InputError(
                 f"{self._address}: {self._key.name} is a whole number below 2⁶³, and the source's ids are not: "
                 f"{wrong!r}; name others with --columns ids=NAME"
@@ -343,11 +350,11 @@ class PostgresDestination:
 
 def open_postgres_destination(address: Address) -> PostgresDestination:
     """A column or a table of PostgreSQL to write to."""
-    need_psycopg()
+    require_psycopg()
     return PostgresDestination(address)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     with suppress(TypeError, ValueError):
         return abs(int(value)) < 2**63
     return False

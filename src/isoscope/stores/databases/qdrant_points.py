@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.stores.databases.patience import patiently
+from isoscope.stores.databases.patience import retry
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
@@ -24,14 +24,14 @@ _folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a folder can 
 
 
 @atexit.register
-def _let_go() -> None:
+def _close_clients() -> None:
     """Close what is open while that is possible: the client's own end, later, fails with a traceback."""
     for client in list(_folders.values()):
         client.close()
 
 
 @contextmanager
-def _recommended() -> Iterator[None]:
+def _silence_local_mode_warning() -> Iterator[None]:
     """Let the client not warn of many points in a folder: where that is too slow is said in `open_qdrant`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Local mode is not recommended")
@@ -39,38 +39,38 @@ def _recommended() -> Iterator[None]:
 
 
 @dataclass
-class Points:
+class QdrantCollection:
     """A collection that questions are put to: tried again if the server is away, failures said in one line."""
 
     address: Address
     _client: Any = field(default=None, repr=False)
-    _met: bool = field(default=False, repr=False)  # who never answered is not waited for
+    _has_answered: bool = field(default=False, repr=False)  # who never answered is not waited for
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
 
     @property
-    def remote(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it is on a server."""
         return "://" in self.address.place
 
     def ask(self, question: str, **said: Any) -> Any:
         """The answer of the client's method of this name."""
-        errors = library_errors()
+        errors = import_qdrant_errors()
 
         def attempt() -> Any:
             if self._client is None:
-                self._client = _connected(self.address, self.remote)
+                self._client = _connect(self.address, self.is_remote)
             return getattr(self._client, question)(**said)
 
         def passes(error: Exception) -> bool:
             if isinstance(error, errors.UnexpectedResponse):
-                return self._met and (error.status_code or 0) >= 500
-            return self._met and isinstance(error, errors.ResponseHandlingException)
+                return self._has_answered and (error.status_code or 0) >= 500
+            return self._has_answered and isinstance(error, errors.ResponseHandlingException)
 
         try:
-            answer = patiently(attempt, passes)
-            self._met = True
+            answer = retry(attempt, passes)
+            self._has_answered = True
             return answer
         except (
             errors.ResponseHandlingException,
@@ -92,7 +92,7 @@ class Points:
         return [each.name for each in self.ask("get_collections").collections]
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def defer_sync(self) -> Iterator[None]:
         """Have a folder's file synced when all points are in it: the client syncs it for each, a hundred times slower.
 
         The file stays whole whenever the process or the machine ends: what is written goes through SQLite's log.
@@ -106,7 +106,7 @@ class Points:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         try:
-            with _recommended():
+            with _silence_local_mode_warning():
                 yield
         finally:
             connection.execute("PRAGMA synchronous=FULL")
@@ -114,23 +114,23 @@ class Points:
 
     def close(self) -> None:
         """Let go of it; a folder is free once nobody has it any more."""
-        if self._client is not None and self.remote:
+        if self._client is not None and self.is_remote:
             self._client.close()
         self._client = None
 
     def _failure(self, error: Exception) -> str:
-        where, why = self.address.shown, self.address.hidden(str(error))[:200] or type(error).__name__
+        where, why = self.address.shown, self.address.redact(str(error))[:200] or type(error).__name__
         status = getattr(error, "status_code", None)
         if status in (401, 403):
             return f"{where}: the server does not let you in ({status}): set QDRANT_API_KEY to its key"
         if "already accessed" in why:
             return f"{where} is open in another process or client: close that, or run Qdrant as a server"
-        if self.remote and status is None and not isinstance(error, ValueError):
+        if self.is_remote and status is None and not isinstance(error, ValueError):
             return f"{where} cannot be reached: {why}; is the server up? The same command goes on when it is"
         return f"{where}: {why}; look at the address and the collection"
 
 
-def library_errors() -> Any:
+def import_qdrant_errors() -> Any:
     """What Qdrant's client raises; an `InputError` if it is not installed."""
     try:
         from qdrant_client.http import exceptions
@@ -139,7 +139,7 @@ def library_errors() -> Any:
     return exceptions
 
 
-def _connected(address: Address, remote: bool) -> Any:
+def _connect(address: Address, remote: bool) -> Any:
     from qdrant_client import QdrantClient
 
     if remote:
@@ -148,12 +148,12 @@ def _connected(address: Address, remote: bool) -> Any:
     path = os.path.realpath(Path(address.place).expanduser())
     client = _folders.get(path)
     if client is None:
-        with _recommended():
+        with _silence_local_mode_warning():
             _folders[path] = client = QdrantClient(path=path)
     return client
 
 
-def refuse_other_folders(address: Address, *, reading: bool) -> None:
+def check_folder(address: Address, *, reading: bool) -> None:
     """Refuse a path that is not Qdrant's, which its client would make one of."""
     path = Path(address.place).expanduser()
     try:
@@ -168,7 +168,7 @@ def refuse_other_folders(address: Address, *, reading: bool) -> None:
         raise InputError(f"{address.shown}: {path} {there}: need one, or a server, qdrant:http://host:6333#collection")
 
 
-def refuse_unnamed(address: Address, names: Callable[[], list[str]]) -> None:
+def check_collection_named(address: Address, names: Callable[[], list[str]]) -> None:
     """Refuse an address without a collection."""
     if not address.collection:
         known = ", ".join(names()[:12])

@@ -10,10 +10,22 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.notes import NOTE, can_go_on, note, refuse_foreign, refuse_lost, refuse_options
-from isoscope.stores.databases.payloads import carried_distance, carried_ids, carried_name, objects_of
-from isoscope.stores.databases.qdrant import ORIGINAL
-from isoscope.stores.databases.qdrant_points import Points, library_errors, refuse_other_folders, refuse_unnamed
+from isoscope.stores.databases.notes import (
+    NOTE,
+    can_resume,
+    check_options,
+    check_ownership,
+    check_row_count,
+    format_note,
+)
+from isoscope.stores.databases.payloads import batch_payloads, read_distance, read_ids_origin, read_vector_name
+from isoscope.stores.databases.qdrant import ORIGINAL_ID_KEY
+from isoscope.stores.databases.qdrant_points import (
+    QdrantCollection,
+    check_collection_named,
+    check_folder,
+    import_qdrant_errors,
+)
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
@@ -22,7 +34,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # of the UUIDs that stand for other ids: never change it
 _REQUEST_BYTES = 4 * 2**20  # of float32: a server takes requests up to 32 MB, and a number as JSON is longer
-_ASKED = 4096  # ids in a question
+_IDS_PER_QUERY = 4096  # ids in a question
 _DISTANCES = ("cosine", "dot", "euclid", "manhattan")
 
 
@@ -40,21 +52,21 @@ def open_qdrant_destination(address: Address) -> QdrantDestination:
     Qdrant keeps float32, or float16 if that is written. Ids that it cannot hold, which are all but unsigned whole
     numbers and UUIDs, become UUIDs made of them; the payload keeps them as ``isoscope_id``, and reading gives them.
     """
-    refuse_options(address.options, ["distance"], address.shown)
+    check_options(address.options, ["distance"], address.shown)
     if (said := address.options.get("distance", "cosine")) not in _DISTANCES:
         raise InputError(f"{address.shown}: distance={said}: need {', '.join(_DISTANCES)}")
-    points = Points(address)
-    library_errors()
-    if not points.remote:
-        refuse_other_folders(address, reading=False)
-    refuse_unnamed(address, points.names)
+    points = QdrantCollection(address)
+    import_qdrant_errors()
+    if not points.is_remote:
+        check_folder(address, reading=False)
+    check_collection_named(address, points.names)
     return QdrantDestination(points)
 
 
 class QdrantDestination:
     """A collection that is written; see `Destination`."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: QdrantCollection) -> None:
         self._points, self._where = points, points.address.shown
         self._about: dict[str, str] = {}
         self._vector, self._numbered = "", False
@@ -64,28 +76,32 @@ class QdrantDestination:
         from qdrant_client import models
 
         schema = layout.schema if layout is not None else None
-        self._about, self._vector, self._numbered = dict(about), carried_name(schema), carried_ids(schema) == "qdrant"
+        self._about, self._vector, self._numbered = (
+            dict(about),
+            read_vector_name(schema),
+            read_ids_origin(schema) == "qdrant",
+        )
         if self._points.collection("collection_exists"):
-            can_go_on(self._note(), about, self._where)
+            can_resume(self._note(), about, self._where)
             return bool(self._points.collection("count", exact=True).count)
-        distance = self._points.address.options.get("distance") or carried_distance(schema) or "cosine"
+        distance = self._points.address.options.get("distance") or read_distance(schema) or "cosine"
         params = models.VectorParams(
             size=dim,
             distance=models.Distance(distance.capitalize()),
             datatype=models.Datatype.FLOAT16 if dtype == np.float16 else None,
         )
         named = {self._vector: params} if self._vector else params
-        self._points.collection("create_collection", vectors_config=named, metadata={NOTE: note(about)})
+        self._points.collection("create_collection", vectors_config=named, metadata={NOTE: format_note(about)})
         if self._note() is None:
             self._points.collection("delete_collection")
             raise InputError(f"{self._where}: this server keeps no metadata of a collection: need Qdrant 1.16 or later")
         return False
 
-    def lacking(self, ids: np.ndarray) -> np.ndarray:
+    def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
         own = [self._point_id(each) for each in ids.tolist()]
         there: set[int | str] = set()
-        for part in blocks(len(own), _ASKED):
+        for part in blocks(len(own), _IDS_PER_QUERY):
             found = self._points.collection("retrieve", ids=own[part], with_payload=False, with_vectors=False)
             there |= {record.id for record in found}
         return np.array([each not in there for each in own], bool)
@@ -94,14 +110,14 @@ class QdrantDestination:
         """See `Destination`."""
         from qdrant_client import models
 
-        payloads = objects_of(batch, self._about.get("ids", ""))
+        payloads = batch_payloads(batch, self._about.get("ids", ""))
         originals = batch.columns["ids"].tolist()
         ids = [self._point_id(each) for each in originals]
         for own, original, payload in zip(ids, originals, payloads, strict=True):
             if own != original and str(own) != original:
-                payload[ORIGINAL] = original
+                payload[ORIGINAL_ID_KEY] = original
         vectors = np.asarray(batch.vectors, np.float32)
-        with self._points.at_once():
+        with self._points.defer_sync():
             for part in blocks(len(ids), max(1, _REQUEST_BYTES // (4 * vectors.shape[1]))):
                 rows: Any = vectors[part].tolist()
                 points = models.Batch(
@@ -111,13 +127,13 @@ class QdrantDestination:
 
     def finish(self, rows: int) -> None:
         """See `Destination`."""
-        refuse_lost(rows, self._points.collection("count", exact=True).count, self._where)
-        self._points.collection("update_collection", metadata={NOTE: note(self._about, rows)})
+        check_row_count(rows, self._points.collection("count", exact=True).count, self._where)
+        self._points.collection("update_collection", metadata={NOTE: format_note(self._about, rows)})
 
     def clear(self) -> None:
         """See `Destination`."""
         if self._points.collection("collection_exists"):
-            refuse_foreign(self._note(), self._where)
+            check_ownership(self._note(), self._where)
             self._points.collection("delete_collection")
 
     def close(self) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope._core.threads import in_threads
-from isoscope.stores.databases.address import address
+from isoscope._core.threads import map_in_threads
+from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
-from isoscope.stores.databases.postgres_catalog import parted
-from isoscope.stores.table_schema import VECTORS
+from isoscope.stores.databases.postgres_catalog import split_name
+from isoscope.stores.table_schema import VECTOR_COLUMN
 from isoscope.stores.targets import role_layout
-from isoscope.stores.write import own_names
+from isoscope.stores.write import output_names
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.table_schema import Layout
 
-_HERE = ("", "127.0.0.1", "[::1]", "::1")
+_LOCAL_HOSTS = ("", "127.0.0.1", "[::1]", "::1")
 _PORTS = {"postgresql": "5432", "qdrant": "6333", "chroma": "8000"}
 
 
@@ -65,14 +65,14 @@ def write_to_database(
     stage : str
         What `progress` is told that is done.
     """
-    _refuse_itself(target, store)
+    _check_not_source(target, store)
     layout, batches = _rows(store, columns)
     first = next(batches, None)
     if first is None:
         raise InputError(f"{store.name} has no rows: there is nothing to write")
-    _need_different(first.columns["ids"], store.name)  # before anything is cleared
-    sample = (made or _as_it_is)(first._replace(vectors=first.vectors[:1]))
-    layout = layout or (role_layout(_as_named(first, store)) if columns else None)
+    _check_unique_ids(first.columns["ids"], store.name)  # before anything is cleared
+    sample = (made or _identity)(first._replace(vectors=first.vectors[:1]))
+    layout = layout or (role_layout(_keep_named_columns(first, store)) if columns else None)
     whole = {**_source(store, columns), **(about or {}), "version": isoscope.__version__}
     with closing(open_destination(target)) as destination:
         if restart:
@@ -81,9 +81,9 @@ def write_to_database(
         there = destination.begin(sample.vectors.shape[1], sample.vectors.dtype, kept, whole)
         if there and say is not None:
             say(f"going on with what an earlier run wrote to {target}")
-        lacking = _Lacking(destination, there, store.name, layout, progress, stage)
+        lacking = _MissingRows(destination, there, store.name, layout, progress, stage)
         try:
-            with closing(in_threads(made or _as_it_is, lacking.of(chain([first], batches)), 2)) as ready:
+            with closing(map_in_threads(made or _identity, lacking.of(chain([first], batches)), 2)) as ready:
                 for batch in ready:
                     destination.write(batch)
         except BaseException as error:
@@ -93,7 +93,7 @@ def write_to_database(
     return lacking.rows
 
 
-class _Lacking:
+class _MissingRows:
     """The rows that a database lacks, with their ids, and with what stands beside them as records of Arrow's."""
 
     def __init__(
@@ -112,42 +112,42 @@ class _Lacking:
     def of(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
             ids = batch.columns["ids"]
-            _need_different(ids, self._name)
-            lack = self._destination.lacking(ids)
+            _check_unique_ids(ids, self._name)
+            lack = self._destination.find_missing(ids)
             if not self._there and not lack.all():
-                raise _twice(ids[~lack][0], self._name, ", or another run is writing to the same place")
+                raise _duplicate_id_error(ids[~lack][0], self._name, ", or another run is writing to the same place")
             self.rows += len(ids)
             if lack.any():
-                yield self._only(batch, lack)
+                yield self._select_rows(batch, lack)
             if self._progress is not None:
                 self._progress(self._stage, self.rows, batch.share)
 
-    def _only(self, batch: Batch, lack: np.ndarray) -> Batch:
+    def _select_rows(self, batch: Batch, lack: np.ndarray) -> Batch:
         import pyarrow as pa
 
-        beside = batch.beside
+        beside = batch.other_columns
         if beside is None and self._layout is not None:
             fields = self._layout.others
             values = [pa.array(batch.columns[field.name], field.type) for field in fields]
             beside = pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
         ids = {"ids": batch.columns["ids"]}
         if lack.all():
-            return batch._replace(columns=ids, beside=beside)
+            return batch._replace(columns=ids, other_columns=beside)
         return batch._replace(
             vectors=batch.vectors[lack],
             columns={"ids": ids["ids"][lack]},
-            beside=None if beside is None else beside.filter(pa.array(lack)),
+            other_columns=None if beside is None else beside.filter(pa.array(lack)),
         )
 
 
-def _need_different(ids: np.ndarray, where: str) -> None:
+def _check_unique_ids(ids: np.ndarray, where: str) -> None:
     """Refuse rows that have the same id: one would take the place of the other."""
     unique, counts = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_counts=True)
     if len(unique) < len(ids):
-        raise _twice(unique[counts > 1][0], where)
+        raise _duplicate_id_error(unique[counts > 1][0], where)
 
 
-def _twice(twice: Any, where: str, otherwise: str = "") -> InputError:
+def _duplicate_id_error(twice: Any, where: str, otherwise: str = "") -> InputError:
     return InputError(
         f"{where}: the id {twice} is that of two rows{otherwise}: need different ids to write to a database; name "
         "others with --columns ids=NAME"
@@ -159,29 +159,29 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
     layout = store.layout() if columns else None
     ids = ["ids"] if "ids" in store.columns else []
     if layout is not None or not columns:
-        return layout, map(_numbered, store.batches(ids, beside=layout is not None))
-    own = own_names(store)
+        return layout, map(_add_ids, store.batches(ids, beside=layout is not None))
+    own = output_names(store)
 
     def named(batch: Batch) -> Batch:
         values = {own[role]: each for role, each in batch.columns.items()}
-        return _numbered(batch._replace(columns=values | {role: batch.columns[role] for role in ids}))
+        return _add_ids(batch._replace(columns=values | {role: batch.columns[role] for role in ids}))
 
     return None, map(named, store.batches([*own]))
 
 
-def _as_named(batch: Batch, store: Store) -> Batch:
+def _keep_named_columns(batch: Batch, store: Store) -> Batch:
     """The batch with the columns that the store has, under their own names: its ids are there once."""
-    return batch._replace(columns={name: batch.columns[name] for name in own_names(store).values()})
+    return batch._replace(columns={name: batch.columns[name] for name in output_names(store).values()})
 
 
-def _numbered(batch: Batch) -> Batch:
+def _add_ids(batch: Batch) -> Batch:
     if "ids" in batch.columns:
         return batch
     numbers = np.arange(batch.start, batch.start + len(batch.vectors))
     return batch._replace(columns={**batch.columns, "ids": numbers})
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _identity(batch: Batch) -> Batch:
     return batch
 
 
@@ -196,25 +196,25 @@ def _source(store: Store, columns: bool) -> dict[str, str]:
         "files": digest.hexdigest() if store.files else "",
         "vectors": f"{_vectors(store)}, {store.dim} of {store.dtype}",
         "columns": "all" if columns else "none",
-        "ids": own_names(store).get("ids", ""),
+        "ids": output_names(store).get("ids", ""),
     }
 
 
 def _vectors(store: Store) -> str:
     layout = store.layout()
-    return VECTORS if layout is None else layout.vectors
+    return VECTOR_COLUMN if layout is None else layout.vectors
 
 
-def _refuse_itself(target: Address, store: Store) -> None:
+def _check_not_source(target: Address, store: Store) -> None:
     """Refuse to write where it is read from; another column of the same table is another place."""
-    source = address(store.name)
-    if source is None or _place(source) != _place(target):
+    source = parse_address(store.name)
+    if source is None or _location_key(source) != _location_key(target):
         return
     if target.options.get("column", _vectors(store)) == _vectors(store):
         raise InputError(f"{target} is what is read: give another place to write to")
 
 
-def _place(where: Address) -> tuple[str, ...]:
+def _location_key(where: Address) -> tuple[str, ...]:
     """Where rows are, however it was typed: to take one place for two would clear what is still to be read."""
     if where.kind != "postgresql" and "://" not in where.place:
         return where.kind, os.path.realpath(os.path.expanduser(where.place)), where.collection
@@ -224,9 +224,9 @@ def _place(where: Address) -> tuple[str, ...]:
     if not port.isdigit():
         host, port = f"{host}:{port}".strip(":"), ""
     host, port = said.get("host", host), said.get("port", port) or _PORTS.get(where.kind, "")
-    host = "localhost" if host in _HERE or host.startswith("/") else host
+    host = "localhost" if host in _LOCAL_HOSTS or host.startswith("/") else host
     collection = where.collection
     if where.kind == "postgresql":
-        schema, table = parted(collection) if collection else (None, "")
+        schema, table = split_name(collection) if collection else (None, "")
         collection = f"{schema or 'public'}.{table}"
     return where.kind, host, port, unquote(said.get("dbname") or url.path.strip("/")), collection

@@ -14,32 +14,32 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerResults:
     """The finished arms, sorted: layers, and word vectors."""
 
     layers: list[dict[str, Any]]
     words: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, results: Results) -> Found:
+    def of(cls, results: Results) -> LayerResults:
         """Those of each kind."""
         kinds = {what: [each for each in results.values() if each["what"] == what] for what in ("layer", "words")}
         return cls(sorted(kinds["layer"], key=lambda each: int(each["layer"])), kinds["words"])
 
     def clouds(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """The layers of each corpus and model, of all seeds."""
-        return by(self.layers, lambda each: (each["corpus"], each["model"]))
+        return group_by(self.layers, lambda each: (each["corpus"], each["model"]))
 
     def models(self) -> dict[str, list[dict[str, Any]]]:
         """The layers of each model, of all corpora and seeds."""
-        return by(self.layers, lambda each: each["model"])
+        return group_by(self.layers, lambda each: each["model"])
 
-    def static(self) -> dict[str, list[dict[str, Any]]]:
+    def seeds_by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
         """The seeds of each set of word vectors."""
-        return by(self.words, lambda each: each["model"])
+        return group_by(self.words, lambda each: each["model"])
 
 
-def by(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> dict[K, list[dict[str, Any]]]:
+def group_by(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> dict[K, list[dict[str, Any]]]:
     """Rows that have the same key, in the order of the keys' first."""
     found: dict[K, list[dict[str, Any]]] = {}
     for each in rows:
@@ -47,7 +47,7 @@ def by(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> di
     return found
 
 
-def at_sizes(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
+def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
     """The mean LID of layers or seeds at the numbers of rows that all of them have."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}

@@ -15,18 +15,18 @@ from isoscope.metrics.clusters import choose_clusters
 from isoscope.metrics.cosine import inter_similarity, intra_similarity
 from isoscope.metrics.neighbors import lid
 
-SIZES = (1_000, 4_000, 16_000, 64_000, 256_000)
+LID_ROW_COUNTS = (1_000, 4_000, 16_000, 64_000, 256_000)
 """Numbers of rows at which the local dimension is measured, so that clouds can be compared at the same number."""
 METRICS = ("cosine", "euclidean")
-TEXTBOOK = 2
+TEXTBOOK_LID_FACTOR = 2
 """Factor from the authors' scale of LID to that of distances: their numbers are of squared distances. With k neighbors
 `isoscope.lid` reads (k − 2)/k of that, since it is unbiased and theirs is not."""
 
-_PLACES, _RANGES = 16, 8  # parts of a window, and ranges of frequency with as many tokens each
+_WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # parts of a window, and ranges of frequency with as many tokens each
 
 
 @dataclass(frozen=True)
-class Asked:
+class MeasureOptions:
     """How much is measured."""
 
     k: int
@@ -42,7 +42,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class LayerTokens:
     """The states of a layer, and what stands beside them."""
 
     states: np.ndarray
@@ -52,11 +52,11 @@ class Tokens:
     """In the window, as a share of it."""
 
 
-def measure_layer(tokens: Tokens, asked: Asked, tell: Callable[[float, str], None]) -> dict[str, Any]:
+def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
     """Similarities as they are, without their mean, and inside clusters; the clusters; LID; the first directions."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
-    clusters, silhouettes = _clusters(X, asked)
+    clusters, silhouettes = _find_clusters(X, asked)
     found: dict[str, Any] = {
         "rows": len(X),
         "width": X.shape[1],
@@ -76,13 +76,13 @@ def measure_layer(tokens: Tokens, asked: Asked, tell: Callable[[float, str], Non
     tell(0.7, "local dimension")
     found |= local_dimensions(X, asked)
     tell(0.9, "principal directions")
-    return found | _directions(tokens, clusters, asked)
+    return found | _measure_directions(tokens, clusters, asked)
 
 
-def local_dimensions(X: np.ndarray, asked: Asked) -> dict[str, Any]:
+def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
     """LID by both metrics on the authors' scale, and by cosine for fewer rows as well: it depends on their number."""
     order = np.random.default_rng(asked.seed).permutation(len(X))
-    sizes = [n for n in SIZES if asked.k < n < len(X)] + [len(X)]
+    sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
     def measured(n: int, metric: str) -> float:
         some = X if n == len(X) else X[np.sort(order[:n])]
@@ -99,7 +99,7 @@ def local_dimensions(X: np.ndarray, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _clusters(X: np.ndarray, asked: Asked) -> tuple[np.ndarray, dict[int, float]]:
+def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, dict[int, float]]:
     """Each row's cluster, and the silhouettes; rows that K-means did not see go to the nearest mean."""
     from sklearn.metrics import pairwise_distances_argmin
 
@@ -115,22 +115,22 @@ def _clusters(X: np.ndarray, asked: Asked) -> tuple[np.ndarray, dict[int, float]
     return np.unique(codes, return_inverse=True)[1], found.silhouettes
 
 
-def _directions(tokens: Tokens, clusters: np.ndarray, asked: Asked) -> dict[str, Any]:
+def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
     """The first three principal directions: what they hold, what they follow, and some points along them."""
     from sklearn.decomposition import PCA
 
     X = tokens.states
     fitted = PCA(min(3, X.shape[1]), svd_solver="covariance_eigh").fit(X)
     along = fitted.transform(X)
-    ranges = _ranged(tokens.frequency, _RANGES)
+    ranges = _bin_by_quantile(tokens.frequency, _FREQUENCY_BINS)
     kinds = token_kinds(tokens.types)
     far = np.linalg.norm(X - fitted.mean_, axis=1)
     found: dict[str, Any] = {
         "explained": fitted.explained_variance_ratio_.tolist(),
-        "along, place": between(along, (tokens.places * _PLACES).astype(int)),
-        "along, frequency": between(along, ranges),
-        "along, kind": between(along, kinds),
-        "along, cluster": between(along, clusters),
+        "along, place": between_group_share(along, (tokens.places * _WINDOW_BINS).astype(int)),
+        "along, frequency": between_group_share(along, ranges),
+        "along, kind": between_group_share(along, kinds),
+        "along, cluster": between_group_share(along, clusters),
         "distance by frequency": [
             [float(np.log10(tokens.frequency[ranges == each]).mean()), float(far[ranges == each].mean() / far.mean())]
             for each in np.unique(ranges)
@@ -150,10 +150,10 @@ def _directions(tokens: Tokens, clusters: np.ndarray, asked: Asked) -> dict[str,
     return found
 
 
-def between(points: np.ndarray, groups: np.ndarray) -> float:
+def between_group_share(points: np.ndarray, groups: np.ndarray) -> float:
     """The share of the points' variance that lies between the means of groups: 0 if a group says nothing of a place.
 
-    >>> between(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
+    >>> between_group_share(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
     1.0
     """
     centred = points - points.mean(axis=0)
@@ -164,7 +164,7 @@ def between(points: np.ndarray, groups: np.ndarray) -> float:
     return float((sums**2 / counts[:, None]).sum()) / whole if whole else 0.0
 
 
-def _ranged(values: np.ndarray, parts: int) -> np.ndarray:
+def _bin_by_quantile(values: np.ndarray, parts: int) -> np.ndarray:
     """The range of each value, of at most so many ranges that hold about as many values each."""
     edges = np.unique(np.quantile(values, np.arange(1, parts) / parts))
     return np.searchsorted(edges, values, side="left")

@@ -6,135 +6,138 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from isoscope.studies.isotropic_word_representation.measure import REPAIR, key_of
+from isoscope.studies.isotropic_word_representation.measure import REPAIR, arm_key
 from isoscope.studies.outcome import Case, Value
 from isoscope.studies.verdicts import (
     ABOVE_ZERO,
     BELOW_ZERO,
     correlation_interval,
-    counts,
+    count_cases,
     difference_interval,
-    judged,
+    make_verdict,
     share_interval,
 )
-from isoscope.studies.words import number
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.isotropic_word_representation.outcome import Found
+    from isoscope.studies.isotropic_word_representation.outcome import ArmResults
     from isoscope.studies.outcome import Bounds, Verdict
     from isoscope.studies.published import Published
 
-_ANISOTROPIC = -3.0  # log10
-_ISOTROPIC = 0.4
-_EQUAL = 0.5  # points of Spearman
-_MOST = 0.9
-_FAR = 1.0  # powers of ten
+_ANISOTROPIC_LIMIT = -3.0  # log10
+_ISOTROPIC_LIMIT = 0.4
+_EQUAL_MARGIN = 0.5  # points of Spearman
+_MIN_LAYER_SHARE = 0.9
+_MIN_LOG_RISE = 1.0  # powers of ten
 _NEAR_ZERO = 0.05
 _EPS = 1e-9  # for limits that are met by equality
-LIMITS = "The limits in the rules are ours, since the slides give none."
-Tested = tuple[str, Sequence[Case], str, int]
+LIMITS_NOTE = "The limits in the rules are ours, since the slides give none."
+Evidence = tuple[str, Sequence[Case], str, int]
 """The published evidence in words, our cases, what a case is, and digits behind the point."""
 
 
-def verdicts(published: Published, found: Found) -> list[Verdict]:
+def make_verdicts(published: Published, found: ArmResults) -> list[Verdict]:
     """Return a verdict on each claim."""
-    makers: dict[str, Callable[[], Tested]] = {
-        "anisotropic": lambda: _anisotropic(published, found),
-        "layers": lambda: _layers(found),
-        "isotropy": lambda: _isotropic(published, found),
-        "similarity": lambda: _similarity(published, found),
-        "global": lambda: _against(published, found, (REPAIR, ">", ("mean", "mean-pca"))),
-        "global-harms": lambda: _against(published, found, ("mean-pca", "<", ("none",))),
-        "directions": lambda: _against(published, found, (REPAIR, ">", ("kmeans-mean",))),
-        "clusterer": lambda: _against(published, found, (REPAIR, "~", ("gmm-mean-pca",))),
-        "classification": lambda: _classification(published, found),
-        "finetuning-isotropy": lambda: _tuned_isotropy(published, found),
-        "finetuning-accuracy": lambda: _tuned_accuracy(published, found),
-        "zero-mean": lambda: _zero_mean(found),
-        "offline": lambda: _offline(found),
+    makers: dict[str, Callable[[], Evidence]] = {
+        "anisotropic": lambda: _anisotropic_evidence(published, found),
+        "layers": lambda: _layers_evidence(found),
+        "isotropy": lambda: _isotropic_evidence(published, found),
+        "similarity": lambda: _similarity_evidence(published, found),
+        "global": lambda: _variant_evidence(published, found, (REPAIR, ">", ("mean", "mean-pca"))),
+        "global-harms": lambda: _variant_evidence(published, found, ("mean-pca", "<", ("none",))),
+        "directions": lambda: _variant_evidence(published, found, (REPAIR, ">", ("kmeans-mean",))),
+        "clusterer": lambda: _variant_evidence(published, found, (REPAIR, "~", ("gmm-mean-pca",))),
+        "classification": lambda: _classification_evidence(published, found),
+        "finetuning-isotropy": lambda: _finetuning_isotropy_evidence(published, found),
+        "finetuning-accuracy": lambda: _finetuning_accuracy_evidence(published, found),
+        "zero-mean": lambda: _zero_mean_evidence(found),
+        "offline": lambda: _offline_evidence(found),
     }
     verdicts = []
     for claim in published.claims:
         theirs, cases, why, digits = makers[claim.key]()
-        verdicts.append(judged(claim, theirs, cases, why, ours=_by_model(found, cases, digits)))
+        verdicts.append(make_verdict(claim, theirs, cases, why, ours=_format_by_model(found, cases, digits)))
     return verdicts
 
 
-def _by_model(found: Found, cases: Sequence[Case], digits: int) -> str:
+def _format_by_model(found: ArmResults, cases: Sequence[Case], digits: int) -> str:
     """Return for each model how many of its cases agree, and the range of its numbers."""
     parts = []
     for model in found.models:
         own = [each for each in cases if each.words.startswith((f"{model}, ", f"{model}:")) or each.words == model]
         if own:
-            agree, against, _ = counts(own)
+            agree, against, _ = count_cases(own)
             values = [each.estimate for each in own]
-            span = number(min(values), digits)
-            span += "" if len(own) == 1 else f" to {number(max(values), digits)}"
+            span = format_number(min(values), digits)
+            span += "" if len(own) == 1 else f" to {format_number(max(values), digits)}"
             parts.append(f"{model} {agree} agree and {against} contradict of {len(own)} ({span})")
     return "; ".join(parts)
 
 
-def _pairs_of(found: Found) -> Iterable[tuple[str, str]]:
+def _model_set_pairs(found: ArmResults) -> Iterable[tuple[str, str]]:
     return ((model, name) for model in found.models for name in found.sets)
 
 
-def _all_there(values: Mapping[str, Value | None] | list[Value | None]) -> list[Value] | None:
+def _all_or_none(values: Mapping[str, Value | None] | list[Value | None]) -> list[Value] | None:
     there = [each for each in (values.values() if isinstance(values, Mapping) else values) if each is not None]
     return there if len(there) == len(values) and all(each.mean == each.mean for each in there) else None
 
 
-def _span(published: Published, table: str, column: str, digits: int) -> str:
+def _format_published_range(published: Published, table: str, column: str, digits: int) -> str:
     values = [each.value for (_, name), each in published.tables[table].items() if name == column]
-    return f"{number(min(values), digits)} to {number(max(values), digits)} over {len(values)} sets"
+    return f"{format_number(min(values), digits)} to {format_number(max(values), digits)} over {len(values)} sets"
 
 
-def _anisotropic(published: Published, found: Found) -> Tested:
+def _anisotropic_evidence(published: Published, found: ArmResults) -> Evidence:
     cases = []
-    for model, name in _pairs_of(found):
-        there = _all_there([found.similarity(model, name, "none", "same", "log_isotropy")])
-        cases += [Case.exact(f"{model}, {name}", there[0].mean, (-math.inf, _ANISOTROPIC))] if there else []
-    rule = f"A case is a model and a set: log₁₀ isotropy, below {number(_ANISOTROPIC, 0)}."
-    return _span(published, "sets", "none isotropy", 2), cases, rule, 1
+    for model, name in _model_set_pairs(found):
+        there = _all_or_none([found.similarity(model, name, "none", "same", "log_isotropy")])
+        cases += [Case.exact(f"{model}, {name}", there[0].mean, (-math.inf, _ANISOTROPIC_LIMIT))] if there else []
+    rule = f"A case is a model and a set: log₁₀ isotropy, below {format_number(_ANISOTROPIC_LIMIT, 0)}."
+    return _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1
 
 
-def _layers(found: Found) -> Tested:
+def _layers_evidence(found: ArmResults) -> Evidence:
     cases = []
     for model in found.models:
         for key, each in found.results.items():
             if key.startswith(f"layers/{model}/") and len(each["layers"]) > 1:
                 first, *hidden = (row["cosine"] for row in each["layers"])
                 share = sum(cosine > first for cosine in hidden) / len(hidden)
-                cases.append(Case.exact(model, 100 * share, (100 * _MOST - _EPS, math.inf)))
+                cases.append(Case.exact(model, 100 * share, (100 * _MIN_LAYER_SHARE - _EPS, math.inf)))
     rule = (
         f"A case is a model: the percentage of hidden layers whose mean cosine is above that of layer 0, at least "
-        f"{100 * _MOST:.0f}."
+        f"{100 * _MIN_LAYER_SHARE:.0f}."
     )
     return "stated without numbers", cases, rule, 0
 
 
-def _isotropic(published: Published, found: Found) -> Tested:
+def _isotropic_evidence(published: Published, found: ArmResults) -> Evidence:
     cases = []
-    for model, name in _pairs_of(found):
+    for model, name in _model_set_pairs(found):
         value = found.similarity(model, name, REPAIR, "same", "isotropy")
-        there = _all_there([value])
+        there = _all_or_none([value])
         if there:
-            words, claimed = f"{model}, {name}", (_ISOTROPIC - _EPS, math.inf)
+            words, claimed = f"{model}, {name}", (_ISOTROPIC_LIMIT - _EPS, math.inf)
             several = len(there[0].seeds) > 1
             cases.append(
                 Case.over_seeds(words, there[0], claimed) if several else Case.exact(words, there[0].mean, claimed)
             )
-    rule = f"A case is a model and a set: isotropy of at least {_ISOTROPIC}, fitted on the sentences that are scored."
-    return _span(published, "sets", "repaired isotropy", 2), cases, rule, 2
+    rule = (
+        f"A case is a model and a set: isotropy of at least {_ISOTROPIC_LIMIT}, fitted on the sentences that "
+        "are scored."
+    )
+    return _format_published_range(published, "sets", "repaired isotropy", 2), cases, rule, 2
 
 
-def _difference(
-    found: Found, model: str, name: str, one: str, others: Sequence[str], measure: str
+def _correlation_difference(
+    found: ArmResults, model: str, name: str, one: str, others: Sequence[str], measure: str
 ) -> tuple[float, Bounds] | None:
     """Return by how many points a correlation exceeds the highest of others on the same pairs, with an interval.
 
     The interval is over which pairs the set holds; it takes the two correlations as independent, which is too wide.
     """
-    there = _all_there([found.similarity(model, name, each, "same", measure) for each in (one, *others)])
+    there = _all_or_none([found.similarity(model, name, each, "same", measure) for each in (one, *others)])
     if there is None:
         return None
     pairs = found.similarity(model, name, one, "same", "pairs")
@@ -147,73 +150,75 @@ def _difference(
     return mine - other, interval
 
 
-def _similarity(published: Published, found: Found) -> Tested:
+def _similarity_evidence(published: Published, found: ArmResults) -> Evidence:
     gains = [
         published.tables["sets"][name, f"repaired {each}"].value - published.tables["sets"][name, f"none {each}"].value
         for name in published.rows("sets")
         for each in ("Pearson", "Spearman")
     ]
     cases = []
-    for model, name in _pairs_of(found):
-        both = [_difference(found, model, name, REPAIR, ("none",), each) for each in ("pearson", "spearman")]
+    for model, name in _model_set_pairs(found):
+        both = [
+            _correlation_difference(found, model, name, REPAIR, ("none",), each) for each in ("pearson", "spearman")
+        ]
         there = [each for each in both if each is not None]
         if len(there) == 2:
             least, interval = min(there, key=lambda each: each[0])
             cases.append(Case(f"{model}, {name}", least, interval, ABOVE_ZERO))
     rule = "A case is a model and a set: the smaller of the two correlations' rises, in points, above 0."
-    words = f"{number(min(gains), 1)} to {number(max(gains), 1)} points higher"
-    return words, cases, f"{rule} {_SAME}{_honestly(found)}", 1
+    words = f"{format_number(min(gains), 1)} to {format_number(max(gains), 1)} points higher"
+    return words, cases, f"{rule} {_FIT_NOTE}{_format_train_fit(found)}", 1
 
 
-_SAME = (
+_FIT_NOTE = (
     "Repairs are fitted, as by the authors, on the sentences that are scored. Intervals are over the pairs of a set, "
     "and conservative."
 )
 
 
-def _honestly(found: Found) -> str:
+def _format_train_fit(found: ArmResults) -> str:
     """In how many cases the repair raises both correlations if it is fitted on other sentences."""
     rises = []
-    for model, name in _pairs_of(found):
-        there = _all_there(
+    for model, name in _model_set_pairs(found):
+        there = _all_or_none(
             [found.similarity(model, name, v, "train", m) for m in ("pearson", "spearman") for v in ("none", REPAIR)]
         )
         rises += [there[1].mean > there[0].mean and there[3].mean > there[2].mean] if there else []
     return f" Fitted on a train split, both rise in {sum(rises)} of {len(rises)}." if rises else ""
 
 
-def _against(published: Published, found: Found, asked: tuple[str, str, tuple[str, ...]]) -> Tested:
+def _variant_evidence(published: Published, found: ArmResults, asked: tuple[str, str, tuple[str, ...]]) -> Evidence:
     """Spearman of one variant against that of others."""
     one, sign, others = asked
     columns = [each for each in published.columns("variants") if each.endswith("Spearman")]
     theirs = [
-        f"{column.split()[0]} {number(published.tables['variants'][one, column].value, 1)} against "
-        + " and ".join(number(published.tables["variants"][each, column].value, 1) for each in others)
+        f"{column.split()[0]} {format_number(published.tables['variants'][one, column].value, 1)} against "
+        + " and ".join(format_number(published.tables["variants"][each, column].value, 1) for each in others)
         for column in columns
     ]
-    claimed = {">": ABOVE_ZERO, "<": BELOW_ZERO, "~": (-_EQUAL, math.inf)}[sign]
+    claimed = {">": ABOVE_ZERO, "<": BELOW_ZERO, "~": (-_EQUAL_MARGIN, math.inf)}[sign]
     cases = []
-    for model, name in _pairs_of(found):
-        there = _difference(found, model, name, one, others, "spearman")
+    for model, name in _model_set_pairs(found):
+        there = _correlation_difference(found, model, name, one, others, "spearman")
         cases += [Case(f"{model}, {name}", *there, claimed)] if there else []
-    words = {">": "above 0", "<": "below 0", "~": f"above {number(-_EQUAL, 1)}"}[sign]
-    rule = f"A case is a model and a set: the difference of Spearman's ρ in points, {words}. {_SAME}"
+    words = {">": "above 0", "<": "below 0", "~": f"above {format_number(-_EQUAL_MARGIN, 1)}"}[sign]
+    rule = f"A case is a model and a set: the difference of Spearman's ρ in points, {words}. {_FIT_NOTE}"
     return "; ".join(theirs), cases, rule, 1
 
 
-def _theirs(published: Published, table: str, measure: str, digits: int) -> str:
+def _format_published(published: Published, table: str, measure: str, digits: int) -> str:
     found = []
     for row in published.rows(table):
         before, after = (published.tables[table][row, f"{word} {measure}"].value for word in ("none", "repaired"))
-        found.append(f"{row} {number(before, digits)} → {number(after, digits)}")
+        found.append(f"{row} {format_number(before, digits)} → {format_number(after, digits)}")
     return "; ".join(found)
 
 
-def _classification(published: Published, found: Found) -> Tested:
+def _classification_evidence(published: Published, found: ArmResults) -> Evidence:
     cases = []
     for model in found.models:
-        keys = [key_of("sst2", model, each) for each in ("none", REPAIR)]
-        there = _all_there([found.value(key, "accuracy") for key in keys])
+        keys = [arm_key("sst2", model, each) for each in ("none", REPAIR)]
+        there = _all_or_none([found.value(key, "accuracy") for key in keys])
         if there:
             rise = Value.of(each - there[0].mean for each in there[1].seeds)
             rows = found.value(keys[0], "dev_rows")
@@ -222,7 +227,7 @@ def _classification(published: Published, found: Found) -> Tested:
         "A case is a model: the rise in points, above 0. Its interval is over the dev sentences, or over the draws of "
         "clusters where that is wider."
     )
-    return _theirs(published, "classification", "accuracy", 2), cases, rule, 2
+    return _format_published(published, "classification", "accuracy", 2), cases, rule, 2
 
 
 def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) -> Bounds:
@@ -237,40 +242,43 @@ def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) 
     return max(both, key=lambda each: each[1] - each[0])
 
 
-def _tuned_difference(found: Found, first: tuple[str, ...], then: tuple[str, ...], *names: str) -> Iterable[Finding]:
+def _finetuning_differences(
+    found: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
+) -> Iterable[NamedValue]:
     """Return for each task and model a number of one arm minus that of another, seed by seed."""
     for task in found.tasks:
         for model in found.models:
             before, after = (
-                found.by_seed(key_of("finetune", task, model, how), *where, *names) for how, *where in (first, then)
+                found.values_by_seed(arm_key("finetune", task, model, how), *where, *names)
+                for how, *where in (first, then)
             )
             apart = [after[seed] - before[seed] for seed in before if seed in after]
             if apart and all(map(math.isfinite, apart)):
                 yield f"{model}, {task}", Value.of(apart)
 
 
-Finding = tuple[str, Value]
+NamedValue = tuple[str, Value]
 
 
-def _tuned_isotropy(published: Published, found: Found) -> Tested:
-    rises = _tuned_difference(found, ("none", "read"), ("repair", "read"), "log_isotropy")
-    cases = [Case.over_seeds(words, value, (_FAR, math.inf)) for words, value in rises]
+def _finetuning_isotropy_evidence(published: Published, found: ArmResults) -> Evidence:
+    rises = _finetuning_differences(found, ("none", "read"), ("repair", "read"), "log_isotropy")
+    cases = [Case.over_seeds(words, value, (_MIN_LOG_RISE, math.inf)) for words, value in rises]
     rule = "A case is a task and a model: the rise of log₁₀ isotropy over the seeds, above 1 (ten times as isotropic)."
-    return _theirs(published, "finetuning", "isotropy", 2), cases, rule, 1
+    return _format_published(published, "finetuning", "isotropy", 2), cases, rule, 1
 
 
-def _tuned_accuracy(published: Published, found: Found) -> Tested:
-    falls = _tuned_difference(found, ("none",), ("repair",), "accuracy")
+def _finetuning_accuracy_evidence(published: Published, found: ArmResults) -> Evidence:
+    falls = _finetuning_differences(found, ("none",), ("repair",), "accuracy")
     cases = [Case.over_seeds(words, value, BELOW_ZERO) for words, value in falls]
     rule = "A case is a task and a model: the difference of accuracy over the seeds in points, below 0."
-    return _theirs(published, "finetuning", "accuracy", 1), cases, rule, 1
+    return _format_published(published, "finetuning", "accuracy", 1), cases, rule, 1
 
 
-def _zero_mean(found: Found) -> Tested:
+def _zero_mean_evidence(found: ArmResults) -> Evidence:
     cases = []
     for task in found.tasks:
         for model in found.models:
-            there = _all_there([found.value(key_of("finetune", task, model, "none"), "mean_share")])
+            there = _all_or_none([found.value(arm_key("finetune", task, model, "none"), "mean_share")])
             cases += [Case.over_seeds(f"{model}, {task}", there[0], (-math.inf, _NEAR_ZERO))] if there else []
     rule = (
         "A case is a task and a model, tuned without the repair: the squared length of the mean vector over the mean "
@@ -279,8 +287,8 @@ def _zero_mean(found: Found) -> Tested:
     return "stated without numbers", cases, rule, 2
 
 
-def _offline(found: Found) -> Tested:
-    rises = _tuned_difference(found, ("none", "last"), ("none", "offline"), "log_isotropy")
+def _offline_evidence(found: ArmResults) -> Evidence:
+    rises = _finetuning_differences(found, ("none", "last"), ("none", "offline"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (-math.inf, _EPS)) for words, value in rises]
     rule = "A case is a task and a model, tuned without the repair: the rise of log₁₀ isotropy, at most 0."
     return "stated without numbers, beside a table where it rises", cases, rule, 1

@@ -15,19 +15,19 @@ import numpy as np
 from isoscope._core.errors import InputError
 from isoscope._io.files import remove_folder
 from isoscope.embedding.embed import embed
-from isoscope.finetuning.task_data import even_part
+from isoscope.finetuning.task_data import stratified_sample
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import log_ratios
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
-from isoscope.studies.reading.similarities import read_pairs, read_train, train_of
+from isoscope.studies.reading.similarities import read_pairs, read_train, train_data_set
 from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Store
-    from isoscope.studies.datasets import Data, Model
+    from isoscope.studies.datasets import DataSource, Model
     from isoscope.studies.reading.similarities import Pairs
-    from isoscope.studies.study import Workbench
+    from isoscope.studies.study import ArmContext
 
 VARIANTS = {
     "none": "as it is",
@@ -42,24 +42,24 @@ REPAIR = "kmeans-mean-pca"
 FITS = {"same": "the sentences that are scored", "train": "a train split"}
 """What a repair is fitted on."""
 
-SENTENCES, CLASSIFIED = "sentences", "sst2"
+SENTENCES_PREFIX, SST2_PREFIX = "sentences", "sst2"
 """How the names of stores of states begin."""
 _SAMPLE = 50_000  # tokens of a train split that clusters are learnt from
 _LAYER_TOKENS = 4_000
 _DOTS = 500
 
 
-def key_of(*parts: Any, seed: int | None = None) -> str:
+def arm_key(*parts: Any, seed: int | None = None) -> str:
     """An arm's key.
 
-    >>> key_of("sts", "bert", "stsb", "mean", "", seed=0)
+    >>> arm_key("sts", "bert", "stsb", "mean", "", seed=0)
     'sts/bert/stsb/mean/seed-0'
     """
     words = [str(each) for each in parts if each != ""]
     return "/".join(words + ([] if seed is None else [f"seed-{seed}"]))
 
 
-def draws_clusters(variant: str) -> bool:
+def uses_clusters(variant: str) -> bool:
     """Whether chance has a part in a variant."""
     return variant.startswith(("kmeans", "gmm"))
 
@@ -84,27 +84,27 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 
 @dataclass(frozen=True)
-class Sets:
+class PairSets:
     """The sets of pairs that a run scores, what repairs are fitted on, and how many pairs of each are read."""
 
-    data: Data
+    data: DataSource
     names: tuple[str, ...]
     fits: tuple[str, ...]
     limit: int
 
     def scored(self, name: str) -> Pairs:
         """The pairs of a set."""
-        return self._some(read_pairs(name, self.data))
+        return self._limit_pairs(read_pairs(name, self.data))
 
     def train(self, name: str) -> Pairs:
         """The pairs that a repair is fitted on before it scores a set."""
-        return self._some(read_train(train_of(name), self.data))
+        return self._limit_pairs(read_train(train_data_set(name), self.data))
 
     @cached_property
     def places(self) -> dict[str, int]:
         """Every different sentence of them, and its place: sets share many, and SICK has most of its own twice."""
         of_name = [self.scored(name) for name in self.names]
-        sources = {train_of(name): name for name in self.names} if "train" in self.fits else {}
+        sources = {train_data_set(name): name for name in self.names} if "train" in self.fits else {}
         of_name += [self.train(name) for name in sources.values()]
         texts = dict.fromkeys(text for pairs in of_name for text in pairs.texts)
         return {text: place for place, text in enumerate(texts)}
@@ -112,28 +112,28 @@ class Sets:
     @cached_property
     def store(self) -> str:
         """What the store of their states is called: otherwise for other sentences."""
-        return f"{SENTENCES}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
+        return f"{SENTENCES_PREFIX}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
-    def _some(self, pairs: Pairs) -> Pairs:
+    def _limit_pairs(self, pairs: Pairs) -> Pairs:
         return pairs.part(self.limit) if self.limit else pairs
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TextTokens:
     """The tokens of some texts: their states in a store, and the text that each is of, in the order of the texts."""
 
     store: Store
     documents: np.ndarray
     texts: int
 
-    def of(self, texts: Sequence[int]) -> Tokens:
+    def of(self, texts: Sequence[int]) -> TextTokens:
         """The tokens of some of the texts, in their order; a text that is named twice is there twice."""
         counts = np.bincount(self.documents, minlength=self.texts)
         here = counts[texts]
         documents = np.repeat(np.arange(len(here)), here)
         within = np.arange(len(documents)) - np.repeat(np.cumsum(here) - here, here)
         rows = np.repeat((np.cumsum(counts) - counts)[texts], here) + within
-        return Tokens(open_store(self.store.take(rows)), documents, len(here))
+        return TextTokens(open_store(self.store.take(rows)), documents, len(here))
 
     def states(self) -> np.ndarray:
         """All of them, (n, d) in float32."""
@@ -141,7 +141,7 @@ class Tokens:
 
     def means(self, states: np.ndarray) -> np.ndarray:
         """The mean of each text's states; zero for a text without a token."""
-        return np.asarray(_sums(self.documents, self.texts, states) / self._counts)
+        return np.asarray(_sum_by_text(self.documents, self.texts, states) / self._counts)
 
     def repaired_means(self, repair: Any) -> np.ndarray:
         """The mean of each text's states, repaired unless `repair` is None, a part of them in memory at once."""
@@ -149,7 +149,7 @@ class Tokens:
         for chunk in self.store.chunks():
             states = chunk.astype(np.float32, copy=False)
             states = states if repair is None else repair.transform(states)
-            total += _sums(self.documents[at : at + len(chunk)], self.texts, states)
+            total += _sum_by_text(self.documents[at : at + len(chunk)], self.texts, states)
             at += len(chunk)
         return np.asarray(total / self._counts)
 
@@ -158,7 +158,7 @@ class Tokens:
         return np.maximum(np.bincount(self.documents, minlength=self.texts), 1)[:, None]
 
 
-def _sums(documents: np.ndarray, texts: int, states: np.ndarray) -> np.ndarray:
+def _sum_by_text(documents: np.ndarray, texts: int, states: np.ndarray) -> np.ndarray:
     """The sum of each text's states."""
     from scipy.sparse import csr_array
 
@@ -166,7 +166,7 @@ def _sums(documents: np.ndarray, texts: int, states: np.ndarray) -> np.ndarray:
     return np.asarray(csr_array(places, shape=(texts, len(states))) @ states)
 
 
-def tokens_of(model: Model, texts: Sequence[str], folder: Path, tell: Callable[[float], None]) -> Tokens:
+def embed_tokens(model: Model, texts: Sequence[str], folder: Path, tell: Callable[[float], None]) -> TextTokens:
     """The last layer's states of all tokens but special ones; from the folder if they are there already."""
     if not folder.exists():
         half = folder.with_name(f"{folder.name}.part")
@@ -182,7 +182,7 @@ def tokens_of(model: Model, texts: Sequence[str], folder: Path, tell: Callable[[
         )
         half.rename(folder)
     store = open_store(folder, by="document")
-    return Tokens(store, np.asarray(store.column("by")).astype(np.int64), len(texts))
+    return TextTokens(store, np.asarray(store.column("by")).astype(np.int64), len(texts))
 
 
 @dataclass(frozen=True)
@@ -190,36 +190,36 @@ class StateArm:
     """What one arm on token states is asked for."""
 
     model: Model
-    data: Data
+    data: DataSource
     variant: str
     clusters: int
     components: int
     seed: int
-    leaves: str
+    cleanup_pattern: str
     """Stores that no later arm needs, by a pattern of their names: they are removed."""
 
     def repair(self, sample: int = _SAMPLE) -> Any:
         """Its repair, not fitted yet."""
         return make_repair(self.variant, self.clusters, self.components, self.seed, sample)
 
-    def folder(self, bench: Workbench, name: str) -> Path:
+    def folder(self, bench: ArmContext, name: str) -> Path:
         """Where something is kept that all arms of this model share."""
         found = bench.shared / "states" / self.model.name / name
         found.parent.mkdir(parents=True, exist_ok=True)
         return found
 
-    def tokens(self, bench: Workbench, name: str, texts: Sequence[str]) -> Tokens:
+    def tokens(self, bench: ArmContext, name: str, texts: Sequence[str]) -> TextTokens:
         """States under a name that all arms of this model share."""
         folder = self.folder(bench, name)
-        return tokens_of(self.model, texts, folder, lambda share: bench.tell(0.5 * share, f"reads {name}"))
+        return embed_tokens(self.model, texts, folder, lambda share: bench.tell(0.5 * share, f"reads {name}"))
 
-    def clean(self, bench: Workbench) -> None:
+    def clean(self, bench: ArmContext) -> None:
         """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
-        for folder in sorted(self.folder(bench, "").glob(self.leaves)) if self.leaves else ():
+        for folder in sorted(self.folder(bench, "").glob(self.cleanup_pattern)) if self.cleanup_pattern else ():
             remove_folder(folder)
 
 
-def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench) -> dict[str, Any]:
+def measure_similarity(arm: StateArm, sets: PairSets, name: str, fit: str, bench: ArmContext) -> dict[str, Any]:
     """How well the cosine of two sentences' mean token states goes with people's scores, and how isotropic they are."""
     pairs = sets.scored(name)
     read = arm.tokens(bench, sets.store, list(sets.places))
@@ -231,7 +231,7 @@ def similarity(arm: StateArm, sets: Sets, name: str, fit: str, bench: Workbench)
         if fit == "same":
             repair.fit(states)
         else:
-            kept = arm.folder(bench, f"{sets.store}-{train_of(name)}-{arm.variant}-{arm.seed}")
+            kept = arm.folder(bench, f"{sets.store}-{train_data_set(name)}-{arm.variant}-{arm.seed}")
             if not kept.exists():  # one train split serves several sets
                 repair.fit(read.of([sets.places[text] for text in sets.train(name).texts]).store).save(kept)
             repair = type(repair).load(kept)
@@ -278,16 +278,16 @@ def isotropy(states: np.ndarray) -> dict[str, float]:
     }
 
 
-def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any]:
+def measure_classification(arm: StateArm, limit: int, bench: ArmContext) -> dict[str, Any]:
     """SST-2 by a logistic regression on mean token states, repaired as the train split's tokens say."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     task = read_task("sst2", arm.data)
-    train = task.train.part(even_part(task.train.labels, limit, 0)) if limit else task.train
-    learnt = arm.tokens(bench, f"{CLASSIFIED}-train-{limit}", train.texts)
-    scored = arm.tokens(bench, f"{CLASSIFIED}-dev", task.dev.texts)
+    train = task.train.part(stratified_sample(task.train.labels, limit, 0)) if limit else task.train
+    learnt = arm.tokens(bench, f"{SST2_PREFIX}-train-{limit}", train.texts)
+    scored = arm.tokens(bench, f"{SST2_PREFIX}-dev", task.dev.texts)
     repair = arm.repair()
     if repair is not None:
         bench.tell(0.5, f"fits {VARIANTS[arm.variant]}")
@@ -302,7 +302,7 @@ def classification(arm: StateArm, limit: int, bench: Workbench) -> dict[str, Any
     return {"accuracy": 100 * accuracy, **isotropy(states), "rows": len(train.labels), "dev_rows": len(task.dev)}
 
 
-def layers(arm: StateArm, sets: Sets, name: str, bench: Workbench) -> dict[str, Any]:
+def measure_layers(arm: StateArm, sets: PairSets, name: str, bench: ArmContext) -> dict[str, Any]:
     """Mean cosine and isotropy of some tokens in each layer, and where tokens lie before and after the repair."""
     from sklearn.decomposition import PCA
 

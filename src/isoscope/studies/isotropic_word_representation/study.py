@@ -7,24 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from isoscope._core.errors import InputError
-from isoscope.studies.finetuned import CHEAPER, need_training
+from isoscope.studies.finetuned import SPEEDUP_PARAMETERS, check_training
 from isoscope.studies.isotropic_word_representation.measure import (
-    CLASSIFIED,
     FITS,
     REPAIR,
-    SENTENCES,
+    SENTENCES_PREFIX,
+    SST2_PREFIX,
     VARIANTS,
-    Sets,
+    PairSets,
     StateArm,
-    classification,
-    draws_clusters,
-    key_of,
-    layers,
-    similarity,
+    arm_key,
+    measure_classification,
+    measure_layers,
+    measure_similarity,
+    uses_clusters,
 )
-from isoscope.studies.isotropic_word_representation.outcome import outcome
+from isoscope.studies.isotropic_word_representation.outcome import make_outcome
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS, tune
-from isoscope.studies.reading.similarities import SIMILARITIES, source_of, train_of
+from isoscope.studies.reading.similarities import SIMILARITIES, source_data_set, train_data_set
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ class IsotropicWordRepresentation(Study):
         "epochs": Parameter(2.0, 2.0, "epochs of fine-tuning"),
         "learning_rate": Parameter(5e-5, 5e-5, "learning rate of fine-tuning"),
         "tuning_rows": Parameter(0, 256, "rows to fine-tune with, 0 for all"),
-        **CHEAPER,
+        **SPEEDUP_PARAMETERS,
         "batch_clusters": Parameter(3, 3, "clusters of a batch's [CLS] vectors"),
         "batch_components": Parameter(1, 1, "directions taken out in each of them"),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
         """The sets of pairs with those that repairs are fitted on, SST-2, and the tasks."""
-        _check(setting)
+        _check_setting(setting)
         parts, found = setting["parts"], []
         for name in setting["sets"] if {"sts", "layers"} & set(parts) else ():
-            found += [source_of(name), *([train_of(name)] if "train" in setting["fits"] else [])]
+            found += [source_data_set(name), *([train_data_set(name)] if "train" in setting["fits"] else [])]
         found += ["sst2"] if "sst2" in parts else []
         found += setting["tasks"] if "finetune" in parts else ()
         return list(dict.fromkeys(found))
@@ -83,7 +83,7 @@ class IsotropicWordRepresentation(Study):
     def arms(self, setting: Setting) -> list[Arm]:
         """Model by model: its layers, each set with every variant, SST-2; then fine-tuning, seed by seed."""
         parts, found = setting["parts"], []
-        sets = Sets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
+        sets = PairSets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
         for model in setting.models:
             found += _layer_arm(setting, model, sets) if "layers" in parts and sets.names else []
             found += _similarity_arms(setting, model, sets) if "sts" in parts else []
@@ -92,10 +92,10 @@ class IsotropicWordRepresentation(Study):
 
     def outcome(self, setting: Setting, results: Results) -> Outcome:
         """Published and ours."""
-        return outcome(self.published, setting, results)
+        return make_outcome(self.published, setting, results)
 
 
-def _check(setting: Setting) -> None:
+def _check_setting(setting: Setting) -> None:
     known = {"parts": PARTS, "variants": VARIANTS, "fits": FITS, "sets": SIMILARITIES, "tasks": TASKS}
     known["tuned"] = tuple(each.name for each in setting.models)
     for name, there in known.items():
@@ -107,7 +107,7 @@ def _check(setting: Setting) -> None:
         if setting[name] < low:
             raise InputError(f"{name} is {setting[name]}: need {low} at least")
     if "finetune" in setting["parts"]:
-        need_training(setting)
+        check_training(setting)
     if 0 < setting["pairs"] < 3:
         raise InputError(f"pairs is {setting['pairs']}: need 3 at least for a correlation, or 0 for all")
 
@@ -117,7 +117,7 @@ def _trials(setting: Setting, *, fitted: Sequence[str]) -> list[tuple[str, str, 
     found: list[tuple[str, str, int | None]] = []
     for variant in setting["variants"]:
         for fit in fitted if variant != "none" else ("",):
-            found += [(variant, fit, seed) for seed in (setting["draws"] if draws_clusters(variant) else (None,))]
+            found += [(variant, fit, seed) for seed in (setting["draws"] if uses_clusters(variant) else (None,))]
     return found
 
 
@@ -125,22 +125,22 @@ def _state_arm(setting: Setting, model: Model, variant: str, seed: int | None, l
     return StateArm(model, setting.data, variant, setting["k"], setting["components"], seed or 0, leaves)
 
 
-def _layer_arm(setting: Setting, model: Model, sets: Sets) -> list[Arm]:
+def _layer_arm(setting: Setting, model: Model, sets: PairSets) -> list[Arm]:
     name = sets.names[-1]
-    run = partial(layers, _state_arm(setting, model, REPAIR, None), sets, name)
-    return [Arm(key_of("layers", model.name, name), f"{model.name}, layers", run, cost=2)]
+    run = partial(measure_layers, _state_arm(setting, model, REPAIR, None), sets, name)
+    return [Arm(arm_key("layers", model.name, name), f"{model.name}, layers", run, cost=2)]
 
 
-def _similarity_arms(setting: Setting, model: Model, sets: Sets) -> list[Arm]:
+def _similarity_arms(setting: Setting, model: Model, sets: PairSets) -> list[Arm]:
     found: list[Arm] = []
     trials = [(name, *trial) for name in sets.names for trial in _trials(setting, fitted=sets.fits)]
     for name, variant, fit, seed in trials:
-        leaves = f"{SENTENCES}-*" if (name, variant, fit, seed) == trials[-1] else ""
-        run = partial(similarity, _state_arm(setting, model, variant, seed, leaves), sets, name, fit)
+        leaves = f"{SENTENCES_PREFIX}-*" if (name, variant, fit, seed) == trials[-1] else ""
+        run = partial(measure_similarity, _state_arm(setting, model, variant, seed, leaves), sets, name, fit)
         words = f"{model.name}, {name}, {VARIANTS[variant]}{f', fitted on {FITS[fit]}' if fit else ''}"
-        cost = 8 if variant.startswith("gmm") else 2 if draws_clusters(variant) else 1
+        cost = 8 if variant.startswith("gmm") else 2 if uses_clusters(variant) else 1
         first = 0 if found else _READING * len(sets.names)
-        found.append(Arm(key_of("sts", model.name, name, variant, fit, seed=seed), words, run, cost=cost + first))
+        found.append(Arm(arm_key("sts", model.name, name, variant, fit, seed=seed), words, run, cost=cost + first))
     return found
 
 
@@ -148,10 +148,10 @@ def _classification_arms(setting: Setting, model: Model) -> list[Arm]:
     limit, found = setting["sst2_rows"], []
     trials = _trials(setting, fitted=("",))
     for variant, _, seed in trials:
-        leaves = f"{CLASSIFIED}-*" if (variant, "", seed) == trials[-1] else ""
-        run = partial(classification, _state_arm(setting, model, variant, seed, leaves), limit)
+        leaves = f"{SST2_PREFIX}-*" if (variant, "", seed) == trials[-1] else ""
+        run = partial(measure_classification, _state_arm(setting, model, variant, seed, leaves), limit)
         words = f"{model.name}, SST-2, {VARIANTS[variant]}"
-        found.append(Arm(key_of("sst2", model.name, variant, seed=seed), words, run, cost=3))
+        found.append(Arm(arm_key("sst2", model.name, variant, seed=seed), words, run, cost=3))
     return found
 
 
@@ -159,7 +159,7 @@ def _tuning_arms(setting: Setting) -> list[Arm]:
     tuned = [each for each in setting.models if not setting["tuned"] or each.name in setting["tuned"]]
     return [
         Arm(
-            key_of("finetune", task, model.name, how, seed=seed),
+            arm_key("finetune", task, model.name, how, seed=seed),
             f"{task}, {model.name}, {TUNINGS[how]}, seed {seed}",
             partial(tune, setting, model, task, how, seed),
             cost=10,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope.finetuning.finetune import finetune
-from isoscope.studies.finetuned import cheaper
+from isoscope.studies.finetuned import speedup_options
 from isoscope.studies.isotropic_word_representation.measure import isotropy
 from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
     from isoscope.studies.datasets import Model
-    from isoscope.studies.study import Setting, Workbench
+    from isoscope.studies.study import ArmContext, Setting
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
 """What is done to the batch's [CLS] vectors."""
@@ -24,7 +24,7 @@ _BATCH = 32
 _PROBE = 16  # the tracker's own numbers are not used
 
 
-def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: Workbench) -> dict[str, Any]:
+def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: ArmContext) -> dict[str, Any]:
     """Accuracy on the dev set, and the isotropy of its [CLS] vectors layer by layer and as the head reads them."""
     from isoscope.training.repair_layer import BatchRepair
 
@@ -41,14 +41,14 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
         batch_size=_BATCH,
         learning_rate=setting["learning_rate"],
         limit=rows,
-        **cheaper(setting),
+        **speedup_options(setting),
         every=steps,
         probe=_PROBE,
         repair=repair if how == "repair" else None,
         keep_model=True,
         progress=lambda moment, share: bench.tell(0.95 * share, f"step {moment.step} of {moment.steps}"),
     )
-    shape = measured(bench.folder / "run" / f"seed-{seed}" / "model", found, repair, in_model=how == "repair")
+    shape = measure_cls(bench.folder / "run" / f"seed-{seed}" / "model", found, repair, in_model=how == "repair")
     return {
         "accuracy": 100 * run.seeds[0].scores[-1]["accuracy"],
         **shape,
@@ -57,7 +57,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
     }
 
 
-def measured(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
+def measure_cls(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
     """What the dev set's [CLS] vectors of a model that was kept are like.
 
     `read` is what the head reads, and so repaired batch by batch if the model is; `offline` the last layer's vectors,

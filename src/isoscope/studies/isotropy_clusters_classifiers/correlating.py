@@ -14,14 +14,14 @@ from isoscope.studies.reading.classified import GLUE
 if TYPE_CHECKING:
     from isoscope.studies.published import Number, Published
 
-Runs = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
+RunResults = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 """What the seeds gave, for each task and model."""
 
-SIGNS = {"Pearson r": "r", "Spearman ρ": "ρ"}
+CORRELATION_SYMBOLS = {"Pearson r": "r", "Spearman ρ": "ρ"}
 """The correlations as they are shown, and as the published columns have them."""
 
-_OF_TASK = {"Pearson r": "r", "Spearman ρ": "ρ below"}
-_FIRST = "all-MiniLM-L6-v2"
+_TASK_COLUMNS = {"Pearson r": "r", "Spearman ρ": "ρ below"}
+_FIRST_MODEL = "all-MiniLM-L6-v2"
 
 
 def pearson(a: Sequence[float], b: Sequence[float]) -> float:
@@ -45,23 +45,23 @@ def _correlation(kind: Callable[..., Any], a: Sequence[float], b: Sequence[float
     return float(kind(x, y)[0])
 
 
-def of_scores(kind: Callable[..., float], seeds: Sequence[dict[str, Any]]) -> Value:
+def score_correlation(kind: Callable[..., float], seeds: Sequence[dict[str, Any]]) -> Value:
     """A correlation of the two scores along a run, over its seeds."""
     return Value.of([kind(run["isoscore"], run["silhouette"]) for run in seeds])
 
 
-def theirs_of(published: Published, task: str, model: str) -> tuple[dict[str, Number], str]:
+def published_correlations(published: Published, task: str, model: str) -> tuple[dict[str, Number], str]:
     """The published correlations of a task, and whose they are if not of our model."""
     if task in GLUE:
-        whose = model if f"{model} r" in published.columns("glue") else _FIRST
-        found = {name: published.number("glue", task, f"{whose} {sign}") for name, sign in SIGNS.items()}
+        whose = model if f"{model} r" in published.columns("glue") else _FIRST_MODEL
+        found = {name: published.number("glue", task, f"{whose} {sign}") for name, sign in CORRELATION_SYMBOLS.items()}
     else:
-        whose = _FIRST if task in ("polarity", "snli") else "word2vec"
-        found = {name: published.number("correlations", task, _OF_TASK[name]) for name in SIGNS}
+        whose = _FIRST_MODEL if task in ("polarity", "snli") else "word2vec"
+        found = {name: published.number("correlations", task, _TASK_COLUMNS[name]) for name in CORRELATION_SYMBOLS}
     return {name: each for name, each in found.items() if each is not None}, "" if whose == model else whose
 
 
-def series(run: dict[str, Any], name: str) -> list[float]:
+def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
     """A score or an objective at the moments at which there are objectives."""
     if name not in ("silhouette", "IsoScore"):
         return list(run[name])
@@ -71,6 +71,6 @@ def series(run: dict[str, Any], name: str) -> list[float]:
     return [scores[known[place]] for place in places]
 
 
-def several(runs: Runs, task: str) -> bool:
+def has_several_models(runs: RunResults, task: str) -> bool:
     """Whether a task was run with more than one model."""
     return sum(each == task for each, _ in runs) > 1

@@ -22,14 +22,14 @@ from isoscope.metrics.objectives import (
 from isoscope.metrics.spectra import isoscore
 
 if TYPE_CHECKING:
-    from isoscope.studies.reading.classified import Classified
+    from isoscope.studies.reading.classified import ClassifiedTexts
 
-THEORY = ("O_I", "cos", "O_S", "O_C", "O_T")
+OBJECTIVES = ("O_I", "cos", "O_S", "O_C", "O_T")
 """The paper's objectives: O_I as a sum and as a cosine, O_S, O_C, O_T."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class OptimizationSettings:
     """How long and how closely: scores at every so many updates, objectives at so many moments."""
 
     updates: int
@@ -41,8 +41,8 @@ class Recipe:
     seed: int
 
 
-def optimise(
-    vectors: np.ndarray, data: Classified, recipe: Recipe, tell: Callable[[float, str], None]
+def optimize(
+    vectors: np.ndarray, data: ClassifiedTexts, recipe: OptimizationSettings, tell: Callable[[float, str], None]
 ) -> dict[str, Any]:
     """Optimise the vectors and a head by Adam with torch's defaults; the scores after each update, and the theory."""
     import torch
@@ -58,7 +58,7 @@ def optimise(
     targets = torch.tensor(data.targets, dtype=torch.float32 if several else torch.int64)
     plain = data.items.shape[1] == 1 and np.array_equal(data.items[:, 0], np.arange(len(vectors)))
     held = embeddings.detach().numpy()  # the same memory: nothing is copied for the scores
-    labels = label_of(data.targets)
+    labels = silhouette_labels(data.targets)
     rng = np.random.default_rng(recipe.seed)
 
     def logits() -> Any:
@@ -66,7 +66,7 @@ def optimise(
         return head(rows)
 
     found: dict[str, Any] = {"updates": [], "silhouette": [], "isoscore": [], "moments": []}
-    found |= {name: [] for name in (*THEORY, "within", "loss", "accuracy")}
+    found |= {name: [] for name in (*OBJECTIVES, "within", "loss", "accuracy")}
     moments = set(np.unique(np.linspace(1, recipe.updates, min(recipe.moments, recipe.updates)).round().astype(int)))
     for update in range(1, recipe.updates + 1):
         optimiser.zero_grad()
@@ -78,30 +78,32 @@ def optimise(
         loss.backward()
         optimiser.step()
         if update % recipe.every == 0 or update == recipe.updates:
-            rows, some = _scored(held, data.items, recipe.sample, rng)
+            rows, some = _sample_scored(held, data.items, recipe.sample, rng)
             found["updates"].append(update)
-            found["silhouette"].append(_short(silhouette(_side_by_side(held, data.items[some]), labels[some])))
-            found["isoscore"].append(_short(isoscore(rows)))
+            found["silhouette"].append(
+                _round_digits(silhouette(_concatenate_pairs(held, data.items[some]), labels[some]))
+            )
+            found["isoscore"].append(_round_digits(isoscore(rows)))
             tell(update / recipe.updates, f"silhouette {found['silhouette'][-1]:.3f}")
         if update in moments:
             found["moments"].append(update)
             with torch.no_grad():
                 right = (logits() > 0) == (targets > 0) if several else logits().argmax(1) == targets
-            found["loss"].append(_short(loss.detach()))
-            found["accuracy"].append(_short(right.float().mean()))
+            found["loss"].append(_round_digits(loss.detach()))
+            found["accuracy"].append(_round_digits(right.float().mean()))
             weights = None if several else head.weight.detach().numpy()
-            for name, value in _theory(held, data.items, labels, weights):
+            for name, value in _compute_objectives(held, data.items, labels, weights):
                 found[name].append(value)
     trained = embeddings.numel() + sum(each.numel() for each in head.parameters())
     return found | {"items": len(data.items), "parameters": trained, "labels": len(np.unique(labels))}
 
 
-def label_of(targets: np.ndarray) -> np.ndarray:
+def silhouette_labels(targets: np.ndarray) -> np.ndarray:
     """An item's label for the silhouette: its class; of several classes, which ones they are."""
     return targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _scored(
+def _sample_scored(
     vectors: np.ndarray, items: np.ndarray, sample: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray | slice]:
     """The vectors that IsoScore sees, unpaired and each once, and the items that the silhouette sees."""
@@ -111,31 +113,33 @@ def _scored(
     return vectors[np.unique(items[some])], some
 
 
-def _side_by_side(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
+def _concatenate_pairs(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
     if items.shape[1] == 1 and len(items) == len(vectors) and np.array_equal(items[:, 0], np.arange(len(vectors))):
         return vectors
     side_by_side: np.ndarray = vectors[items].reshape(len(items), -1)
     return side_by_side
 
 
-def _theory(
+def _compute_objectives(
     vectors: np.ndarray, items: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Iterator[tuple[str, float]]:
     """The objectives: O_I on the unpaired vectors as IsoScore is, the others on what is classified."""
-    rows = _side_by_side(vectors, items).astype(np.float64)
+    rows = _concatenate_pairs(vectors, items).astype(np.float64)
     silhouettes = float(silhouette_objective(rows, labels))
     spread = float(isotropy_objective(rows))
-    yield "O_I", _short(isotropy_objective(vectors.astype(np.float64)))
-    yield "cos", _short(isotropy_objective(vectors, cosine=True))
-    yield "O_S", _short(silhouettes)
+    yield "O_I", _round_digits(isotropy_objective(vectors.astype(np.float64)))
+    yield "cos", _round_digits(isotropy_objective(vectors, cosine=True))
+    yield "O_S", _round_digits(silhouettes)
     yield (
         "O_C",
-        float("nan") if weights is None else _short(classifier_objective(rows, labels, weights[np.unique(labels)])),
+        float("nan")
+        if weights is None
+        else _round_digits(classifier_objective(rows, labels, weights[np.unique(labels)])),
     )
-    yield "O_T", _short(triplet_objective(rows, labels))
-    yield "within", _short((spread - silhouettes) / (2 * spread))
+    yield "O_T", _round_digits(triplet_objective(rows, labels))
+    yield "within", _round_digits((spread - silhouettes) / (2 * spread))
 
 
-def _short(value: Any) -> float:
+def _round_digits(value: Any) -> float:
     """Nine digits: what float32 holds, and a file a third as long."""
     return float(f"{float(value):.9g}")

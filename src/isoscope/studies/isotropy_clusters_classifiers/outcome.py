@@ -9,55 +9,57 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.studies.isotropy_clusters_classifiers.claims import verdicts
+from isoscope.studies.isotropy_clusters_classifiers.claims import make_verdicts
 from isoscope.studies.isotropy_clusters_classifiers.correlating import (
-    SIGNS,
-    of_scores,
+    CORRELATION_SYMBOLS,
+    has_several_models,
     pearson,
-    series,
-    several,
+    published_correlations,
+    score_correlation,
+    series_at_moments,
     spearman,
-    theirs_of,
 )
 from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading.classified import GLUE
 
 if TYPE_CHECKING:
-    from isoscope.studies.isotropy_clusters_classifiers.correlating import Runs
+    from isoscope.studies.isotropy_clusters_classifiers.correlating import RunResults
     from isoscope.studies.published import Published
     from isoscope.studies.study import Setting
 
-_ALONG = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
+_SERIES_NAMES = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
 _POINTS = 160  # of a line: more cannot be seen
 
 
-def outcome(published: Published, setting: Setting, runs: Runs, notes: Sequence[str]) -> Outcome:
+def make_outcome(published: Published, setting: Setting, runs: RunResults, notes: Sequence[str]) -> Outcome:
     """Tables, figures and verdicts of the runs that are there."""
     tables = [
-        _correlations(published, "correlations", {key: run for key, run in runs.items() if key[0] not in GLUE}),
-        _correlations(published, "glue", {key: run for key, run in runs.items() if key[0] in GLUE}),
-        _ends(runs),
-        _objectives("spearman", "Spearman's ρ", spearman, runs),
-        _objectives("pearson", "Pearson's r", pearson, runs),
-        _sizes(published, runs),
+        _correlations_table(published, "correlations", {key: run for key, run in runs.items() if key[0] not in GLUE}),
+        _correlations_table(published, "glue", {key: run for key, run in runs.items() if key[0] in GLUE}),
+        _first_last_table(runs),
+        _objectives_table("spearman", "Spearman's ρ", spearman, runs),
+        _objectives_table("pearson", "Pearson's r", pearson, runs),
+        _sizes_table(published, runs),
     ]
-    return Outcome([each for each in tables if each.rows], _figures(runs), verdicts(published, runs), notes)
+    return Outcome([each for each in tables if each.rows], _figures(runs), make_verdicts(published, runs), notes)
 
 
 # tables
 
 
-def _correlations(published: Published, key: str, runs: Runs) -> Table:
+def _correlations_table(published: Published, key: str, runs: RunResults) -> Table:
     rows = []
     for (task, model), seeds in runs.items():
-        ours = {"Pearson r": of_scores(pearson, seeds), "Spearman ρ": of_scores(spearman, seeds)}
-        theirs, whose = theirs_of(published, task, model)
+        ours = {"Pearson r": score_correlation(pearson, seeds), "Spearman ρ": score_correlation(spearman, seeds)}
+        theirs, whose = published_correlations(published, task, model)
         rows.append(Row(f"{task}, {model}", ours, theirs, whose))
     some = next(iter(published.tables[key].values()))
-    return Table(key, published.titles[key], tuple(SIGNS), rows, some.where, some.note, digits=4, row_name="task")
+    return Table(
+        key, published.titles[key], tuple(CORRELATION_SYMBOLS), rows, some.where, some.note, digits=4, row_name="task"
+    )
 
 
-def _ends(runs: Runs) -> Table:
+def _first_last_table(runs: RunResults) -> Table:
     """Where the scores begin and end."""
     rows = []
     for (task, model), seeds in runs.items():
@@ -72,13 +74,13 @@ def _ends(runs: Runs) -> Table:
     return Table("ends", "Where the scores begin and end", columns, rows, "", note, row_name="task")
 
 
-def _objectives(key: str, words: str, kind: Callable[..., float], runs: Runs) -> Table:
+def _objectives_table(key: str, words: str, kind: Callable[..., float], runs: RunResults) -> Table:
     """How each two of the scores and objectives go together along the runs."""
-    columns = {run: f"{run[0]}, {run[1]}" if several(runs, run[0]) else run[0] for run in runs}
+    columns = {run: f"{run[0]}, {run[1]}" if has_several_models(runs, run[0]) else run[0] for run in runs}
     rows = []
-    for a, b in combinations(_ALONG, 2):
+    for a, b in combinations(_SERIES_NAMES, 2):
         ours = {
-            columns[run]: Value.of([kind(series(seed, a), series(seed, b)) for seed in seeds])
+            columns[run]: Value.of([kind(series_at_moments(seed, a), series_at_moments(seed, b)) for seed in seeds])
             for run, seeds in runs.items()
         }
         rows.append(Row(f"{a} and {b}", ours))
@@ -90,7 +92,7 @@ def _objectives(key: str, words: str, kind: Callable[..., float], runs: Runs) ->
     return Table(f"objectives-{key}", title, list(columns.values()), rows, "", note, 3, "two series")
 
 
-def _sizes(published: Published, runs: Runs) -> Table:
+def _sizes_table(published: Published, runs: RunResults) -> Table:
     rows = []
     for (task, model), seeds in runs.items():
         ours = {name: Value.of(float(seeds[0][name])) for name in ("items", "parameters", "labels")}
@@ -104,7 +106,7 @@ def _sizes(published: Published, runs: Runs) -> Table:
 # figures
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: RunResults) -> list[Figure]:
     found = []
     for glue, key, where in ((False, "2", "figure 2"), (True, "4", "figure 4")):
         some = {run: seeds for run, seeds in runs.items() if (run[0] in GLUE) == glue}
@@ -115,7 +117,7 @@ def _figures(runs: Runs) -> list[Figure]:
                     f"figure-{key}",
                     f"Silhouette and IsoScore across training, {what}",
                     "Means over the seeds, bands of one standard deviation; IsoScore on a logarithmic axis.",
-                    _across(some),
+                    _training_panels(some),
                     where,
                 )
             )
@@ -127,8 +129,13 @@ def _figures(runs: Runs) -> list[Figure]:
                 "Each line is a run, means over the seeds: where one score falls as the other rises, it goes from "
                 "the upper left to the lower right.",
                 [
-                    Panel(model, [_against(task, seeds) for task, seeds in own.items()], "silhouette", "IsoScore")
-                    for model, own in _by_model(runs).items()
+                    Panel(
+                        model,
+                        [_silhouette_isoscore_series(task, seeds) for task, seeds in own.items()],
+                        "silhouette",
+                        "IsoScore",
+                    )
+                    for model, own in _group_by_model(runs).items()
                 ],
                 "figure 3",
             )
@@ -144,24 +151,24 @@ def _figures(runs: Runs) -> list[Figure]:
     return found
 
 
-def _by_model(runs: Runs) -> dict[str, dict[str, Sequence[dict[str, Any]]]]:
+def _group_by_model(runs: RunResults) -> dict[str, dict[str, Sequence[dict[str, Any]]]]:
     found: dict[str, dict[str, Sequence[dict[str, Any]]]] = {}
     for (task, model), seeds in runs.items():
         found.setdefault(model, {})[task] = seeds
     return found
 
 
-def _across(runs: Runs) -> list[Panel]:
+def _training_panels(runs: RunResults) -> list[Panel]:
     panels = []
-    for model, own in _by_model(runs).items():
+    for model, own in _group_by_model(runs).items():
         for name in ("silhouette", "IsoScore"):
-            lines = [_line(task, seeds, name.lower()) for task, seeds in own.items()]
+            lines = [_band_series(task, seeds, name.lower()) for task, seeds in own.items()]
             panels.append(Panel(f"{name}, {model}", lines, "update", name, log_y=name == "IsoScore"))
     return panels
 
 
-def _line(task: str, seeds: Sequence[dict[str, Any]], name: str) -> Series:
-    shown = _some(len(seeds[0]["updates"]))
+def _band_series(task: str, seeds: Sequence[dict[str, Any]], name: str) -> Series:
+    shown = _thin_indices(len(seeds[0]["updates"]))
     values = np.array([run[name] for run in seeds])[:, shown]
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(len(shown))
     low = np.maximum(mean - spread, mean / 2) if name == "isoscore" else mean - spread  # a logarithm has no zero
@@ -169,24 +176,27 @@ def _line(task: str, seeds: Sequence[dict[str, Any]], name: str) -> Series:
     return Series(task, updates, mean.tolist(), low.tolist(), (mean + spread).tolist())
 
 
-def _against(task: str, seeds: Sequence[dict[str, Any]]) -> Series:
-    shown = _some(len(seeds[0]["updates"]))
+def _silhouette_isoscore_series(task: str, seeds: Sequence[dict[str, Any]]) -> Series:
+    shown = _thin_indices(len(seeds[0]["updates"]))
     x, y = (np.mean([run[name] for run in seeds], axis=0)[shown].tolist() for name in ("silhouette", "isoscore"))
     return Series(task, x, y)
 
 
-def _theory_panel(task: str, model: str, run: dict[str, Any], runs: Runs) -> Panel:
-    lines = [Series(name, run["moments"], _unit(series(run, name)), dashed=name == "O_I") for name in _ALONG]
-    title = f"{task}, {model}" if several(runs, task) else task
+def _theory_panel(task: str, model: str, run: dict[str, Any], runs: RunResults) -> Panel:
+    lines = [
+        Series(name, run["moments"], _scale_to_unit(series_at_moments(run, name)), dashed=name == "O_I")
+        for name in _SERIES_NAMES
+    ]
+    title = f"{task}, {model}" if has_several_models(runs, task) else task
     known = [each for each in lines if any(map(math.isfinite, each.y))]
     return Panel(title, known, "update", "share of its range")
 
 
-def _unit(values: Sequence[float]) -> list[float]:
+def _scale_to_unit(values: Sequence[float]) -> list[float]:
     known = np.asarray(values, float)
     low, high = known.min(), known.max()
     return list(map(float, (known - low) / (high - low if high > low else 1.0)))
 
 
-def _some(count: int) -> list[int]:
+def _thin_indices(count: int) -> list[int]:
     return sorted({int(i) for i in np.linspace(0, count - 1, min(count, _POINTS)).round()})

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope.embedding.embed import embed
-from isoscope.studies.isotropy_clusters_classifiers.measure import Recipe, optimise
-from isoscope.studies.isotropy_clusters_classifiers.outcome import outcome
-from isoscope.studies.published import published
-from isoscope.studies.reading.classified import GLUE, Classified, read_classified, read_word_classes
+from isoscope.studies.isotropy_clusters_classifiers.measure import OptimizationSettings, optimize
+from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
+from isoscope.studies.published import read_published
+from isoscope.studies.reading.classified import GLUE, ClassifiedTexts, read_classified, read_word_classes
 from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
     from isoscope.studies.datasets import Model
     from isoscope.studies.outcome import Outcome
-    from isoscope.studies.study import Results, Setting, Workbench
+    from isoscope.studies.study import ArmContext, Results, Setting
 
-_WORDS = {"supersense": 2275, "pos": 11462}
+_WORD_TASKS = {"supersense": 2275, "pos": 11462}
 """Tasks of words, with the paper's number of them."""
-_SENTENCES = (*GLUE, "polarity", "snli")
+_SENTENCE_TASKS = (*GLUE, "polarity", "snli")
 _WITHOUT_BIAS = ("polarity",)
 _COSTS = {"cola": 22, "mrpc": 10, "rte": 5, "qnli": 200, "sst2": 120, "polarity": 130, "snli": 220, "pos": 120}
 
@@ -63,8 +63,8 @@ class IsotropyClustersClassifiers(Study):
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
         """Those of the tasks for which there is a model."""
-        tasks = {task for task, _ in _work(setting)}
-        return [each for each in _SENTENCES if each in tasks] + (["wordnet"] if tasks & set(_WORDS) else [])
+        tasks = {task for task, _ in _task_model_pairs(setting)}
+        return [each for each in _SENTENCE_TASKS if each in tasks] + (["wordnet"] if tasks & set(_WORD_TASKS) else [])
 
     def arms(self, setting: Setting) -> list[Arm]:
         """One for each task, model and seed; all tasks once before the next seed."""
@@ -72,22 +72,22 @@ class IsotropyClustersClassifiers(Study):
             Arm(
                 arm_key(task, model, seed),
                 f"{task}, {model.name}, seed {seed}",
-                partial(_run, task, model, seed, setting),
+                partial(_run_arm, task, model, seed, setting),
                 _COSTS.get(task, 10),
             )
             for seed in setting["seeds"]
-            for task, model in _work(setting)
+            for task, model in _task_model_pairs(setting)
         ]
 
     def outcome(self, setting: Setting, results: Results) -> Outcome:
         """Correlations, sizes, objectives; figures 2, 3 and 4; ten claims."""
         runs = {}
-        for task, model in _work(setting):
+        for task, model in _task_model_pairs(setting):
             keys = [arm_key(task, model, seed) for seed in setting["seeds"]]
             done = [results[key] for key in keys if key in results]
             if done:
                 runs[task, model.name] = done
-        return outcome(self.published, setting, runs, _notes(setting))
+        return make_outcome(self.published, setting, runs, _notes(setting))
 
 
 def arm_key(task: str, model: Model, seed: int) -> str:
@@ -100,49 +100,55 @@ def published_updates(task: str) -> int:
     return 250 if task in GLUE else 1000
 
 
-def _work(setting: Setting) -> list[tuple[str, Model]]:
+def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
     """Each task with each model that can do it; an `InputError` if there is no model for any."""
-    tasks, known = setting["tasks"], (*_SENTENCES, *_WORDS)
+    tasks, known = setting["tasks"], (*_SENTENCE_TASKS, *_WORD_TASKS)
     for task in tasks:
         if task not in known:
             raise InputError(f"tasks has {task}: need some of {', '.join(known)}")
     for name, least in (("updates", 0), ("every", 1), ("moments", 1), ("sample", 10), ("rows", 0)):
         if setting[name] < least:
             raise InputError(f"{name} is {setting[name]}: need {least} at least")
-    found = [(task, model) for task in tasks for model in setting.models if _is_words(model) == (task in _WORDS)]
+    found = [
+        (task, model) for task in tasks for model in setting.models if _is_word_vectors(model) == (task in _WORD_TASKS)
+    ]
     if tasks and not found:
-        words = [task for task in tasks if task in _WORDS]
+        words = [task for task in tasks if task in _WORD_TASKS]
         raise InputError(
             f"{', '.join(words)} needs word vectors: name them with --model, a file of GloVe, word2vec or fastText, or "
             f"a folder with vectors.npy and words.txt"
             if words
             else f"{setting.models[0].place} holds word vectors, and {', '.join(tasks)} needs a model for sentences"
         )
-    if setting.data.folder is None and any(task in _WORDS for task, _ in found):
+    if setting.data.folder is None and any(task in _WORD_TASKS for task, _ in found):
         raise InputError(f"{found[0][0]} reads WordNet from a file: name the folder of wordnet30 with --data")
     return found
 
 
-def _is_words(model: Model) -> bool:
+def _is_word_vectors(model: Model) -> bool:
     place = Path(model.place)
     return place.is_file() or (place / "vectors.npy").is_file()
 
 
-def _is_plain(model: Model) -> bool:
+def _has_no_pooling(model: Model) -> bool:
     """Whether it is a folder of a model that does not say how it makes one vector of a text."""
     return Path(model.place).is_dir() and not (Path(model.place) / "modules.json").is_file()
 
 
 def _notes(setting: Setting) -> list[str]:
-    left_out = [task for task in setting["tasks"] if task not in {done for done, _ in _work(setting)}]
-    told = published("isotropy-clusters-classifiers")
+    left_out = [task for task in setting["tasks"] if task not in {done for done, _ in _task_model_pairs(setting)}]
+    told = read_published("isotropy-clusters-classifiers")
     lacking = [task for key in ("correlations", "glue") for task in told.rows(key) if task not in setting["tasks"]]
-    words = [model.name for model in setting.models if _is_words(model)]
-    plain = [model.name for model in setting.models if _is_plain(model) and not _is_words(model)]
+    words = [model.name for model in setting.models if _is_word_vectors(model)]
+    plain = [model.name for model in setting.models if _has_no_pooling(model) and not _is_word_vectors(model)]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
         *([f"{', '.join(left_out)}: not run, since no model for it was named."] if left_out else []),
-        *([f"Of the paper's tasks {', '.join(lacking)} were not asked for{_unread(lacking)}."] if lacking else []),
+        *(
+            [f"Of the paper's tasks {', '.join(lacking)} were not asked for{_format_unsupported(lacking)}."]
+            if lacking
+            else []
+        ),
         *([f"{setting['updates']} updates; the paper has 250 for GLUE and 1000 for the others."] if shorter else []),
         *([f"At most {setting['rows']} items of each task; the paper takes all."] if setting["rows"] else []),
         *([f"Scores at every {setting['every']} updates; the paper's at each."] if setting["every"] > 1 else []),
@@ -163,14 +169,14 @@ def _notes(setting: Setting) -> list[str]:
     ]
 
 
-def _unread(tasks: Sequence[str]) -> str:
-    unread = [task for task in tasks if task not in (*_SENTENCES, *_WORDS)]
+def _format_unsupported(tasks: Sequence[str]) -> str:
+    unread = [task for task in tasks if task not in (*_SENTENCE_TASKS, *_WORD_TASKS)]
     return f" ({', '.join(unread)} cannot be: this study does not read them)" if unread else ""
 
 
-def _run(task: str, model: Model, seed: int, setting: Setting, bench: Workbench) -> dict[str, Any]:
-    vectors, data = _embedded(task, model, setting, bench)
-    recipe = Recipe(
+def _run_arm(task: str, model: Model, seed: int, setting: Setting, bench: ArmContext) -> dict[str, Any]:
+    vectors, data = _embed_task(task, model, setting, bench)
+    recipe = OptimizationSettings(
         setting["updates"] or published_updates(task),
         setting["every"],
         setting["moments"],
@@ -178,50 +184,50 @@ def _run(task: str, model: Model, seed: int, setting: Setting, bench: Workbench)
         task not in _WITHOUT_BIAS,
         seed,
     )
-    return optimise(vectors, data, recipe, bench.tell)
+    return optimize(vectors, data, recipe, bench.tell)
 
 
-def _embedded(task: str, model: Model, setting: Setting, bench: Workbench) -> tuple[np.ndarray, Classified]:
+def _embed_task(task: str, model: Model, setting: Setting, bench: ArmContext) -> tuple[np.ndarray, ClassifiedTexts]:
     """A task's items and the vectors of its texts, which are made once and kept for the other seeds."""
-    data = (read_word_classes if task in _WORDS else read_classified)(task, setting.data).part(
-        0 if task in _WORDS else setting["rows"]
+    data = (read_word_classes if task in _WORD_TASKS else read_classified)(task, setting.data).part(
+        0 if task in _WORD_TASKS else setting["rows"]
     )
     kept = bench.shared / f"{task}-{model.name}.npz"
     if not kept.exists():
         bench.tell(0.0, "embedding")
-        pool = "mean" if task in _WORDS or _is_plain(model) else "sentence-transformers"
+        pool = "mean" if task in _WORD_TASKS or _has_no_pooling(model) else "sentence-transformers"
         store = embed(
             model.place,
             data.texts,
             bench.folder / "vectors",
             pool=pool,
             layers=-1,
-            say=_unsaid if task in _WORDS else None,  # a word without a vector is not taken
+            say=_ignore_message if task in _WORD_TASKS else None,  # a word without a vector is not taken
             labels=range(len(data.texts)),
             progress=lambda stage, rows, share: bench.tell(0.0, f"embedding {share:.0%}"),
         )
-        most = min(_WORDS.get(task, len(store)), len(store))
+        most = min(_WORD_TASKS.get(task, len(store)), len(store))
         documents, vectors = np.asarray(store.labels, np.int64)[:most], store.take(np.arange(most))
-        with replacing(kept) as path, path.open("wb") as file:
+        with atomic_replace(kept) as path, path.open("wb") as file:
             np.savez(file, documents=documents, vectors=vectors)
     with np.load(kept) as file:
         documents, vectors = file["documents"], file["vectors"]
-    if task in _WORDS:
-        most = min(_WORDS[task], setting["rows"] or _WORDS[task])
-        return _known_words(task, data, documents[:most], vectors[:most])
+    if task in _WORD_TASKS:
+        most = min(_WORD_TASKS[task], setting["rows"] or _WORD_TASKS[task])
+        return _select_known_words(task, data, documents[:most], vectors[:most])
     if len(documents) != len(data.texts):
         raise InputError(f"{model.place} reads no token in {len(data.texts) - len(documents)} of {task}'s texts")
     return vectors, data
 
 
-def _unsaid(words: str) -> None:
+def _ignore_message(words: str) -> None:
     """Say nothing."""
 
 
-def _known_words(
-    task: str, data: Classified, documents: np.ndarray, vectors: np.ndarray
-) -> tuple[np.ndarray, Classified]:
+def _select_known_words(
+    task: str, data: ClassifiedTexts, documents: np.ndarray, vectors: np.ndarray
+) -> tuple[np.ndarray, ClassifiedTexts]:
     if len(documents) < 3:
         raise InputError(f"{len(documents)} words of {task} have a vector: need 3 at least; are they English ones?")
     words = [data.texts[i] for i in documents]
-    return vectors, Classified(words, np.arange(len(words))[:, None], data.targets[documents], data.classes)
+    return vectors, ClassifiedTexts(words, np.arange(len(words))[:, None], data.targets[documents], data.classes)

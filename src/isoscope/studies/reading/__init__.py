@@ -8,14 +8,14 @@ from isoscope._core.errors import InputError
 from isoscope.studies.reading import classified, running_text, similarities, tasks
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Data, DataSet
+    from isoscope.studies.datasets import DataSet, DataSource
 
-_ROOMS = (tasks, classified, running_text, similarities)
-DATA_SETS: dict[str, DataSet] = {each.name: each for room in _ROOMS for each in room.SETS}
+_MODULES = (tasks, classified, running_text, similarities)
+DATA_SETS: dict[str, DataSet] = {each.name: each for room in _MODULES for each in room.SETS}
 """Every data set that a study may ask for."""
 
 
-def look_for(names: tuple[str, ...], data: Data) -> dict[str, str]:
+def fingerprint_data_sets(names: tuple[str, ...], data: DataSource) -> dict[str, str]:
     """Fingerprints of data sets; an `InputError` for the first that is not there, before any work is done."""
     unknown = [name for name in names if name not in DATA_SETS]
     if unknown:

@@ -11,11 +11,11 @@ import numpy as np
 from isoscope._core.errors import InputError
 from isoscope.finetuning.tables import read_table
 from isoscope.studies.datasets import DataSet
-from isoscope.studies.reading.plain_text import lines_of
+from isoscope.studies.reading.plain_text import read_text_lines
 from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Data
+    from isoscope.studies.datasets import DataSource
 
 SETS = (
     DataSet(
@@ -52,7 +52,7 @@ GLUE = ("cola", "mrpc", "rte", "qnli", "sst2")
 
 
 @dataclass(frozen=True, eq=False)
-class Classified:
+class ClassifiedTexts:
     """Texts, each once; items, which are texts or pairs of them by their numbers; and the items' classes."""
 
     texts: list[str]
@@ -62,31 +62,31 @@ class Classified:
     """(n,) class numbers; or (n, k) of 0 and 1 where an item may have several classes."""
     classes: tuple[str, ...]
 
-    def part(self, most: int) -> Classified:
+    def part(self, most: int) -> ClassifiedTexts:
         """At most so many items, drawn at random and always the same ones, with the texts that they need."""
         if not 0 < most < len(self.items):
             return self
         kept = np.sort(np.random.default_rng(0).choice(len(self.items), most, replace=False))
         used, numbers = np.unique(self.items[kept], return_inverse=True)
         texts = [self.texts[i] for i in used]
-        return Classified(texts, numbers.reshape(most, -1), self.targets[kept], self.classes)
+        return ClassifiedTexts(texts, numbers.reshape(most, -1), self.targets[kept], self.classes)
 
 
-def read_classified(name: str, data: Data) -> Classified:
+def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
     """A data set of sentences or pairs: the training set of a task of GLUE, polarity, or the dev set of SNLI."""
     if name == "polarity":
-        negative, positive = _polarity(data)
+        negative, positive = _read_polarity(data)
         texts = [*negative, *positive]  # the published count of parameters has every item, not every distinct one
         targets = np.repeat([0, 1], [len(negative), len(positive)])
-        return Classified(texts, np.arange(len(texts))[:, None], targets, ("negative", "positive"))
+        return ClassifiedTexts(texts, np.arange(len(texts))[:, None], targets, ("negative", "positive"))
     if name == "snli":
-        return _snli(data)
+        return _read_snli(data)
     task = read_task(name, data)
     columns = [task.train.texts] if task.train.pairs is None else [task.train.texts, task.train.pairs]
-    return _each_text_once(columns, task.train.labels, task.labels)
+    return _deduplicate_texts(columns, task.train.labels, task.labels)
 
 
-def read_word_classes(name: str, data: Data) -> Classified:
+def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
     """Words with all their classes, those first that are most often tagged in WordNet's own texts.
 
     `supersense` takes nouns and the 26 supersenses of nouns, `pos` all words and four parts of speech. A word is what
@@ -112,13 +112,13 @@ def read_word_classes(name: str, data: Data) -> Classified:
     words = sorted(found, key=lambda word: (-tagged[word], word))
     classes = tuple(sorted(set().union(*found.values()))) if name == "supersense" else tuple(_POS.values())
     targets = np.array([[each in found[word] for each in classes] for word in words], np.int64)
-    return Classified(words, np.arange(len(words))[:, None], targets, classes)
+    return ClassifiedTexts(words, np.arange(len(words))[:, None], targets, classes)
 
 
-def _polarity(data: Data) -> tuple[list[str], list[str]]:
+def _read_polarity(data: DataSource) -> tuple[list[str], list[str]]:
     if data.folder is not None:
         # as their authors gave them, they are in Latin-1
-        negative, positive = (lines_of(path, latin=True) for path in data.files(_BY_NAME["polarity"]))
+        negative, positive = (read_text_lines(path, latin=True) for path in data.files(_BY_NAME["polarity"]))
         return negative, positive
     rows = data.rows(_BY_NAME["polarity"], "train+validation+test")
     by_label = {
@@ -130,7 +130,7 @@ def _polarity(data: Data) -> tuple[list[str], list[str]]:
     return by_label["neg"], by_label["pos"]
 
 
-def _snli(data: Data) -> Classified:
+def _read_snli(data: DataSource) -> ClassifiedTexts:
     if data.folder is not None:
         (path,) = data.files(_BY_NAME["snli"])
         table = read_table(path)
@@ -142,10 +142,12 @@ def _snli(data: Data) -> Classified:
     if not kept:
         raise InputError(f"snli has no pair with a label: need {', '.join(_SNLI)}")
     columns = [[str(column[i]) for i in kept] for column in (first, second)]
-    return _each_text_once(columns, np.array([_SNLI.index(str(labels[i])) for i in kept]), _SNLI)
+    return _deduplicate_texts(columns, np.array([_SNLI.index(str(labels[i])) for i in kept]), _SNLI)
 
 
-def _each_text_once(columns: Sequence[Sequence[str]], targets: np.ndarray, classes: tuple[str, ...]) -> Classified:
+def _deduplicate_texts(
+    columns: Sequence[Sequence[str]], targets: np.ndarray, classes: tuple[str, ...]
+) -> ClassifiedTexts:
     numbers: dict[str, int] = {}
     items = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-    return Classified(list(numbers), np.array(items).T, np.asarray(targets, np.int64), classes)
+    return ClassifiedTexts(list(numbers), np.array(items).T, np.asarray(targets, np.int64), classes)

@@ -8,7 +8,7 @@ from isoscope._core.errors import InputError
 from isoscope.stores.lines import read_lines
 
 
-def lines_of(path: Path, *, latin: bool = False) -> list[str]:
+def read_text_lines(path: Path, *, latin: bool = False) -> list[str]:
     """The lines with a word in them, without the spaces around them.
 
     Text is in UTF-8; with `latin` a file that is not is taken to be in Latin-1, in which any bytes are text.

@@ -13,7 +13,7 @@ from isoscope.finetuning.tables import read_table
 from isoscope.studies.datasets import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Data
+    from isoscope.studies.datasets import DataSource
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"
@@ -56,10 +56,10 @@ class Pairs:
         return Pairs(first, second, self.scores[rows], subsets)
 
 
-def source_of(name: str) -> str:
+def source_data_set(name: str) -> str:
     """The data set that the pairs of a name are in.
 
-    >>> source_of("stsb-dev"), source_of("sts12")
+    >>> source_data_set("stsb-dev"), source_data_set("sts12")
     ('stsb', 'sts12')
     """
     if name not in SIMILARITIES:
@@ -67,54 +67,54 @@ def source_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def train_of(name: str) -> str:
+def train_data_set(name: str) -> str:
     """The data set whose train split a repair is fitted on before it scores the pairs of a name.
 
     The years have STS 2012's, which shares no sentence with the later ones, where a fifth to a half of theirs are in
     STS-B's. SICK has STS-B's, which shares none with it: three quarters of the sentences that it scores are in its own.
 
-    >>> train_of("sts15"), train_of("stsb-dev"), train_of("sick")
+    >>> train_data_set("sts15"), train_data_set("stsb-dev"), train_data_set("sick")
     ('sts12', 'stsb', 'stsb')
     """
-    return "sts12" if source_of(name) in _YEARS else "stsb"
+    return "sts12" if source_data_set(name) in _YEARS else "stsb"
 
 
-def read_pairs(name: str, data: Data) -> Pairs:
+def read_pairs(name: str, data: DataSource) -> Pairs:
     """The pairs that are scored under a name of `SIMILARITIES`."""
-    return _read(source_of(name), "dev" if name.endswith("-dev") else "test", data)
+    return _read_split(source_data_set(name), "dev" if name.endswith("-dev") else "test", data)
 
 
-def read_train(source: str, data: Data) -> Pairs:
+def read_train(source: str, data: DataSource) -> Pairs:
     """The train split of sts12 or stsb."""
-    return _read(source, "train", data)
+    return _read_split(source, "train", data)
 
 
-def _read(source: str, split: str, data: Data) -> Pairs:
+def _read_split(source: str, split: str, data: DataSource) -> Pairs:
     wanted = next(each for each in SETS if each.name == source)
     if data.folder is None:
         rows = data.rows(wanted, "validation" if split == "dev" else split)
-        return _pairs(rows, ("sentence1", "sentence2", "score", None), wanted.hub)
-    path = _file(source, split, data.files(wanted))
+        return _parse_pairs(rows, ("sentence1", "sentence2", "score", None), wanted.hub)
+    path = _choose_file(source, split, data.files(wanted))
     if source == "stsb":
-        return _pairs(read_table(path, header=False, ragged=True).columns, ("5", "6", "4", "0"), path)
+        return _parse_pairs(read_table(path, header=False, ragged=True).columns, ("5", "6", "4", "0"), path)
     columns = read_table(path).columns
-    return _pairs(columns, _NAMES["sick" if source == "sick" else "years"], path)
+    return _parse_pairs(columns, _COLUMN_NAMES["sick" if source == "sick" else "years"], path)
 
 
-_NAMES: dict[str, tuple[str, str, str, str | None]] = {
+_COLUMN_NAMES: dict[str, tuple[str, str, str, str | None]] = {
     "sick": ("sentence_A", "sentence_B", "relatedness_score", None),
     "years": ("sentence1", "sentence2", "score", "subset"),
 }
 
 
-def _file(source: str, split: str, found: list[Path]) -> Path:
+def _choose_file(source: str, split: str, found: list[Path]) -> Path:
     """The file of a split among those of a set."""
     if source == "stsb":
         return found[("train", "dev", "test").index(split)]
     return found[int(split == "train")]
 
 
-def _pairs(columns: dict[str, list[Any]], names: tuple[str, str, str, str | None], where: Any) -> Pairs:
+def _parse_pairs(columns: dict[str, list[Any]], names: tuple[str, str, str, str | None], where: Any) -> Pairs:
     lacking = [each for each in names if each is not None and each not in columns]
     if lacking:
         raise InputError(f"{where} has no column {lacking[0]}: it has {', '.join(columns)}")

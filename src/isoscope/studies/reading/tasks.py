@@ -12,7 +12,7 @@ from isoscope.finetuning.task_data import Split, Task, read_glue
 from isoscope.studies.datasets import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Data
+    from isoscope.studies.datasets import DataSource
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"
@@ -21,7 +21,7 @@ _WIC = "pilehvar.github.io/wic (as tables: label, which is T or F, word, example
 
 
 @dataclass(frozen=True)
-class _Hub:
+class _HubColumns:
     """How a task's rows are named on the hub."""
 
     text: str
@@ -33,15 +33,15 @@ class _Hub:
     word: str | None = None
 
 
-_ENTAILED = {"entailment": "entailment", "not_entailment": "not_entailment"}
-_HUB = {
-    "cola": _Hub("sentence", None, "label", {"unacceptable": "0", "acceptable": "1"}),
-    "mrpc": _Hub("sentence1", "sentence2", "label", {"not_equivalent": "0", "equivalent": "1"}),
-    "rte": _Hub("sentence1", "sentence2", "label", _ENTAILED),
-    "qnli": _Hub("question", "sentence", "label", _ENTAILED),
-    "sst2": _Hub("sentence", None, "label", {"negative": "0", "positive": "1"}),
-    "sst5": _Hub("text", None, "label", {str(i): str(i) for i in range(5)}),
-    "wic": _Hub("sentence1", "sentence2", "label", {"False": "F", "True": "T"}, word="word"),
+_ENTAILMENT_LABELS = {"entailment": "entailment", "not_entailment": "not_entailment"}
+_HUB_COLUMNS = {
+    "cola": _HubColumns("sentence", None, "label", {"unacceptable": "0", "acceptable": "1"}),
+    "mrpc": _HubColumns("sentence1", "sentence2", "label", {"not_equivalent": "0", "equivalent": "1"}),
+    "rte": _HubColumns("sentence1", "sentence2", "label", _ENTAILMENT_LABELS),
+    "qnli": _HubColumns("question", "sentence", "label", _ENTAILMENT_LABELS),
+    "sst2": _HubColumns("sentence", None, "label", {"negative": "0", "positive": "1"}),
+    "sst5": _HubColumns("text", None, "label", {str(i): str(i) for i in range(5)}),
+    "wic": _HubColumns("sentence1", "sentence2", "label", {"False": "F", "True": "T"}, word="word"),
 }
 SETS = (
     *(
@@ -53,20 +53,20 @@ SETS = (
 )
 
 
-def read_task(name: str, data: Data) -> Task:
+def read_task(name: str, data: DataSource) -> Task:
     """A task's labelled rows: train and dev."""
     wanted = next(each for each in SETS if each.name == name)
     if data.folder is not None:
         data.files(wanted)  # says how to get them
         return read_glue(name, data.folder)
-    how = _HUB[name]
+    how = _HUB_COLUMNS[name]
     classes = tuple(how.labels.values())
-    train, dev = (_split(name, how, data.rows(wanted, split), classes) for split in ("train", how.dev))
+    train, dev = (_make_split(name, how, data.rows(wanted, split), classes) for split in ("train", how.dev))
     measure = {"cola": "matthews", "mrpc": "f1"}.get(name, "accuracy")
     return Task(name, train, dev, classes, measure)
 
 
-def _split(name: str, how: _Hub, rows: dict[str, list[object]], classes: tuple[str, ...]) -> Split:
+def _make_split(name: str, how: _HubColumns, rows: dict[str, list[object]], classes: tuple[str, ...]) -> Split:
     texts = [str(text) for text in rows[how.text]]
     if how.word is not None:
         texts = [f"{word}: {text}" for word, text in zip(rows[how.word], texts, strict=True)]

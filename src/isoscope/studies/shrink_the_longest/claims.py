@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope.studies.outcome import Case as Finding
 from isoscope.studies.outcome import Value
-from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, judged
-from isoscope.studies.words import number
+from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, make_verdict
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.outcome import Bounds, Verdict
@@ -23,20 +23,20 @@ COMPONENTS = {
 }
 """What is measured of a space, and what it is called in the tables."""
 
-_FIRST = (("anisotropy_1",), ("anisotropy_1_centred",))
-_THREE = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
+_FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centred",))
+_THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
 _MARGIN = 0.01
 """Scores nearer than this are the same: the paper's seeds spread by up to 0.004, its arms differ by up to 0.013."""
-_LEARNT = 0.05
+_MIN_MATTHEWS = 0.05
 """Matthews' correlation below which a model has learnt nothing, and a score says nothing of a regulariser."""
-_TOGETHER = 0.5
+_MIN_RANK_CORRELATION = 0.5
 """A rank correlation above which two series go together."""
 _GROWTH = "the mean of the last 30% of training minus the start"
-_ORIGINALS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
+_PAPER_MODELS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
 
 
 @dataclass(frozen=True)
-class Case:
+class TaskModelRuns:
     """A task and a model, with what each arm and seed gave."""
 
     task: str
@@ -51,7 +51,7 @@ class Case:
     @property
     def words(self) -> str:
         """What it is called."""
-        return f"{_called(self.task)}, {self.model}"
+        return f"{_format_task(self.task)}, {self.model}"
 
     @property
     def measure(self) -> str:
@@ -70,37 +70,37 @@ class Case:
         return str(self.all_runs[0]["family"])
 
     @property
-    def original(self) -> str:
+    def paper_model(self) -> str:
         """The paper's model that is nearest."""
-        return _ORIGINALS[self._like]
+        return _PAPER_MODELS[self._like]
 
     @property
-    def is_original(self) -> bool:
+    def is_paper_model(self) -> bool:
         """Whether it is the paper's own model."""
-        return self.model == self.original
+        return self.model == self.paper_model
 
     @property
     def row(self) -> str:
         """Its row in the paper's tables."""
-        return f"{self._like}-{_called(self.task)}"
+        return f"{self._like}-{_format_task(self.task)}"
 
     @property
     def _like(self) -> str:
         return "RoBERTa" if "roberta" in self.family.lower() else "BERT"
 
     @property
-    def learnt(self) -> bool:
+    def has_learned(self) -> bool:
         """Whether the arm without a regulariser does better than chance."""
         scores = [run["late"]["matthews"] for run in self.runs[NONE].values()]
-        return bool(scores) and sum(scores) / len(scores) > _LEARNT
+        return bool(scores) and sum(scores) / len(scores) > _MIN_MATTHEWS
 
-    def of_space(self, name: str) -> str:
+    def last_layer_key(self, name: str) -> str:
         """A measurement's name for the last layer."""
         return f"{self.all_runs[0]['layers'][-1]}/{name}"
 
     def before(self, name: str) -> Value:
         """A measurement of the last layer before the first step."""
-        return Value.of([run["start"][self.of_space(name)] for run in self.all_runs][:1])
+        return Value.of([run["start"][self.last_layer_key(name)] for run in self.all_runs][:1])
 
     def late_by_arm(self, name: str) -> dict[str, Value]:
         """A number's mean over the last 30%, over the seeds, for each arm that is done."""
@@ -111,12 +111,14 @@ class Case:
         both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
         if not both:
             return None
-        return Value.of(sum(self._late(arm, seed, n) - self._late(other, seed, n) for n in names) for seed in both)
+        return Value.of(
+            sum(self._late_value(arm, seed, n) - self._late_value(other, seed, n) for n in names) for seed in both
+        )
 
-    def grown(self, names: Sequence[str]) -> Value | None:
+    def growth(self, names: Sequence[str]) -> Value | None:
         """How much a measurement grew in training without a regulariser, seed by seed."""
         runs = self.runs[NONE].values()
-        keys = [self.of_space(name) for name in names]
+        keys = [self.last_layer_key(name) for name in names]
         return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
 
     def together(self, one: str, other: str) -> Value | None:
@@ -125,33 +127,33 @@ class Case:
 
         found = []
         for run in self.runs[NONE].values():
-            first, second = (run["series"][self.of_space(name)]["value"] for name in (one, other))
+            first, second = (run["series"][self.last_layer_key(name)]["value"] for name in (one, other))
             flat = len(set(first)) < 2 or len(set(second)) < 2
             found.append(math.nan if flat else float(spearmanr(first, second, nan_policy="omit")[0]))
         return Value.of(found) if found else None
 
-    def _late(self, arm: str, seed: int, name: str) -> float:
+    def _late_value(self, arm: str, seed: int, name: str) -> float:
         late = self.runs[arm][seed]["late"]
-        return float(late[self.of_space(name)] if name.startswith("anisotropy") else late[name])
+        return float(late[self.last_layer_key(name)] if name.startswith("anisotropy") else late[name])
 
 
-def verdicts(published: Published, cases: Sequence[Case]) -> list[Verdict]:
+def make_verdicts(published: Published, cases: Sequence[TaskModelRuns]) -> list[Verdict]:
     """A verdict on each claim of the paper."""
-    rule = _Rules(published, cases)
+    rule = _Judge(published, cases)
     return [rule.verdict(claim) for claim in published.claims]
 
 
 @dataclass(frozen=True)
-class _Rules:
+class _Judge:
     published: Published
-    cases: Sequence[Case]
+    cases: Sequence[TaskModelRuns]
 
     def verdict(self, claim: Claim) -> Verdict:
         spaces: dict[str, tuple[str, str, Any, Bounds]] = {
-            "lowers": (SELECTED, NONE, _FIRST, BELOW_ZERO),
-            "all-lowers": (ALL, NONE, _FIRST, BELOW_ZERO),
-            "no-collapse": (SELECTED, NONE, _THREE, BELOW_ZERO),
-            "selection-isotropy": (SELECTED, ALL, _FIRST, BELOW_ZERO),
+            "lowers": (SELECTED, NONE, _FIRST_COMPONENT, BELOW_ZERO),
+            "all-lowers": (ALL, NONE, _FIRST_COMPONENT, BELOW_ZERO),
+            "no-collapse": (SELECTED, NONE, _THREE_COMPONENTS, BELOW_ZERO),
+            "selection-isotropy": (SELECTED, ALL, _FIRST_COMPONENT, BELOW_ZERO),
         }
         scores: dict[str, tuple[str, str, Bounds]] = {
             "metric-kept": (SELECTED, NONE, (-_MARGIN, math.inf)),
@@ -160,74 +162,85 @@ class _Rules:
             "selection-metric": (SELECTED, ALL, ABOVE_ZERO),
         }
         if claim.key in spaces:
-            return self._of_spaces(claim, *spaces[claim.key])
+            return self._anisotropy_verdict(claim, *spaces[claim.key])
         if claim.key in scores:
-            return self._of_scores(claim, *scores[claim.key])
+            return self._score_verdict(claim, *scores[claim.key])
         if claim.key == "rises":
-            return self._rises(claim)
-        return self._class_direction(claim)
+            return self._rises_verdict(claim)
+        return self._class_direction_verdict(claim)
 
-    def _rises(self, claim: Claim) -> Verdict:
+    def _rises_verdict(self, claim: Claim) -> Verdict:
         ends = []
         for name in ("anisotropy_1", "anisotropy_1 centred"):
-            each = [found.value for (row, arm), found in self._table("anisotropy") if arm == NONE and _is(row, name)]
-            ends.append(f"{name} ends at {_range(each)}")
-        findings = self._found(_FIRST, lambda case, names: case.grown(names), ABOVE_ZERO)
-        return self._judged(claim, f"{'; '.join(ends)}; the start is only in a figure", findings, _GROWTH)
+            each = [
+                found.value
+                for (row, arm), found in self._table("anisotropy")
+                if arm == NONE and _is_component_row(row, name)
+            ]
+            ends.append(f"{name} ends at {_format_range(each)}")
+        findings = self._found(_FIRST_COMPONENT, lambda case, names: case.growth(names), ABOVE_ZERO)
+        return self._make_verdict(claim, f"{'; '.join(ends)}; the start is only in a figure", findings, _GROWTH)
 
-    def _class_direction(self, claim: Claim) -> Verdict:
-        def through(case: Case, names: Sequence[str]) -> Value | None:
+    def _class_direction_verdict(self, claim: Claim) -> Verdict:
+        def through(case: TaskModelRuns, names: Sequence[str]) -> Value | None:
             return case.together(names[0], "silhouette")
 
-        findings = self._found(_FIRST[1:], through, (_TOGETHER, math.inf), self._that_learnt)
-        what = f"Spearman's ρ of anisotropy and the classes' silhouette in training, which must exceed {_TOGETHER:g}"
-        return self._judged(claim, "stated, not measured", findings, what, self._idle)
+        findings = self._found(_FIRST_COMPONENT[1:], through, (_MIN_RANK_CORRELATION, math.inf), self._learned_cases)
+        what = (
+            "Spearman's ρ of anisotropy and the classes' silhouette in training, which must exceed "
+            f"{_MIN_RANK_CORRELATION:g}"
+        )
+        return self._make_verdict(claim, "stated, not measured", findings, what, self._unlearned_note)
 
-    def _of_spaces(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Bounds) -> Verdict:
+    def _anisotropy_verdict(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Bounds) -> Verdict:
         told = []
         for names in groups:
-            differences = self._differences("anisotropy", arm, other, [f" {COMPONENTS[name]}" for name in names])
-            told.append(f"{_joined(names)} {_summed(differences, allowed)}")
+            differences = self._published_differences(
+                "anisotropy", arm, other, [f" {COMPONENTS[name]}" for name in names]
+            )
+            told.append(f"{_format_components(names)} {_format_differences(differences, allowed)}")
         findings = self._found(groups, lambda case, names: case.between(arm, other, names), allowed)
-        return self._judged(claim, "; ".join(told), findings, f"{arm} minus {other}")
+        return self._make_verdict(claim, "; ".join(told), findings, f"{arm} minus {other}")
 
-    def _of_scores(self, claim: Claim, arm: str, other: str, allowed: Bounds) -> Verdict:
-        told = _summed(self._differences("metrics", arm, other, [""]), allowed)
+    def _score_verdict(self, claim: Claim, arm: str, other: str, allowed: Bounds) -> Verdict:
+        told = _format_differences(self._published_differences("metrics", arm, other, [""]), allowed)
         findings = [
-            Finding.over_seeds(f"{self._place(case)}, {shown_score(case.measure)}", value, allowed)
-            for case in self._that_learnt
+            Finding.over_seeds(f"{self._format_case(case)}, {format_score_name(case.measure)}", value, allowed)
+            for case in self._learned_cases
             if (value := case.between(arm, other, [case.measure])) is not None
         ]
         margin = f"; differences below {_MARGIN:g} count as none" if -_MARGIN in allowed else ""
-        return self._judged(claim, told, findings, f"{arm} minus {other}{margin}", self._idle)
+        return self._make_verdict(claim, told, findings, f"{arm} minus {other}{margin}", self._unlearned_note)
 
-    def _judged(self, claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
+    def _make_verdict(self, claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
         if not findings:
-            return judged(claim, told, (), idle or "the arms that it needs are not done", untested="–")
-        return judged(claim, told, findings, "; ".join(part for part in (f"A case is {what}", idle) if part) + ".")
+            return make_verdict(claim, told, (), idle or "the arms that it needs are not done", untested="–")
+        return make_verdict(
+            claim, told, findings, "; ".join(part for part in (f"A case is {what}", idle) if part) + "."
+        )
 
     @property
-    def _that_learnt(self) -> list[Case]:
-        return [case for case in self.cases if case.learnt]
+    def _learned_cases(self) -> list[TaskModelRuns]:
+        return [case for case in self.cases if case.has_learned]
 
     @property
-    def _idle(self) -> str:
-        idle = [self._place(case) for case in self.cases if not case.learnt and case.runs[NONE]]
+    def _unlearned_note(self) -> str:
+        idle = [self._format_case(case) for case in self.cases if not case.has_learned and case.runs[NONE]]
         return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
-    def _place(self, case: Case) -> str:
+    def _format_case(self, case: TaskModelRuns) -> str:
         """The task, and the model where there are several."""
-        return case.words if len({each.model for each in self.cases}) > 1 else _called(case.task)
+        return case.words if len({each.model for each in self.cases}) > 1 else _format_task(case.task)
 
     def _found(
         self,
         groups: Any,
-        value_of: Callable[[Case, Sequence[str]], Value | None],
+        value_of: Callable[[TaskModelRuns, Sequence[str]], Value | None],
         allowed: Bounds,
-        cases: Sequence[Case] | None = None,
+        cases: Sequence[TaskModelRuns] | None = None,
     ) -> list[Finding]:
         return [
-            Finding.over_seeds(f"{self._place(case)}, {_joined(names)}", value, allowed)
+            Finding.over_seeds(f"{self._format_case(case)}, {_format_components(names)}", value, allowed)
             for case in (self.cases if cases is None else cases)
             for names in groups
             if (value := value_of(case, names)) is not None and not math.isnan(value.mean)
@@ -236,7 +249,7 @@ class _Rules:
     def _table(self, key: str) -> Iterable[tuple[tuple[str, str], Any]]:
         return self.published.tables[key].items()
 
-    def _differences(self, table: str, arm: str, other: str, endings: Sequence[str]) -> list[float]:
+    def _published_differences(self, table: str, arm: str, other: str, endings: Sequence[str]) -> list[float]:
         """Published differences for each task and model, of sums over rows; without those that lack a number."""
         found = []
         for row in self.published.rows("metrics"):
@@ -247,32 +260,34 @@ class _Rules:
         return found
 
 
-def shown_score(name: str) -> str:
+def format_score_name(name: str) -> str:
     """What a score is called in tables."""
     return {"f1": "F1", "matthews": "Matthews"}.get(name, name)
 
 
-def _called(task: str) -> str:
+def _format_task(task: str) -> str:
     return {"cola": "CoLA", "mrpc": "MRPC"}.get(task, task)
 
 
-def _is(row: str, name: str) -> bool:
+def _is_component_row(row: str, name: str) -> bool:
     return row.partition(" ")[2] == name
 
 
-def _joined(names: Sequence[str]) -> str:
+def _format_components(names: Sequence[str]) -> str:
     words = [COMPONENTS[name] for name in names]
     return words[0] if len(words) == 1 else f"anisotropy_1 to _{len(words)}{words[0].removeprefix('anisotropy_1')}"
 
 
-def _summed(differences: Sequence[float], allowed: Bounds) -> str:
+def _format_differences(differences: Sequence[float], allowed: Bounds) -> str:
     held = sum(allowed[0] < each < allowed[1] for each in differences)
-    return f"{_range(differences, _signed)}, as claimed in {held} of {len(differences)}"
+    return f"{_format_range(differences, _format_signed)}, as claimed in {held} of {len(differences)}"
 
 
-def _range(values: Sequence[float], shown: Callable[[float], str] = lambda value: number(value, 3)) -> str:
+def _format_range(
+    values: Sequence[float], shown: Callable[[float], str] = lambda value: format_number(value, 3)
+) -> str:
     return f"{shown(min(values))} to {shown(max(values))}" if values else "not published"
 
 
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{number(value, 3)}"
+def _format_signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{format_number(value, 3)}"

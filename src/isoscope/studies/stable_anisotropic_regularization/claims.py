@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 from isoscope.stores.columns import plural
 from isoscope.studies.outcome import Case, Holds, Row, Table, Value
 from isoscope.studies.stable_anisotropic_regularization.runs import (
-    LEARNT,
+    MIN_MATTHEWS,
     NONE,
     Penalty,
     averages,
-    before_key,
-    grouped,
+    collect_trained,
+    group_by,
+    group_by_task_and_model,
     penalties,
-    spaces_of,
-    that_learned,
-    trained,
-    with_istar,
+    pretrained_key,
+    select_istar,
+    select_learned,
 )
-from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, correlation_interval, judged, share_interval
-from isoscope.studies.words import number
+from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, correlation_interval, make_verdict, share_interval
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.outcome import Bounds, Verdict
     from isoscope.studies.published import Published
-    from isoscope.studies.stable_anisotropic_regularization.runs import Trained
+    from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
     from isoscope.studies.study import Results, Setting
 
 
@@ -42,7 +42,7 @@ def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False)
     return value, correlation_interval(value, len(x), ranks=ranks)
 
 
-_CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], float], bool]] = {
+_CORRELATIONS: dict[str, tuple[Callable[[TrainedModel], float], Callable[[TrainedModel], float], bool]] = {
     "isotropy and score, r": (lambda run: run.isotropy, lambda run: run.score, False),
     "isotropy and score, ρ": (lambda run: run.isotropy, lambda run: run.score, True),
     "tokens' IsoScore and score, ρ": (lambda run: float(run.result["tokens_isoscore"]), lambda run: run.score, True),
@@ -52,11 +52,11 @@ _CORRELATIONS: dict[str, tuple[Callable[[Trained], float], Callable[[Trained], f
 }
 
 
-def _correlations(runs: Iterable[Trained], name: str) -> dict[str, tuple[float, Bounds]]:
+def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[float, Bounds]]:
     """Return a correlation over λ and seeds, with its interval, of the models that learned, by task and model."""
     x, y, ranks = _CORRELATIONS[name]
     found = {}
-    for space, own in spaces_of(that_learned(with_istar(runs))).items():
+    for space, own in group_by_task_and_model(select_learned(select_istar(runs))).items():
         both = [(x(each), y(each)) for each in own]
         known = [pair for pair in both if all(map(math.isfinite, pair))]  # of equal states there is no dimension
         found[space] = _correlation([one for one, _ in known], [other for _, other in known], ranks=ranks)
@@ -68,22 +68,22 @@ def _correlations(runs: Iterable[Trained], name: str) -> dict[str, tuple[float, 
 
 def finetuning_tables(setting: Setting, results: Results, published: Published) -> list[Table]:
     """Scores, isotropy and dimension by arm, correlations, and the cosine beside the published one."""
-    runs = trained(setting, results)
+    runs = collect_trained(setting, results)
     if not runs:
         return []
     columns = [each.name for each in penalties(setting)]
     before = {
-        f"{task}, {model.name}": results[before_key(task, model.name)]
+        f"{task}, {model.name}": results[pretrained_key(task, model.name)]
         for task in setting["tasks"]
         for model in setting.models
-        if before_key(task, model.name) in results
+        if pretrained_key(task, model.name) in results
     }
     return [
         Table(
             "score",
             "Score on the dev set",
             columns,
-            _rows(runs, lambda run: run.score, average=True),
+            _make_rows(runs, lambda run: run.score, average=True),
             note="Models that learned; those that collapsed to one answer have rows of their own. Averages are over "
             "the seeds of an arm that learned in every task and model.",
             row_name="task, model",
@@ -93,7 +93,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "isotropy",
             "Isotropy: IsoScore* of text states, mean of the layers",
             ["before", *columns],
-            _rows(runs, lambda run: run.isotropy, before=_of_layers(before, "isoscore_star")),
+            _make_rows(runs, lambda run: run.isotropy, before=_layer_means(before, "isoscore_star")),
             digits=4,
             row_name="task, model",
         ),
@@ -101,7 +101,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "dimension",
             "Intrinsic dimension (TwoNN) of text states, mean of the layers",
             ["before", *columns],
-            _rows(runs, lambda run: run.mean("two_nn"), before=_of_layers(before, "two_nn")),
+            _make_rows(runs, lambda run: run.mean("two_nn"), before=_layer_means(before, "two_nn")),
             digits=2,
             row_name="task, model",
         ),
@@ -110,56 +110,59 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
     ]
 
 
-def _collapse_table(runs: list[Trained], columns: list[str]) -> Table:
+def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
     """Return how many models of each arm collapsed."""
     rows = []
-    for space, own in spaces_of(runs).items():
-        arms = grouped(own, lambda each: each.penalty.name)
-        counts = {name: Value.of(float(sum(each.collapsed for each in arm))) for name, arm in arms.items()}
+    for space, own in group_by_task_and_model(runs).items():
+        arms = group_by(own, lambda each: each.penalty.name)
+        counts = {name: Value.of(float(sum(each.has_collapsed for each in arm))) for name, arm in arms.items()}
         rows.append(Row(space, counts | {"models of each arm": Value.of(float(max(map(len, arms.values()))))}))
-    note = f"A model has collapsed if its Matthews correlation on the dev set is below {LEARNT:g}: it learned nothing."
+    note = (
+        f"A model has collapsed if its Matthews correlation on the dev set is below {MIN_MATTHEWS:g}: it "
+        "learned nothing."
+    )
     return Table(
         "collapsed", "Collapsed models", [*columns, "models of each arm"], rows, note=note, row_name="task, model"
     )
 
 
-def _collapses(runs: Iterable[Trained]) -> str:
+def _format_collapses(runs: Iterable[TrainedModel]) -> str:
     """Return which arms collapsed and how often, in words."""
-    arms = grouped(runs, lambda each: each.penalty.name)
-    counts = {name: sum(each.collapsed for each in own) for name, own in arms.items()}
+    arms = group_by(runs, lambda each: each.penalty.name)
+    counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
     told = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
     return f"Left out as collapsed: {', '.join(told)}." if told else ""
 
 
-def _of_layers(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
+def _layer_means(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
     return {space: fmean(float(layer[name]) for layer in each["layers"]) for space, each in before.items()}
 
 
-def _rows(
-    runs: list[Trained],
-    what: Callable[[Trained], float],
+def _make_rows(
+    runs: list[TrainedModel],
+    what: Callable[[TrainedModel], float],
     *,
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
     """Return a row for each task and model: the arms over their seeds, collapsed models in a row of their own."""
     rows = []
-    for space, own in spaces_of(runs).items():
-        for collapsed, some in sorted(grouped(own, lambda each: each.collapsed).items()):
-            arms = grouped(some, lambda each: each.penalty.name)
+    for space, own in group_by_task_and_model(runs).items():
+        for collapsed, some in sorted(group_by(own, lambda each: each.has_collapsed).items()):
+            arms = group_by(some, lambda each: each.penalty.name)
             first = {"before": Value.of(before[space])} if before and space in before and not collapsed else {}
             ours = {name: Value.of([what(each) for each in arm]) for name, arm in arms.items()}
             rows.append(Row(f"{space}, collapsed" if collapsed else space, first | ours))
-    if average and len(spaces_of(runs)) > 1:
+    if average and len(group_by_task_and_model(runs)) > 1:
         rows.append(Row("average", {name: Value.of(each) for name, each in averages(runs, what).items()}))
     return rows
 
 
-def _correlation_table(runs: list[Trained]) -> Table:
+def _correlation_table(runs: list[TrainedModel]) -> Table:
     told = {name: _correlations(runs, name) for name in _CORRELATIONS}
     rows = [
         Row(space, {name: Value.of(each[space][0]) for name, each in told.items() if space in each})
-        for space in spaces_of(runs)
+        for space in group_by_task_and_model(runs)
     ]
     return Table(
         "correlations",
@@ -172,7 +175,9 @@ def _correlation_table(runs: list[Trained]) -> Table:
     )
 
 
-def _cosine_tables(runs: list[Trained], before: Mapping[str, Mapping[str, Any]], published: Published) -> list[Table]:
+def _cosine_tables(
+    runs: list[TrainedModel], before: Mapping[str, Mapping[str, Any]], published: Published
+) -> list[Table]:
     """The last layer's token states, where CosReg acts."""
     figures = published.tables["cosine"]
     theirs = dict(
@@ -181,14 +186,18 @@ def _cosine_tables(runs: list[Trained], before: Mapping[str, Mapping[str, Any]],
     columns = ["before", *dict.fromkeys(each.penalty.name for each in runs)]
     pushed = [each.penalty for each in runs if each.penalty.regularizer == "cosreg"]
     strongest = max(pushed, key=lambda each: each.weight).name if pushed else ""
-    cosines = _rows(runs, _last("cosine"), before={space: float(each["last_cosine"]) for space, each in before.items()})
+    cosines = _make_rows(
+        runs, _last_layer_getter("cosine"), before={space: float(each["last_cosine"]) for space, each in before.items()}
+    )
     beside = {"none": theirs["none"]} | ({strongest: theirs["CosReg"]} if strongest else {})
     cosines = [
         each if each.name.endswith(", collapsed") else Row(each.name, each.ours, beside, "unnamed model")
         for each in cosines
     ]
-    scores = _rows(
-        runs, _last("isoscore"), before={space: float(each["last_isoscore"]) for space, each in before.items()}
+    scores = _make_rows(
+        runs,
+        _last_layer_getter("isoscore"),
+        before={space: float(each["last_isoscore"]) for space, each in before.items()},
     )
     where = " and ".join(dict.fromkeys(each.where for each in theirs.values()))
     return [
@@ -212,7 +221,7 @@ def _cosine_tables(runs: list[Trained], before: Mapping[str, Mapping[str, Any]],
     ]
 
 
-def _last(name: str) -> Callable[[Trained], float]:
+def _last_layer_getter(name: str) -> Callable[[TrainedModel], float]:
     return lambda run: float(run.result[f"last_{name}"])
 
 
@@ -221,41 +230,43 @@ def _last(name: str) -> Callable[[Trained], float]:
 
 def finetuning_verdicts(setting: Setting, results: Results, published: Published) -> list[Verdict]:
     """What the paper claims of fine-tuning."""
-    runs = trained(setting, results)
+    runs = collect_trained(setting, results)
     seeds, tasks, models = (published.tables["setup"][each, "value"].value for each in ("seeds", "tasks", "models"))
     shown = f"a figure without numbers: {seeds:g} seeds"
     averaged = f"{shown}, averages over {tasks:g} tasks, {models:g} models"
     low, high = (figure.value for figure in published.tables["cosine"].values())
     return [
-        _directed(published, "steers", shown, runs, "λ and isotropy, ρ", 1),
-        _directed(published, "negative", shown, runs, "isotropy and score, ρ", -1),
-        _compared(published, "helps", averaged, runs, "none"),
-        _compared(published, "beats-cosreg", averaged, runs, "cosreg"),
-        _directed(published, "dimension", shown, runs, "λ and TwoNN, ρ", 1),
-        _directed(published, "silhouette", "stated", runs, "isotropy and silhouette, ρ", -1),
-        _cosine(published, f"average cosine {number(low, 3)} and {number(high, 3)}", runs),
+        _sign_verdict(published, "steers", shown, runs, "λ and isotropy, ρ", 1),
+        _sign_verdict(published, "negative", shown, runs, "isotropy and score, ρ", -1),
+        _comparison_verdict(published, "helps", averaged, runs, "none"),
+        _comparison_verdict(published, "beats-cosreg", averaged, runs, "cosreg"),
+        _sign_verdict(published, "dimension", shown, runs, "λ and TwoNN, ρ", 1),
+        _sign_verdict(published, "silhouette", "stated", runs, "isotropy and silhouette, ρ", -1),
+        _cosine_verdict(published, f"average cosine {format_number(low, 3)} and {format_number(high, 3)}", runs),
     ]
 
 
-def _directed(published: Published, key: str, shown: str, runs: list[Trained], name: str, sign: int) -> Verdict:
+def _sign_verdict(
+    published: Published, key: str, shown: str, runs: list[TrainedModel], name: str, sign: int
+) -> Verdict:
     """Return whether a correlation has its sign in every task and model, among the models that learned."""
     found = _correlations(runs, name)
     claimed = ABOVE_ZERO if sign > 0 else BELOW_ZERO
     cases = [Case(space, value, interval, claimed) for space, (value, interval) in found.items()]
     side = "above" if sign > 0 else "below"
     why = f"A case is Spearman's ρ in a task and model, over the models that learned: {side} 0."
-    without = [space for space in spaces_of(with_istar(runs)) if space not in found]
+    without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in found]
     if without and cases:
         why += f" None for {'; '.join(without)}: too few models learned, or one of the two numbers never changes."
-    why = f"{why} {_collapses(with_istar(runs))}".strip()
-    return judged(published.claim(key), shown, cases, why, untested="too few models were trained", digits=2)
+    why = f"{why} {_format_collapses(select_istar(runs))}".strip()
+    return make_verdict(published.claim(key), shown, cases, why, untested="too few models were trained", digits=2)
 
 
-def _compared(published: Published, key: str, shown: str, runs: list[Trained], other: str) -> Verdict:
+def _comparison_verdict(published: Published, key: str, shown: str, runs: list[TrainedModel], other: str) -> Verdict:
     """Return whether I-STAR with λ < 0 scores higher than another arm, seed by seed, where both learned."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
-    for own in grouped(that_learned(runs), lambda each: (each.space, each.seed)).values():
+    for own in group_by(select_learned(runs), lambda each: (each.task_and_model, each.seed)).values():
         beside = [each.score for each in own if each.penalty.regularizer == other and each.penalty.weight >= 0]
         below = [each for each in own if _is_negative(each)]
         if beside and below:
@@ -265,45 +276,45 @@ def _compared(published: Published, key: str, shown: str, runs: list[Trained], o
     why = (
         "The case is the mean difference over seeds, tasks and models between the models with λ < 0 and those with "
         f"{'no regularizer' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
-        f"{_collapses(each for each in runs if _is_negative(each))}"
+        f"{_format_collapses(each for each in runs if _is_negative(each))}"
     ).strip()
     if not gains:
-        return judged(published.claim(key), shown, (), why, untested="no two such models learned")
+        return make_verdict(published.claim(key), shown, (), why, untested="no two such models learned")
     difference = Value.of(gains)
     low, high = difference.interval
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
-    between = "" if math.isnan(low) else f" ({number(low, 4)} to {number(high, 4)})"
-    hindsight = f"best in hindsight {_signed(most)} at λ {number(best, 1)}"
-    ours = f"{_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
+    between = "" if math.isnan(low) else f" ({format_number(low, 4)} to {format_number(high, 4)})"
+    hindsight = f"best in hindsight {_format_signed(most)} at λ {format_number(best, 1)}"
+    ours = f"{_format_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
     cases = [Case.over_seeds("λ < 0 minus the other", difference, ABOVE_ZERO)]
-    return judged(published.claim(key), shown, cases, why, ours=ours)
+    return make_verdict(published.claim(key), shown, cases, why, ours=ours)
 
 
-def _is_negative(run: Trained) -> bool:
+def _is_negative(run: TrainedModel) -> bool:
     return run.penalty.regularizer == "istar" and run.penalty.weight < 0
 
 
 def finetuning_observations(setting: Setting, results: Results, published: Published) -> list[Verdict]:
     """Return the verdict on collapse, which is an outcome of its own."""
-    below = [each for each in trained(setting, results) if _is_negative(each)]
-    count = sum(each.collapsed for each in below)
+    below = [each for each in collect_trained(setting, results) if _is_negative(each)]
+    count = sum(each.has_collapsed for each in below)
     cases = []
     if below:
         share = count / len(below)
         cases = [Case("share of the models with λ < 0", share, share_interval(share, len(below)), (0.5, math.inf))]
     ours = f"{count} of {plural(len(below), 'model')}"
     why = "The case is the share of the models with λ < 0 that collapse: above a half."
-    return [judged(published.claim("collapse"), "–", cases, why, ours=ours)]
+    return [make_verdict(published.claim("collapse"), "–", cases, why, ours=ours)]
 
 
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else ''}{number(value, 4)}"
+def _format_signed(value: float) -> str:
+    return f"{'+' if value >= 0 else ''}{format_number(value, 4)}"
 
 
-def _cosine(published: Published, shown: str, runs: list[Trained]) -> Verdict:
+def _cosine_verdict(published: Published, shown: str, runs: list[TrainedModel]) -> Verdict:
     """Return whether CosReg takes the cosine away and leaves isotropy as it is."""
     cases, told = [], []
-    for space, own in spaces_of(that_learned(runs)).items():
+    for space, own in group_by_task_and_model(select_learned(runs)).items():
         weight = max((each.penalty.weight for each in own if each.penalty.regularizer == "cosreg"), default=0.0)
         plain, pushed = (
             {each.seed: each for each in own if each.penalty == penalty}
@@ -313,7 +324,8 @@ def _cosine(published: Published, shown: str, runs: list[Trained]) -> Verdict:
         if not seeds or weight <= 0:
             continue
         cosines, scores = (
-            [(_last(name)(plain[seed]), _last(name)(pushed[seed])) for seed in seeds] for name in ("cosine", "isoscore")
+            [(_last_layer_getter(name)(plain[seed]), _last_layer_getter(name)(pushed[seed])) for seed in seeds]
+            for name in ("cosine", "isoscore")
         )
         fall = Value.of(abs(after) - abs(before) / 2 for before, after in cosines)
         rise = Value.of(after - 1.1 * before for before, after in scores)
@@ -321,10 +333,15 @@ def _cosine(published: Published, shown: str, runs: list[Trained]) -> Verdict:
         kept = Case.over_seeds(f"{space}, IsoScore with CosReg minus 1.1 times that without", rise, BELOW_ZERO)
         cases += [fell, kept] if fell.holds is Holds.yes else [fell]  # isotropy says nothing if the cosine stays
         (cosine, less), (score, more) = (map(fmean, zip(*each, strict=True)) for each in (cosines, scores))
-        moved = f"cosine {number(cosine, 3)} to {number(less, 3)}, IsoScore {number(score, 4)} to {number(more, 4)}"
+        moved = (
+            f"cosine {format_number(cosine, 3)} to {format_number(less, 3)}, IsoScore "
+            f"{format_number(score, 4)} to {format_number(more, 4)}"
+        )
         told.append(f"{space}: {moved}")
     why = (
         "The cases of a task and model, with CosReg's largest weight: the mean cosine of the last layer's tokens falls "
         "below half, and, if it does, their IsoScore rises by at most a tenth."
     )
-    return judged(published.claim("cosine"), shown, cases, why, ours="; ".join(told), untested="not both were trained")
+    return make_verdict(
+        published.claim("cosine"), shown, cases, why, ours="; ".join(told), untested="not both were trained"
+    )

@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope._io.files import replacing
+from isoscope._io.files import atomic_replace
 from isoscope.metrics.spectra import isoscore
 from isoscope.sketching.sketch import Sketch
 from isoscope.studies.outcome import Case, Figure, Panel, Row, Series, Table, Value
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS, truth_of
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS, true_isoscore
 from isoscope.studies.study import Arm
-from isoscope.studies.verdicts import BELOW_ZERO, counts, difference_interval, judged
-from isoscope.studies.words import number
+from isoscope.studies.verdicts import BELOW_ZERO, count_cases, difference_interval, make_verdict
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.outcome import Bounds, Verdict
     from isoscope.studies.published import Published
-    from isoscope.studies.stable_anisotropic_regularization.known_clouds import Draw
-    from isoscope.studies.study import Results, Setting, Workbench
+    from isoscope.studies.stable_anisotropic_regularization.known_clouds import Sampler
+    from isoscope.studies.study import ArmContext, Results, Setting
 
-TRAINED, ANALYSED = 0.2, 0.75
+TRAINING_ZETA, ANALYSIS_ZETA = 0.2, 0.75
 """ζ of the authors' regulariser, and of their analysis."""
 _ROWS_AT_ONCE = 8192
-_BATCH = 64
+_MAX_BATCH_ROWS = 64
 """Rows up to which a sample counts as a mini-batch."""
-_FAR = 0.25
+_LARGE_ERROR_SHARE = 0.25
 """The share of the truth by which a score that is far from it is off."""
 
 
 def estimator_arms(setting: Setting) -> list[Arm]:
     """An arm for each cloud and size of sample."""
-    unknown = [name for name in setting["clouds"] if name not in CLOUDS]
+    unknown = [name for name in setting["clouds"] if name not in DISTRIBUTIONS]
     if unknown:
-        raise InputError(f"no cloud is named {unknown[0]}: need {', '.join(CLOUDS)}")
+        raise InputError(f"no cloud is named {unknown[0]}: need {', '.join(DISTRIBUTIONS)}")
     for name, least in (("dimensions", 2), ("draws", 2), ("reference", 2)):
         if setting[name] < least:
             raise InputError(f"{name} is {setting[name]}: need {least} at least")
@@ -48,33 +48,33 @@ def estimator_arms(setting: Setting) -> list[Arm]:
     outside = [each for each in setting["zetas"] if not 0 <= each <= 1]
     if outside:
         raise InputError(f"zetas has {outside[0]}: need shares between 0 and 1")
-    return [_arm(name, n, setting) for n in setting["sizes"] for name in setting["clouds"]]
+    return [_make_arm(name, n, setting) for n in setting["sizes"] for name in setting["clouds"]]
 
 
-def _arm(name: str, n: int, setting: Setting) -> Arm:
+def _make_arm(name: str, n: int, setting: Setting) -> Arm:
     d, draws = setting["dimensions"], setting["draws"]
-    zetas = sorted({0.0, TRAINED, ANALYSED, 1.0, *setting["zetas"]})
+    zetas = sorted({0.0, TRAINING_ZETA, ANALYSIS_ZETA, 1.0, *setting["zetas"]})
 
-    def run(bench: Workbench) -> dict[str, Any]:
-        return estimates(name, n, d, draws, zetas, setting["reference"], bench)
+    def run(bench: ArmContext) -> dict[str, Any]:
+        return measure_estimators(name, n, d, draws, zetas, setting["reference"], bench)
 
-    return Arm(_key(name, n), f"{name}, {n} rows", run, cost=0.5 + draws * n * d * d * 1e-9)
+    return Arm(_arm_key(name, n), f"{name}, {n} rows", run, cost=0.5 + draws * n * d * d * 1e-9)
 
 
-def _key(name: str, n: int) -> str:
+def _arm_key(name: str, n: int) -> str:
     return f"estimators/{name}/n-{n}"
 
 
-def estimates(
-    name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: Workbench
+def measure_estimators(
+    name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: ArmContext
 ) -> dict[str, Any]:
     """Scores of many samples of n rows, and how far each estimate is from the truth.
 
     The shrinkage covariance is, as the authors', that of a large sample of the same space.
     """
-    draw, covariance = CLOUDS[name](d)
-    truth = truth_of(covariance)
-    shrinkage = _reference(name, draw, d, reference, bench)
+    draw, covariance = DISTRIBUTIONS[name](d)
+    truth = true_isoscore(covariance)
+    shrinkage = _reference_covariance(name, draw, d, reference, bench)
     rng = np.random.default_rng([n, d, *name.encode()])
     stars: list[list[float]] = []
     errors: dict[str, list[float]] = {"plug-in": [], "unbiased": []}
@@ -91,8 +91,8 @@ def estimates(
         inside += low <= truth <= high
         apart = max(apart, abs(stars[-1][0] - plain))
         bench.tell((made + 1) / draws, f"{made + 1} of {draws} samples")
-    for zeta in (TRAINED, ANALYSED):
-        errors[_star(zeta)] = [each[zetas.index(zeta)] - truth for each in stars]
+    for zeta in (TRAINING_ZETA, ANALYSIS_ZETA):
+        errors[_format_star(zeta)] = [each[zetas.index(zeta)] - truth for each in stars]
     columns = list(zip(*stars, strict=True))
     return {
         "truth": truth,
@@ -106,14 +106,14 @@ def estimates(
     }
 
 
-def _star(zeta: float) -> str:
+def _format_star(zeta: float) -> str:
     return f"IsoScore*, ζ {zeta:g}"
 
 
-_ESTIMATORS = ("plug-in", _star(TRAINED), _star(ANALYSED), "unbiased")
+_ESTIMATORS = ("plug-in", _format_star(TRAINING_ZETA), _format_star(ANALYSIS_ZETA), "unbiased")
 
 
-def _reference(name: str, draw: Draw, d: int, rows: int, bench: Workbench) -> np.ndarray:
+def _reference_covariance(name: str, draw: Sampler, d: int, rows: int, bench: ArmContext) -> np.ndarray:
     """The covariance of a large sample, made once for all sizes."""
     path = bench.shared / f"covariance-{name.replace(' ', '-')}-{d}-{rows}.npy"
     if path.exists():
@@ -123,29 +123,29 @@ def _reference(name: str, draw: Draw, d: int, rows: int, bench: Workbench) -> np
     for start in range(0, rows, _ROWS_AT_ONCE):
         total += Sketch.of(draw(rng, min(_ROWS_AT_ONCE, rows - start)))
         bench.tell(0.0, f"covariance of {total.n:,} of {rows:,} rows")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with atomic_replace(path) as temporary, open(temporary, "wb") as file:
         np.save(file, total.covariance())
     return np.asarray(np.load(path))
 
 
 # what becomes of it
 
-_Found = dict[str, dict[int, Mapping[str, Any]]]
+_EstimatorResults = dict[str, dict[int, Mapping[str, Any]]]
 
 
-def _found(setting: Setting, results: Results) -> _Found:
+def _collect_results(setting: Setting, results: Results) -> _EstimatorResults:
     """Results by cloud and number of rows, of those that are done."""
-    there: _Found = {}
+    there: _EstimatorResults = {}
     for name in setting["clouds"]:
         sizes: dict[int, Mapping[str, Any]] = {
-            n: results[_key(name, n)] for n in sorted(setting["sizes"]) if _key(name, n) in results
+            n: results[_arm_key(name, n)] for n in sorted(setting["sizes"]) if _arm_key(name, n) in results
         }
         if sizes:
             there[name] = sizes
     return there
 
 
-def _each(found: _Found) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+def _iterate_results(found: _EstimatorResults) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     return ((name, n, one) for name, sizes in found.items() for n, one in sizes.items())
 
 
@@ -155,11 +155,11 @@ def _rmse(errors: Sequence[float]) -> float:
 
 def estimator_tables(setting: Setting, results: Results) -> list[Table]:
     """Bias and root mean square error of the estimators."""
-    found = _found(setting, results)
+    found = _collect_results(setting, results)
     if not found:
         return []
     bias, rmse = [], []
-    for name, n, one in _each(found):
+    for name, n, one in _iterate_results(found):
         row = f"{name}, {n} rows"
         truth = {"truth": Value.of(one["truth"])}
         bias.append(Row(row, truth | {each: Value.of(one["errors"][each]) for each in _ESTIMATORS}))
@@ -191,10 +191,10 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
 
 def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
     """Figure 4, and the error against the number of rows."""
-    found = _found(setting, results)
+    found = _collect_results(setting, results)
     if not found:
         return []
-    shrinking = [Panel(name, _curves(sizes), "ζ", "IsoScore*", zero=True) for name, sizes in found.items()]
+    shrinking = [Panel(name, _shrinkage_series(sizes), "ζ", "IsoScore*", zero=True) for name, sizes in found.items()]
     falling = [
         Panel(
             name,
@@ -225,7 +225,7 @@ def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
     ]
 
 
-def _curves(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
+def _shrinkage_series(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
     found = []
     for n, one in sizes.items():
         low = [mean - std for mean, std in zip(one["star"], one["star_std"], strict=True)]
@@ -240,57 +240,62 @@ def _curves(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
 
 def estimator_verdicts(setting: Setting, results: Results, published: Published) -> list[Verdict]:
     """Return the verdicts on what Figure 4 claims."""
-    found, d = _found(setting, results), setting["dimensions"]
+    found, d = _collect_results(setting, results), setting["dimensions"]
     tested = {
-        "unstable": _unstable(found),
-        "stable": _stable(found, d),
-        "no-shrinkage": _no_shrinkage(found),
-        "many-samples": _many_samples(found),
+        "unstable": _unstable_evidence(found),
+        "stable": _stable_evidence(found, d),
+        "no-shrinkage": _no_shrinkage_evidence(found),
+        "many-samples": _many_samples_evidence(found),
     }
     return [
-        judged(published.claim(key), "stated" if key == "many-samples" else _SHOWN, cases, why, ours=ours)
+        make_verdict(published.claim(key), "stated" if key == "many-samples" else _FIGURE_ONLY, cases, why, ours=ours)
         for key, (cases, why, ours) in tested.items()
     ]
 
 
-_SHOWN = "a figure without numbers"
-_Tested = tuple[list[Case], str, str]
+_FIGURE_ONLY = "a figure without numbers"
+_Evidence = tuple[list[Case], str, str]
 """The cases of a claim, what a case is, and our evidence in words."""
 
 
-def _unstable(found: _Found) -> _Tested:
+def _unstable_evidence(found: _EstimatorResults) -> _Evidence:
     cases = [
         Case.over_seeds(
             f"{name}, {n} rows, |bias| over the truth",
-            _shifted(one["errors"]["plug-in"], one["truth"]),
-            (_FAR, math.inf),
+            _relative_error(one["errors"]["plug-in"], one["truth"]),
+            (_LARGE_ERROR_SHARE, math.inf),
         )
-        for name, n, one in _each(found)
-        if n <= _BATCH
+        for name, n, one in _iterate_results(found)
+        if n <= _MAX_BATCH_ROWS
     ]
     why = (
-        f"A case is a cloud and a size of at most {_BATCH} rows: IsoScore is off by more than {_FAR:.0%} of the truth."
+        f"A case is a cloud and a size of at most {_MAX_BATCH_ROWS} rows: IsoScore is off by more than "
+        f"{_LARGE_ERROR_SHARE:.0%} of the truth."
     )
-    off = [fmean(one["errors"]["plug-in"]) / one["truth"] for _, n, one in _each(found) if n <= _BATCH]
-    ours = f"off by {number(100 * min(off), 0)}% to {number(100 * max(off), 0)}% of the truth" if off else ""
+    off = [
+        fmean(one["errors"]["plug-in"]) / one["truth"] for _, n, one in _iterate_results(found) if n <= _MAX_BATCH_ROWS
+    ]
+    ours = (
+        f"off by {format_number(100 * min(off), 0)}% to {format_number(100 * max(off), 0)}% of the truth" if off else ""
+    )
     return cases, why, ours
 
 
-def _shifted(errors: Sequence[float], truth: float) -> Value:
+def _relative_error(errors: Sequence[float], truth: float) -> Value:
     """Return the mean error as a share of the truth, turned so that it is positive."""
     sign = -1.0 if fmean(errors) < 0 else 1.0
     return Value.of(sign * each / truth for each in errors)
 
 
-def _stable(found: _Found, d: int) -> _Tested:
-    few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _each(found) if n <= d]
+def _stable_evidence(found: _EstimatorResults, d: int) -> _Evidence:
+    few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _iterate_results(found) if n <= d]
     why = "A case is a cloud and a size of at most as many rows as dimensions: ζ 0.2 has the smaller squared error."
     if not few:
         return [], why, ""
     cases = [
         Case.over_seeds(
             words,
-            Value.of(a * a - b * b for a, b in zip(one[_star(TRAINED)], one["plug-in"], strict=True)),
+            Value.of(a * a - b * b for a, b in zip(one[_format_star(TRAINING_ZETA)], one["plug-in"], strict=True)),
             BELOW_ZERO,
         )
         for words, one in few
@@ -300,7 +305,7 @@ def _stable(found: _Found, d: int) -> _Tested:
         f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error is left {words}"
         for each, words in ((trained, "at ζ 0.2"), (analysed, "at ζ 0.75"), (unbiased, "by the unbiased estimate"))
     ]
-    ours = f"smaller error in {counts(cases)[0]} of {len(few)}; {', '.join(left)}"
+    ours = f"smaller error in {count_cases(cases)[0]} of {len(few)}; {', '.join(left)}"
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
     why += (
         " It uses a large sample of the same space; the unbiased estimate uses none and has a smaller error than ζ 0.2 "
@@ -309,22 +314,24 @@ def _stable(found: _Found, d: int) -> _Tested:
     return cases, why, ours
 
 
-def _no_shrinkage(found: _Found) -> _Tested:
-    apart = max((one["apart"] for _, _, one in _each(found)), default=math.nan)
+def _no_shrinkage_evidence(found: _EstimatorResults) -> _Evidence:
+    apart = max((one["apart"] for _, _, one in _iterate_results(found)), default=math.nan)
     cases = [Case.exact("largest difference", apart, (-math.inf, 1e-9))] if found else []
     return cases, "The case is the largest difference over all samples: rounding alone.", f"at most {apart:.0e} apart"
 
 
-def _many_samples(found: _Found) -> _Tested:
+def _many_samples_evidence(found: _EstimatorResults) -> _Evidence:
     cases, gaps = [], []
     for name, sizes in found.items():
         if len(sizes) < 2:
             continue
         gap = [
-            Value.of(a - b for a, b in zip(one["errors"][_star(TRAINED)], one["errors"]["plug-in"], strict=True))
+            Value.of(
+                a - b for a, b in zip(one["errors"][_format_star(TRAINING_ZETA)], one["errors"]["plug-in"], strict=True)
+            )
             for one in sizes.values()
         ]
-        (near, near_ends), (far, far_ends) = ((abs(each.mean), _positive(each)) for each in (gap[-1], gap[-2]))
+        (near, near_ends), (far, far_ends) = ((abs(each.mean), _absolute_interval(each)) for each in (gap[-1], gap[-2]))
         interval = difference_interval((near, near_ends), (far, far_ends))
         cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
         gaps.append([abs(each.mean) for each in gap])
@@ -332,15 +339,16 @@ def _many_samples(found: _Found) -> _Tested:
     if not gaps:
         return [], why, ""
     ours = (
-        f"the gap falls at the end in {counts(cases)[0]} of {len(gaps)} clouds, from {number(max(map(max, gaps)), 4)} "
-        f"to {number(max(each[-1] for each in gaps), 4)}"
+        f"the gap falls at the end in {count_cases(cases)[0]} of {len(gaps)} clouds, from "
+        f"{format_number(max(map(max, gaps)), 4)} "
+        f"to {format_number(max(each[-1] for each in gaps), 4)}"
     )
     if any(each[0] < max(each) for each in gaps):
         why += " With fewer rows than dimensions both are near 0, and the gap first widens."
     return cases, why, ours
 
 
-def _positive(value: Value) -> Bounds:
+def _absolute_interval(value: Value) -> Bounds:
     """Return the interval of a mean, turned with it so that the mean is positive."""
     low, high = value.interval
     return (low, high) if value.mean >= 0 else (-high, -low)

@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-Draw = Callable[[np.random.Generator, int], np.ndarray]
+Sampler = Callable[[np.random.Generator, int], np.ndarray]
 """Gives so many rows of a cloud."""
 
 
-def isotropic(d: int) -> tuple[Draw, np.ndarray]:
+def isotropic(d: int) -> tuple[Sampler, np.ndarray]:
     """A ball: how its rows are drawn, and its covariance."""
     return lambda rng, n: rng.standard_normal((n, d)), np.eye(d)
 
 
-def power_law(d: int) -> tuple[Draw, np.ndarray]:
+def power_law(d: int) -> tuple[Sampler, np.ndarray]:
     """Variances that fall like 1/i, and a mean far from the origin."""
     variances = 1 / np.arange(1, d + 1)
     return lambda rng, n: rng.standard_normal((n, d)) * np.sqrt(variances) + 5, np.diag(variances)
 
 
-def clustered(d: int) -> tuple[Draw, np.ndarray]:
+def clustered(d: int) -> tuple[Sampler, np.ndarray]:
     """Eight round clusters of equal weight, whose centres are four times as far apart as they are wide."""
     centres = np.random.default_rng(0).standard_normal((8, d)) * 4 / np.sqrt(d) * np.sqrt(8)
     off = centres - centres.mean(axis=0)
@@ -32,7 +32,7 @@ def clustered(d: int) -> tuple[Draw, np.ndarray]:
     return draw, np.eye(d) + off.T @ off / 8
 
 
-def heavy_tailed(d: int) -> tuple[Draw, np.ndarray]:
+def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
     """Student's t with 6 degrees of freedom over variances that fall like i^−½."""
     scales = np.arange(1, d + 1) ** -0.5
 
@@ -42,14 +42,14 @@ def heavy_tailed(d: int) -> tuple[Draw, np.ndarray]:
     return draw, np.diag(scales) * 6 / 4
 
 
-CLOUDS = {"isotropic": isotropic, "power law": power_law, "clustered": clustered, "heavy tails": heavy_tailed}
+DISTRIBUTIONS = {"isotropic": isotropic, "power law": power_law, "clustered": clustered, "heavy tails": heavy_tailed}
 """By name: for a number of dimensions, how rows are drawn, and the covariance."""
 
 
-def truth_of(covariance: np.ndarray) -> float:
+def true_isoscore(covariance: np.ndarray) -> float:
     """The IsoScore of a covariance.
 
-    >>> truth_of(np.eye(8))
+    >>> true_isoscore(np.eye(8))
     1.0
     """
     ratio = np.trace(covariance) ** 2 / np.vdot(covariance, covariance)

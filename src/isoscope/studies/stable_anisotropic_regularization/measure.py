@@ -20,7 +20,7 @@ _AT_ONCE = 64
 _TOKENS_AT_ONCE = 4096
 
 
-def shape_of_layers(
+def measure_layers(
     place: str,
     task: Task,
     *,
@@ -59,31 +59,31 @@ def shape_of_layers(
     from isoscope.finetuning.tokenizing import load_model, load_reader
     from isoscope.training.capture import probe_states
     from isoscope.training.layers import find_stack
-    from isoscope.training.loading import quiet
+    from isoscope.training.loading import mute_transformers
 
     reader = load_reader(place, max_length)
     model = load_model(place, task, reader)
     numbers = list(range(1, find_stack(model).depth + 1))
-    with quiet():
+    with mute_transformers():
         collate = DataCollatorWithPadding(reader.tokenizer)
 
         def batches(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             return (dict(collate(rows[start : start + _AT_ONCE])) for start in range(0, len(rows), _AT_ONCE))
 
         sums = {number: Sketch() for number in numbers}
-        rows = _some_rows(reader, task.train, ceil(reference / len(numbers)))
+        rows = _sample_rows(reader, task.train, ceil(reference / len(numbers)))
         done = 0
         while done < len(rows):
-            some = rows[done : done + max(_AT_ONCE, _TOKENS_AT_ONCE // _length(rows[done]))]
+            some = rows[done : done + max(_AT_ONCE, _TOKENS_AT_ONCE // _count_tokens(rows[done]))]
             for number, states in probe_states(model, batches(some), layer=numbers, pool="tokens").items():
                 sums[int(number)] += Sketch.of(states)
             done += len(some)
             tell(0.8 * done / len(rows), "token states")
         dev, _ = reader.read(task.dev)
-        by_length = np.argsort([_length(row) for row in dev], kind="stable")  # little padding
+        by_length = np.argsort([_count_tokens(row) for row in dev], kind="stable")  # little padding
         dev = [dev[i] for i in by_length]
         texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
-    labels = None if task.graded else task.dev.labels[by_length]
+    labels = None if task.is_graded else task.dev.labels[by_length]
     layers = []
     for number in numbers:
         star = float(isoscore_star(texts[number], sums[number].covariance(), zeta))
@@ -100,18 +100,18 @@ def shape_of_layers(
     }
 
 
-def _some_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
+def _sample_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
     """Random rows of so many tokens together, or all; by their length, so that batches of them have little padding."""
     found: list[dict[str, Any]] = []
     order, seen = np.random.default_rng(0).permutation(len(split)), 0
     for start in range(0, len(order), _AT_ONCE):
         rows, _ = reader.read(split.part(order[start : start + _AT_ONCE]))
         found += rows
-        seen += sum(map(_length, rows))
+        seen += sum(map(_count_tokens, rows))
         if seen >= tokens:
             break
-    return sorted(found, key=_length)
+    return sorted(found, key=_count_tokens)
 
 
-def _length(row: dict[str, Any]) -> int:
+def _count_tokens(row: dict[str, Any]) -> int:
     return len(row["input_ids"])

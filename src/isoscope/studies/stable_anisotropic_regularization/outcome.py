@@ -12,31 +12,34 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
     averages,
-    before_key,
-    grouped,
-    spaces_of,
-    trained,
-    with_istar,
+    collect_trained,
+    group_by,
+    group_by_task_and_model,
+    pretrained_key,
+    select_istar,
 )
-from isoscope.studies.words import number
+from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.stable_anisotropic_regularization.runs import Trained
+    from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
     from isoscope.studies.study import Results, Setting
 
 
 def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
     """Figures 1 to 3 and 5 to 7."""
-    runs = trained(setting, results)
+    runs = collect_trained(setting, results)
     if not runs:
         return []
-    spaces = spaces_of(with_istar(runs))
+    spaces = group_by_task_and_model(select_istar(runs))
     figures = [
         Figure(
             "5",
             "Isotropy and score",
             "Each dot is a fine-tuned model, collapsed or not: a seed of a λ, or of no regulariser.",
-            [Panel(space, _dots(own), "IsoScore*, mean of the layers", "score") for space, own in spaces.items()],
+            [
+                Panel(space, _score_series(own), "IsoScore*, mean of the layers", "score")
+                for space, own in spaces.items()
+            ],
             where="Figure 5",
         ),
         Figure(
@@ -44,7 +47,7 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
             "Average score against λ",
             "The mean over the tasks and seeds of the models that learned, with a band of one standard deviation over "
             "the seeds; dashed are no regulariser and CosReg.",
-            [_average_panel(model, own) for model, own in grouped(runs, lambda each: each.model).items()],
+            [_average_panel(model, own) for model, own in group_by(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),
         Figure(
@@ -61,23 +64,23 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
             _layer_panels(spaces, "isoscore_star", "IsoScore*"),
         ),
     ]
-    return [_activations(setting, results, runs), *figures]
+    return [_activation_figure(setting, results, runs), *figures]
 
 
-def _in_order(runs: Iterable[Trained]) -> list[tuple[Penalty, list[Trained]]]:
+def _sort_arms(runs: Iterable[TrainedModel]) -> list[tuple[Penalty, list[TrainedModel]]]:
     """Arms by λ, the one without a regulariser last, so that each λ has a colour of its own."""
     ordered = sorted(runs, key=lambda each: (each.penalty == NONE, each.penalty.weight))
     return [(penalty, list(own)) for penalty, own in groupby(ordered, lambda each: each.penalty)]
 
 
-def _dots(runs: list[Trained]) -> list[Series]:
+def _score_series(runs: list[TrainedModel]) -> list[Series]:
     return [
         Series(penalty.name, [each.isotropy for each in own], [each.score for each in own], dots=True)
-        for penalty, own in _in_order(runs)
+        for penalty, own in _sort_arms(runs)
     ]
 
 
-def _average_panel(model: str, runs: list[Trained]) -> Panel:
+def _average_panel(model: str, runs: list[TrainedModel]) -> Panel:
     mean = {name: Value.of(each) for name, each in averages(runs, lambda run: run.score).items()}
     weights = sorted({each.penalty.weight for each in runs if each.penalty.regularizer == "istar"})
     weights = [each for each in weights if Penalty("istar", each).name in mean]
@@ -90,11 +93,11 @@ def _average_panel(model: str, runs: list[Trained]) -> Panel:
     return Panel(model, [Series("I-STAR", weights, [each.mean for each in values], low, high), *flat], "λ", "score")
 
 
-def _layer_panels(spaces: Mapping[str, list[Trained]], name: str, words: str) -> list[Panel]:
+def _layer_panels(spaces: Mapping[str, list[TrainedModel]], name: str, words: str) -> list[Panel]:
     panels = []
     for space, runs in spaces.items():
         lines = []
-        for penalty, own in _in_order(runs):
+        for penalty, own in _sort_arms(runs):
             layers = [[float(layer[name]) for layer in each.result["layers"]] for each in own]
             means = [fmean(each) for each in zip(*layers, strict=True)]
             lines.append(Series(penalty.name, range(1, len(means) + 1), means, dashed=penalty == NONE))
@@ -102,15 +105,15 @@ def _layer_panels(spaces: Mapping[str, list[Trained]], name: str, words: str) ->
     return panels
 
 
-def _activations(setting: Setting, results: Results, runs: list[Trained]) -> Figure:
+def _activation_figure(setting: Setting, results: Results, runs: list[TrainedModel]) -> Figure:
     """The coordinates of the mean state, of one seed of each arm of the first task and model, and before training."""
-    first = [each for each in runs if each.space == runs[0].space]
+    first = [each for each in runs if each.task_and_model == runs[0].task_and_model]
     shown = {each.penalty.name: each.result for each in reversed(first)}
-    before = before_key(first[0].task, first[0].model)
+    before = pretrained_key(first[0].task, first[0].model)
     told = ({"before training": results[before]} if before in results else {}) | dict(reversed(shown.items()))
     panels = []
     for name, one in told.items():
-        cosine = number(float(one["layers"][-1]["mean_cosine"]), 3)
+        cosine = format_number(float(one["layers"][-1]["mean_cosine"]), 3)
         state = one["mean_state"]
         panels.append(
             Panel(
@@ -119,7 +122,7 @@ def _activations(setting: Setting, results: Results, runs: list[Trained]) -> Fig
         )
     return Figure(
         "1",
-        f"Activation diagrams, {first[0].space}",
+        f"Activation diagrams, {first[0].task_and_model}",
         "Each coordinate of the mean over the dev set of the last layer's text states, of the first seed.",
         panels,
         where="Figures 1 to 3",

@@ -27,7 +27,7 @@ class Penalty:
 
 
 NONE = Penalty("none")
-LEARNT = 0.05
+MIN_MATTHEWS = 0.05
 """Matthews' correlation below which a model has collapsed: it learned nothing."""
 
 
@@ -44,13 +44,13 @@ def training_key(task: str, model: str, seed: int, penalty: Penalty) -> str:
     )
 
 
-def before_key(task: str, model: str) -> str:
+def pretrained_key(task: str, model: str) -> str:
     """The key of an arm that looks at a model as it comes."""
     return f"before/{task}/{model}"
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model that was fine-tuned, and what was found in it."""
 
     task: str
@@ -60,7 +60,7 @@ class Trained:
     result: Mapping[str, Any]
 
     @property
-    def space(self) -> str:
+    def task_and_model(self) -> str:
         """The task and the model."""
         return f"{self.task}, {self.model}"
 
@@ -70,9 +70,9 @@ class Trained:
         return float(self.result["score"])
 
     @property
-    def collapsed(self) -> bool:
+    def has_collapsed(self) -> bool:
         """Whether it learned nothing: a model that gives one answer to every row has a Matthews correlation of 0."""
-        return float(self.result.get("scores", {}).get("matthews", 1.0)) < LEARNT
+        return float(self.result.get("scores", {}).get("matthews", 1.0)) < MIN_MATTHEWS
 
     @property
     def isotropy(self) -> float:
@@ -89,10 +89,10 @@ class Trained:
         return fmean(float(each[name]) for each in self.result["layers"])
 
 
-def trained(setting: Setting, results: Results) -> list[Trained]:
+def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
     """The arms that are done, space by space."""
     return [
-        Trained(task, model.name, seed, penalty, results[key])
+        TrainedModel(task, model.name, seed, penalty, results[key])
         for task in setting["tasks"]
         for model in setting.models
         for penalty in penalties(setting)
@@ -101,39 +101,39 @@ def trained(setting: Setting, results: Results) -> list[Trained]:
     ]
 
 
-def grouped(runs: Iterable[Trained], what: Callable[[Trained], Any]) -> dict[Any, list[Trained]]:
+def group_by(runs: Iterable[TrainedModel], what: Callable[[TrainedModel], Any]) -> dict[Any, list[TrainedModel]]:
     """Runs by something that some of them share."""
-    found: dict[Any, list[Trained]] = {}
+    found: dict[Any, list[TrainedModel]] = {}
     for each in runs:
         found.setdefault(what(each), []).append(each)
     return found
 
 
-def spaces_of(runs: Iterable[Trained]) -> dict[str, list[Trained]]:
+def group_by_task_and_model(runs: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
     """Runs by task and model."""
-    return grouped(runs, lambda each: each.space)
+    return group_by(runs, lambda each: each.task_and_model)
 
 
-def with_istar(runs: Iterable[Trained]) -> list[Trained]:
+def select_istar(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
     """Those with I-STAR, and without any regulariser, which is λ = 0."""
     return [each for each in runs if each.penalty.regularizer in ("istar", "none")]
 
 
-def that_learned(runs: Iterable[Trained]) -> list[Trained]:
+def select_learned(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
     """Return the models that did not collapse: only these enter averages, correlations and verdicts."""
-    return [each for each in runs if not each.collapsed]
+    return [each for each in runs if not each.has_collapsed]
 
 
-def averages(runs: list[Trained], what: Callable[[Trained], float]) -> dict[str, list[float]]:
+def averages(runs: list[TrainedModel], what: Callable[[TrainedModel], float]) -> dict[str, list[float]]:
     """Return for each arm its mean over tasks and models, seed by seed.
 
     A seed counts if every arm of it is done, and for an arm if its models learned in every task and model.
     """
-    spaces, arms = len(spaces_of(runs)), len({each.penalty for each in runs})
+    spaces, arms = len(group_by_task_and_model(runs)), len({each.penalty for each in runs})
     found: dict[str, list[float]] = {}
-    for own in grouped(runs, lambda each: each.seed).values():
+    for own in group_by(runs, lambda each: each.seed).values():
         if len(own) == spaces * arms:
-            for name, arm in grouped(that_learned(own), lambda each: each.penalty.name).items():
+            for name, arm in group_by(select_learned(own), lambda each: each.penalty.name).items():
                 if len(arm) == spaces:
                     found.setdefault(name, []).append(fmean(map(what, arm)))
     return found

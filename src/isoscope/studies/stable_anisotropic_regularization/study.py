@@ -9,8 +9,15 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isoscope._core.errors import InputError
-from isoscope.finetuning.task_data import even_part
-from isoscope.studies.finetuned import CHEAPER, cheaper, cheaper_notes, finetuned, model_folder, need_training
+from isoscope.finetuning.task_data import stratified_sample
+from isoscope.studies.finetuned import (
+    SPEEDUP_PARAMETERS,
+    check_training,
+    finetune_arm,
+    model_folder,
+    speedup_notes,
+    speedup_options,
+)
 from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.reading.tasks import SETS, read_task
 from isoscope.studies.stable_anisotropic_regularization.claims import (
@@ -19,22 +26,22 @@ from isoscope.studies.stable_anisotropic_regularization.claims import (
     finetuning_verdicts,
 )
 from isoscope.studies.stable_anisotropic_regularization.estimators import (
-    ANALYSED,
-    TRAINED,
+    ANALYSIS_ZETA,
+    TRAINING_ZETA,
     estimator_arms,
     estimator_figures,
     estimator_tables,
     estimator_verdicts,
 )
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import CLOUDS
-from isoscope.studies.stable_anisotropic_regularization.measure import shape_of_layers
+from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS
+from isoscope.studies.stable_anisotropic_regularization.measure import measure_layers
 from isoscope.studies.stable_anisotropic_regularization.outcome import finetuning_figures
-from isoscope.studies.stable_anisotropic_regularization.runs import before_key, penalties, training_key
-from isoscope.studies.study import Arm, Parameter, Study, Workbench
+from isoscope.studies.stable_anisotropic_regularization.runs import penalties, pretrained_key, training_key
+from isoscope.studies.study import Arm, ArmContext, Parameter, Study
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
-    from isoscope.studies.datasets import Data, Model
+    from isoscope.studies.datasets import DataSource, Model
     from isoscope.studies.published import Published
     from isoscope.studies.stable_anisotropic_regularization.runs import Penalty
     from isoscope.studies.study import Results, Setting
@@ -43,9 +50,9 @@ _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_34
 """Rows of the training sets, for how long an arm takes."""
 _PROBE = 32
 """Rows that the tracker watches: few, for the whole dev set is looked at when training is done."""
-STATES = 250_000
+SHRINKAGE_STATES = 250_000
 """Token states that training takes for its shrinkage covariance, where the training set has as many."""
-_TASKS = ("sst2", "rte", "cola", "mrpc", "qnli", "sst5", "qqp", "stsb", "squad")
+_PAPER_TASKS = ("sst2", "rte", "cola", "mrpc", "qnli", "sst5", "qqp", "stsb", "squad")
 """The paper's."""
 _PARTS = {"a": "the estimators on clouds of known isotropy", "b": "fine-tuning"}
 
@@ -63,7 +70,7 @@ class StableAnisotropicRegularization(Study):
     quick_models = ("sentence-transformers/all-MiniLM-L6-v2",)
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "part": Parameter(("a", "b"), ("a", "b"), "a, the estimators; b, fine-tuning", widens=True),
-        "clouds": Parameter(tuple(CLOUDS), tuple(CLOUDS), "clouds of part a", widens=True),
+        "clouds": Parameter(tuple(DISTRIBUTIONS), tuple(DISTRIBUTIONS), "clouds of part a", widens=True),
         "sizes": Parameter((16, 64, 256, 1024, 4096), (16, 64, 256, 1024), "rows of a sample, part a", widens=True),
         "dimensions": Parameter(768, 256, "of the clouds of part a"),
         "draws": Parameter(50, 10, "samples of each cloud and size"),
@@ -80,7 +87,7 @@ class StableAnisotropicRegularization(Study):
         "limit": Parameter(0, 256, "rows to learn from, drawn evenly from every class; 0 is all"),
         "dev_limit": Parameter(0, 300, "rows to be scored on and looked at, drawn evenly from every class; 0 is all"),
         "max_length": Parameter(256, 32, "tokens that are read of a text"),
-        **CHEAPER,
+        **SPEEDUP_PARAMETERS,
         "reference": Parameter(
             250_000, 30_000, "states for the covariance that IsoScore* is pulled towards, but for that of training"
         ),
@@ -112,7 +119,7 @@ class StableAnisotropicRegularization(Study):
             tables=[
                 *finetuning_tables(setting, results, published),
                 *estimator_tables(setting, results),
-                *([_setup(setting, published)] if "b" in setting["part"] else []),
+                *([_setup_table(setting, published)] if "b" in setting["part"] else []),
             ],
             figures=[*estimator_figures(setting, results), *finetuning_figures(setting, results)],
             verdicts=[*estimator_verdicts(setting, results, published), *trained],
@@ -122,12 +129,12 @@ class StableAnisotropicRegularization(Study):
 
 
 @lru_cache(maxsize=1)
-def _task(name: str, data: Data, dev_limit: int) -> Task:
+def _read_limited_task(name: str, data: DataSource, dev_limit: int) -> Task:
     """A task's rows, kept for the next arm."""
     found = read_task(name, data)
     if not 0 < dev_limit < len(found.dev):
         return found
-    return replace(found, dev=found.dev.part(even_part(found.dev.labels, dev_limit, 0)))
+    return replace(found, dev=found.dev.part(stratified_sample(found.dev.labels, dev_limit, 0)))
 
 
 def _training_arms(setting: Setting) -> list[Arm]:
@@ -135,41 +142,41 @@ def _training_arms(setting: Setting) -> list[Arm]:
     unknown = [each for each in setting["tasks"] if each not in known]
     if unknown:
         raise InputError(f"no task to fine-tune for is named {unknown[0]}: need {', '.join(known)}")
-    need_training(setting)
+    check_training(setting)
     for name in ("limit", "dev_limit"):
         if setting[name] < 0:
             raise InputError(f"{name} is {setting[name]}: need a number of rows, or 0 for all of them")
     if 0 in (*setting["lambdas"], *setting["cosreg"]):
         raise InputError("lambdas or cosreg has 0: that is the arm without a regulariser, which is run anyway")
     spaces = [(task, model) for task in setting["tasks"] for model in setting.models]
-    found = [_before(task, model, setting) for task, model in spaces]
+    found = [_pretrained_arm(task, model, setting) for task, model in spaces]
     for seed in setting["seeds"]:
         for task, model in spaces:
-            found += [_training(task, model, seed, each, setting) for each in penalties(setting)]
+            found += [_training_arm(task, model, seed, each, setting) for each in penalties(setting)]
     return found
 
 
-def _before(task: str, model: Model, setting: Setting) -> Arm:
-    def run(bench: Workbench) -> dict[str, Any]:
-        return _shape(model.place, task, setting, bench.tell)
+def _pretrained_arm(task: str, model: Model, setting: Setting) -> Arm:
+    def run(bench: ArmContext) -> dict[str, Any]:
+        return _measure_model(model.place, task, setting, bench.tell)
 
-    return Arm(before_key(task, model.name), f"{task}, {model.name} before training", run, cost=5.0)
+    return Arm(pretrained_key(task, model.name), f"{task}, {model.name} before training", run, cost=5.0)
 
 
-def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Setting) -> Arm:
+def _training_arm(task: str, model: Model, seed: int, penalty: Penalty, setting: Setting) -> Arm:
     rows = min(_ROWS[task], setting["limit"] or _ROWS[task])
 
-    def run(bench: Workbench) -> dict[str, Any]:
-        found = _task(task, setting.data, setting["dev_limit"])
+    def run(bench: ArmContext) -> dict[str, Any]:
+        found = _read_limited_task(task, setting.data, setting["dev_limit"])
         learnt = min(len(found.train), setting["limit"] or len(found.train))
-        result = finetuned(
-            Workbench(bench.folder, bench.shared, lambda share, words: bench.tell(0.9 * share, words)),
+        result = finetune_arm(
+            ArmContext(bench.folder, bench.shared, lambda share, words: bench.tell(0.9 * share, words)),
             model,
             found,
             seed,
             regularizer=penalty.regularizer,
             weight=penalty.weight or None,
-            **_places(penalty, model),
+            **_penalty_options(penalty, model),
             epochs=setting["epochs"],
             batch_size=setting["batch_size"],
             learning_rate=setting["learning_rate"],
@@ -177,7 +184,7 @@ def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Set
             warmup=0.0,
             schedule="constant",
             max_length=setting["max_length"],
-            **cheaper(setting),
+            **speedup_options(setting),
             limit=setting["limit"] or None,
             every=ceil(setting["epochs"] * ceil(learnt / setting["batch_size"])),  # what counts is the end
             probe=_PROBE,
@@ -186,14 +193,14 @@ def _training(task: str, model: Model, seed: int, penalty: Penalty, setting: Set
         kept = {name: result[name] for name in ("measure", "steps", "notes")}
         scores = {name: value for name, value in result["final"].items() if "/" not in name}
         trained = str(model_folder(bench, seed))
-        shape = _shape(trained, task, setting, lambda share, words: bench.tell(0.9 + 0.1 * share, words))
+        shape = _measure_model(trained, task, setting, lambda share, words: bench.tell(0.9 + 0.1 * share, words))
         return kept | {"scores": scores, "score": scores[result["measure"]]} | shape
 
     key = training_key(task, model.name, seed, penalty)
     return Arm(key, f"{task}, {model.name}, seed {seed}, {penalty.name}", run, cost=5 + 0.02 * rows * setting["epochs"])
 
 
-def _places(penalty: Penalty, model: Model) -> dict[str, Any]:
+def _penalty_options(penalty: Penalty, model: Model) -> dict[str, Any]:
     """Where the authors put the penalties: I-STAR on all layers but the embeddings, CosReg on the last one's tokens."""
     if penalty.regularizer == "cosreg":
         return {"layer": -1, "pool": "tokens"}
@@ -201,25 +208,25 @@ def _places(penalty: Penalty, model: Model) -> dict[str, Any]:
         return {}
     from transformers import AutoConfig
 
-    from isoscope.training.loading import place_of, quiet
+    from isoscope.training.loading import mute_transformers, resolve_model_path
 
-    with quiet():
-        depth = AutoConfig.from_pretrained(place_of(model.place), trust_remote_code=False).num_hidden_layers
-    return {"layer": list(range(1, depth + 1)), "zeta": TRAINED}
+    with mute_transformers():
+        depth = AutoConfig.from_pretrained(resolve_model_path(model.place), trust_remote_code=False).num_hidden_layers
+    return {"layer": list(range(1, depth + 1)), "zeta": TRAINING_ZETA}
 
 
-def _shape(place: str, task: str, setting: Setting, tell: Any) -> dict[str, Any]:
-    return shape_of_layers(
+def _measure_model(place: str, task: str, setting: Setting, tell: Any) -> dict[str, Any]:
+    return measure_layers(
         place,
-        _task(task, setting.data, setting["dev_limit"]),
-        zeta=ANALYSED,
+        _read_limited_task(task, setting.data, setting["dev_limit"]),
+        zeta=ANALYSIS_ZETA,
         reference=setting["reference"],
         max_length=setting["max_length"],
         tell=tell,
     )
 
 
-def _setup(setting: Setting, published: Published) -> Table:
+def _setup_table(setting: Setting, published: Published) -> Table:
     """How much of it was run, beside the authors'."""
     ours = {
         "seeds": len(setting["seeds"]),
@@ -232,11 +239,11 @@ def _setup(setting: Setting, published: Published) -> Table:
         "batch size": setting["batch_size"],
         "epochs": setting["epochs"],
         "tokens of a text": setting["max_length"],
-        "ζ in training": TRAINED,
-        "ζ in the analysis": ANALYSED,
+        "ζ in training": TRAINING_ZETA,
+        "ζ in the analysis": ANALYSIS_ZETA,
     }
     if not setting["limit"]:  # fewer rows have fewer states
-        ours["states for the shrinkage covariance"] = STATES
+        ours["states for the shrinkage covariance"] = SHRINKAGE_STATES
     rows = []
     for key in ("setup", "code"):
         for name in (each for each in published.rows(key) if each in ours):
@@ -259,7 +266,7 @@ def _notes(setting: Setting, published: Published) -> list[str]:
         )
     if "b" in setting["part"]:
         models = ", ".join(each.name for each in setting.models)
-        lacking = [each for each in _TASKS if each not in setting["tasks"]]
+        lacking = [each for each in _PAPER_TASKS if each not in setting["tasks"]]
         cut = f"learnt from {setting['limit']:,} rows of each task" if setting["limit"] else "learnt from all rows"
         if setting["dev_limit"]:
             cut += f", scored on {setting['dev_limit']:,}"
@@ -270,14 +277,15 @@ def _notes(setting: Setting, published: Published) -> list[str]:
             "code takes accuracy throughout.",
             "The learning rate is constant, without warm-up or weight decay. I-STAR is on the token states of all "
             "layers at once, CosReg on those of the last one. In training the shrinkage covariance is taken anew at "
-            f"each epoch, of {STATES:,} token states or all that there are; in the analysis of "
+            f"each epoch, of {SHRINKAGE_STATES:,} token states or all that there are; in the analysis of "
             f"{setting['reference']:,} over all layers.",
             *([] if setting["bf16"] else ["Float32, where the authors train in float16."]),
             "Token states leave padding out, which theirs count; as theirs, the embeddings below the first layer are "
             "left out.",
             "Isotropy of a model is the mean over its layers of IsoScore* of the dev set's text states ([CLS], or the "
-            f"last token of a decoder) at ζ {ANALYSED:g}, pulled towards the covariance of that layer's token states "
+            f"last token of a decoder) at ζ {ANALYSIS_ZETA:g}, pulled towards the covariance of that "
+            "layer's token states "
             "on the training set, as in the authors' analysis.",
-            *cheaper_notes(setting),
+            *speedup_notes(setting),
         ]
     return found
