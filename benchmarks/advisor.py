@@ -23,9 +23,8 @@ from scipy.stats import spearmanr
 import isoscope
 from isoscope._report.narrate import format_signed
 from isoscope.advising.judgments import read_pairs, read_qrels
-from isoscope.advising.retrieval import ndcg
-from isoscope.advising.rows import find_rows
-from isoscope.advising.search import prepare, similarity, top_k
+from isoscope.advising.retrieval import ndcg, prepare, similarity, top_k
+from isoscope.advising.task import find_rows
 from pages import put
 
 MODELS = {"encoder": "all-MiniLM-L6-v2, trained sentence vectors", "lm": "SmolLM2-135M, raw states"}

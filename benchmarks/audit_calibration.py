@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from isoscope.auditing.audit import audit
+from isoscope.auditing.nulls import wilson_interval
 from isoscope.auditing.passes import Axes
-from isoscope.auditing.spreads import wilson_interval
 from isoscope.auditing.structure import has_clusters, is_bimodal
 from isoscope.sketching.sketch import Sketch
 from pages import put

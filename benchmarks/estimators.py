@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import isoscope
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS, true_isoscore
+from isoscope.studies.stable_anisotropic_regularization.estimators import DISTRIBUTIONS, true_isoscore
 from pages import put
 
 ROWS = (16, 64, 256, 1024, 4096)

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from isoscope.studies.catalog import STUDIES
+from isoscope.studies.study import STUDIES
 from pages import put
 
 LONGEST = 64  # entries of a list: longer ones are points of a figure

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from isoscope.advising.rows import Rows
+from isoscope.advising.task import Rows
 from isoscope.sketching.sketch import sketch
 from isoscope.transforms.repair import Repair
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import adjusted_mutual_info_score
 
-from isoscope.advising.measures import spearman, v_measure
+from isoscope.advising.inference import spearman, v_measure
 
 
 def weighted_spearman(a, b, weights):

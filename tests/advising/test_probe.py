@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from isoscope.advising.probe import _PENALTIES, LinearProbe
+from isoscope.advising.labels import _PENALTIES, LinearProbe
 from tests.advising.conftest import topics
 from tests.conftest import rotation
 

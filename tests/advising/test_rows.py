@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.advising.rows import check_known, find_rows, read_rows
+from isoscope.advising.task import check_known, find_rows, read_rows
 from isoscope.stores import store as stores
 from tests.advising.conftest import silent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.advising import search
-from isoscope.advising.search import prepare, similarity, top_k
+from isoscope.advising import retrieval
+from isoscope.advising.retrieval import prepare, similarity, top_k
 from tests.conftest import rotation
 
 METRICS = ["cosine", "euclidean"]
@@ -22,7 +22,7 @@ def all_pairs(A, B, metric):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("itself", [False, True])
 def test_it_is_what_all_pairs_say(rng, metric, itself, monkeypatch):
-    monkeypatch.setattr(search, "_TILE", 40 * 8 * 7)  # 7 queries at a time
+    monkeypatch.setattr(retrieval, "_TILE", 40 * 8 * 7)  # 7 queries at a time
     B = rng.standard_normal((40, 6))
     A = B if itself else rng.standard_normal((15, 6))
     near = all_pairs(A, B, metric)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isoscope import InputError
-from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.task import AdviceSettings
 
 
 @pytest.mark.parametrize(

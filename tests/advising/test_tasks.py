@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.advise import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.task import AdviceSettings
 from tests.advising.conftest import silent
 
 DROP = AdviceSettings(missing="drop")

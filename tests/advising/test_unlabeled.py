@@ -7,8 +7,8 @@ import pytest
 
 import isoscope
 from isoscope import AllButTheTop, Chain, InputError, Standardize, Whiten
-from isoscope.advising import unlabeled
-from isoscope.advising.unlabeled import Unlabeled
+from isoscope.advising import labels
+from isoscope.advising.labels import Unlabeled
 from tests.advising.conftest import rows_of
 
 
@@ -41,7 +41,7 @@ def test_a_rogue_coordinate_is_found_by_one_half_only(rng):
 
 
 def test_many_rows_are_scored_in_part(rng, monkeypatch):
-    monkeypatch.setattr(unlabeled, "_MAX_SCORED", 75)
+    monkeypatch.setattr(labels, "_MAX_SCORED", 75)
     assert len(Unlabeled(rows_of(rng.standard_normal((200, 4))), "cosine", 5, 0)) == 75
 
 

@@ -19,8 +19,7 @@ from isoscope.auditing.passes import (
     second_pass,
 )
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import LocalEngine, tally_batches
-from isoscope.engines.tally import Tally
+from isoscope.engines.engine import LocalEngine, Tally, tally_batches
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
 from tests.conftest import DTYPES, rotation, tolerance

@@ -10,7 +10,7 @@ from scipy import stats
 
 import isoscope
 from isoscope._core.formulas import student_interval
-from isoscope.auditing import spreads
+from isoscope.auditing import nulls
 from isoscope.auditing.passes import Axes
 from tests.conftest import tolerance
 
@@ -43,7 +43,7 @@ def matches(values, errors):
 def test_the_error_of_isoscore_on_all_rows_is_that_of_its_own_interval(shape, rng):
     X = rng.standard_normal(shape) / np.arange(1, shape[1] + 1) + 2
     estimate = isoscope.isoscore(X, unbiased=True, return_interval=True)
-    found = student_interval(estimate.value, spreads.isoscore_error(isoscope.sketch(X), X), 0.95, len(X) - 1)
+    found = student_interval(estimate.value, nulls.isoscore_error(isoscope.sketch(X), X), 0.95, len(X) - 1)
     np.testing.assert_allclose(found, [estimate.low, estimate.high], rtol=tolerance("float64"))
 
 
@@ -51,19 +51,19 @@ def test_the_error_of_isoscore_on_all_rows_is_that_of_its_own_interval(shape, rn
 def test_errors_of_shares_do_not_depend_on_the_scale(draws, scale):
     for X in draws[:2]:
         small, large = isoscope.sketch(X), isoscope.sketch(scale * X)
-        for spread in (spreads.mean_cosine_error, spreads.isoscore_error):
+        for spread in (nulls.mean_cosine_error, nulls.isoscore_error):
             assert spread(large, scale * X) == pytest.approx(spread(small, X), rel=tolerance("float64"))
 
 
 def test_the_error_of_a_mean_is_the_textbooks(rng):
     values = rng.exponential(size=50)
-    assert spreads.mean_error(values) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
+    assert nulls.mean_error(values) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
 
 
 def test_leaving_out_each_row_of_a_mean_is_the_textbooks_too(rng):
     values = rng.exponential(size=50)
     left = (values.sum() - values) / 49
-    assert spreads.jackknife_error(left) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
+    assert nulls.jackknife_error(left) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
 
 
 # against the spread over draws
@@ -72,14 +72,14 @@ def test_leaving_out_each_row_of_a_mean_is_the_textbooks_too(rng):
 def test_mean_cosine(draws, sketches):
     matches(
         [s.mean_cosine() for s in sketches],
-        [spreads.mean_cosine_error(s, X) for s, X in zip(sketches, draws, strict=True)],
+        [nulls.mean_cosine_error(s, X) for s, X in zip(sketches, draws, strict=True)],
     )
 
 
 def test_isoscore(draws, sketches):
     matches(
         [s.isoscore(unbiased=True) for s in sketches],
-        [spreads.isoscore_error(s, X) for s, X in zip(sketches, draws, strict=True)],
+        [nulls.isoscore_error(s, X) for s, X in zip(sketches, draws, strict=True)],
     )
 
 
@@ -91,7 +91,7 @@ def test_the_share_of_the_first_directions(draws, sketches, k, center):
         rows = X - s.mean if center else X
         axes = Axes.of(rows.T @ rows)
         values.append(axes.values[:k].sum() / axes.values.sum())
-        errors.append(spreads.spectrum_share_error(axes.values, (rows @ axes.vectors) ** 2, k, N))
+        errors.append(nulls.spectrum_share_error(axes.values, (rows @ axes.vectors) ** 2, k, N))
     np.testing.assert_allclose(values[0], s_anisotropy(sketches[0], k, center), rtol=tolerance("float64"))
     matches(values, errors)
 
@@ -105,18 +105,18 @@ def test_effective_rank(draws, sketches):
     for s, X in zip(sketches, draws, strict=True):
         axes = Axes.of(s.scatter)
         values.append(s.effective_rank())
-        errors.append(spreads.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, N))
+        errors.append(nulls.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, N))
     matches(values, errors)
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.7])
 def test_the_variation_of_lengths(sigma, rng):
     lengths = rng.gamma(1 / sigma**2, size=(DRAWS, N))  # of variation sigma, skewed
-    matches(lengths.std(axis=1) / lengths.mean(axis=1), [spreads.variation_error(each, N) for each in lengths])
+    matches(lengths.std(axis=1) / lengths.mean(axis=1), [nulls.variation_error(each, N) for each in lengths])
 
 
 def test_a_mean(draws):
-    matches(draws[:, :, 0].mean(axis=1), [spreads.mean_error(X[:, 0]) for X in draws])
+    matches(draws[:, :, 0].mean(axis=1), [nulls.mean_error(X[:, 0]) for X in draws])
 
 
 def test_a_value_without_each_of_some_groups(draws):
@@ -124,8 +124,7 @@ def test_a_value_without_each_of_some_groups(draws):
         return np.log(np.exp(X[:, 0]).mean())
 
     errors = [
-        spreads.jackknife_error(np.array([skewed(np.delete(X, np.s_[g::16], axis=0)) for g in range(16)]))
-        for X in draws
+        nulls.jackknife_error(np.array([skewed(np.delete(X, np.s_[g::16], axis=0)) for g in range(16)])) for X in draws
     ]
     matches([skewed(X) for X in draws], errors)
 
@@ -136,11 +135,11 @@ def test_some_rows_show_about_what_all_show(draws, sketches):
         axes = Axes.of(s.scatter)
         squares = ((X - s.mean) @ axes.vectors) ** 2
         for some, whole in (
-            (spreads.mean_cosine_error(s, X[:100]), spreads.mean_cosine_error(s, X)),
-            (spreads.isoscore_error(s, X[:100]), spreads.isoscore_error(s, X)),
+            (nulls.mean_cosine_error(s, X[:100]), nulls.mean_cosine_error(s, X)),
+            (nulls.isoscore_error(s, X[:100]), nulls.isoscore_error(s, X)),
             (
-                spreads.effective_rank_error(axes.values, squares[:100], N),
-                spreads.effective_rank_error(axes.values, squares, N),
+                nulls.effective_rank_error(axes.values, squares[:100], N),
+                nulls.effective_rank_error(axes.values, squares, N),
             ),
         ):
             assert some == pytest.approx(whole, rel=0.35)
@@ -149,7 +148,7 @@ def test_some_rows_show_about_what_all_show(draws, sketches):
 def test_in_a_round_cloud_the_mean_cosine_is_no_surer_than_it_says(rng):
     # there the first-order influence vanishes: the error may be too large by √2, never too small
     clouds = rng.standard_normal((300, 60, 6))
-    errors = [spreads.mean_cosine_error(isoscope.Sketch.of(X), X) for X in clouds]
+    errors = [nulls.mean_cosine_error(isoscope.Sketch.of(X), X) for X in clouds]
     assert 0.95 < np.mean(errors) / np.std([isoscope.mean_cosine(X) for X in clouds]) < 1.6
 
 
@@ -159,13 +158,13 @@ def test_in_a_round_cloud_the_mean_cosine_is_no_surer_than_it_says(rng):
 @pytest.mark.parametrize(("hits", "n"), [(0, 10), (1, 10), (3, 60), (30, 60), (60, 60), (999, 1000)])
 def test_the_interval_of_a_share_is_wilsons(hits, n):
     expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
-    np.testing.assert_allclose(spreads.wilson_interval(hits / n, n), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(nulls.wilson_interval(hits / n, n), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
 def test_the_interval_of_a_share_holds_it_in_nineteen_of_twenty_draws(share, rng):
     hits = rng.binomial(200, share, 500) / 200
-    held = np.mean([low <= share <= high for low, high in (spreads.wilson_interval(hit, 200) for hit in hits)])
+    held = np.mean([low <= share <= high for low, high in (nulls.wilson_interval(hit, 200) for hit in hits)])
     assert 0.92 <= held <= 0.99
 
 
@@ -173,29 +172,29 @@ def test_the_interval_of_a_share_holds_it_in_nineteen_of_twenty_draws(share, rng
 
 
 def test_nothing_to_vary_is_sure_and_a_single_number_is_not():
-    assert spreads.variation_error(np.ones(10), 10) == 0
-    assert spreads.mean_error(np.ones(10)) == 0
-    assert spreads.mean_error(np.ones(1)) == math.inf
+    assert nulls.variation_error(np.ones(10), 10) == 0
+    assert nulls.mean_error(np.ones(10)) == 0
+    assert nulls.mean_error(np.ones(1)) == math.inf
 
 
 def test_directions_without_variance_add_no_error(rng):
     X = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 6))
     s = isoscope.sketch(X)
     axes = Axes.of(s.scatter)
-    assert math.isfinite(spreads.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, 50))
+    assert math.isfinite(nulls.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, 50))
     exact = np.concatenate([axes.values[:3], np.zeros(3)])
-    assert spreads.effective_rank_error(exact, ((X - s.mean) @ axes.vectors) ** 2, 50) == pytest.approx(
-        spreads.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, 50), rel=tolerance("float64")
+    assert nulls.effective_rank_error(exact, ((X - s.mean) @ axes.vectors) ** 2, 50) == pytest.approx(
+        nulls.effective_rank_error(axes.values, ((X - s.mean) @ axes.vectors) ** 2, 50), rel=tolerance("float64")
     )
 
 
 def test_four_rows_have_no_row_to_spare(rng):
     X = rng.standard_normal((4, 3))
-    assert spreads.isoscore_error(isoscope.sketch(X), X) == math.inf
+    assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf
 
 
 def test_a_row_that_makes_all_the_variance_leaves_nothing_sure():
     X = np.ones((10, 3))
     X[4] = 5
-    assert spreads.isoscore_error(isoscope.sketch(X), X) == math.inf
+    assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf
     assert isoscope.isoscore(X, unbiased=True, return_interval=True).high == math.inf

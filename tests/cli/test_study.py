@@ -9,15 +9,14 @@ import pytest
 from isoscope.cli import study as studying
 from isoscope.cli.finetune import MessageProgressBar
 from isoscope.cli.main import main
-from isoscope.studies import run, settings
-from isoscope.studies.catalog import STUDIES, study
-from isoscope.studies.study import format_value
+from isoscope.studies import run
+from isoscope.studies.study import STUDIES, format_value, study
 from tests.studies.counting import Counting
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    for room in (run, settings):
+    for room in (run, run):
         monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
     monkeypatch.setattr(studying, "study", lambda name: Counting())
     Counting.ran.clear()

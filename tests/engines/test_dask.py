@@ -19,7 +19,7 @@ import isoscope
 from isoscope.engines.engine import LocalEngine, open_engine
 from isoscope.engines.sums import SketchTally
 from isoscope.stores.open import open_store
-from isoscope.stores.spans import spans as cut
+from isoscope.stores.shards import spans as cut
 from isoscope.transforms import parts
 
 distributed = pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')

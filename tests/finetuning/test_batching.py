@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope.finetuning.batching import LengthGroupedSampler
+from isoscope.finetuning.train import LengthGroupedSampler
 
 LENGTHS = np.random.default_rng(0).geometric(0.1, 1003) + 2
 

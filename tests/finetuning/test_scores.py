@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata
 
 from isoscope import InputError
-from isoscope.finetuning.scores import CLASS_MEASURES, GRADE_MEASURES, score_classes, score_grades, score_logits
+from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES, score_classes, score_grades, score_logits
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
 from isoscope import attach  # noqa: E402
-from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore, gathering  # noqa: E402
+from isoscope.losses import CosReg, IStar, PersistentEntropy, UnbiasedIsoScore, regularizer  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available() or sys.platform == "win32",
@@ -109,8 +109,8 @@ def test_each_process_may_bring_another_number_of_rows_or_none(rows, ranks):
 def test_texts_of_different_processes_are_different_groups(monkeypatch):
     found = []
     for rank in range(3):
-        monkeypatch.setattr(gathering.dist, "get_world_size", lambda: 3)
-        monkeypatch.setattr(gathering.dist, "get_rank", lambda rank=rank: rank)
-        found += gathering.make_groups_unique(torch.tensor([0, 0, 1, 7])).tolist()
+        monkeypatch.setattr(regularizer.dist, "get_world_size", lambda: 3)
+        monkeypatch.setattr(regularizer.dist, "get_rank", lambda rank=rank: rank)
+        found += regularizer.make_groups_unique(torch.tensor([0, 0, 1, 7])).tolist()
     assert len(set(found)) == 9
     assert found[0] == found[1]

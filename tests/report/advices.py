@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from isoscope.advising.advise import Advice, Score, Trial
-from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.task import AdviceSettings
 from isoscope.transforms.chain import Chain
 
 TASKS = {

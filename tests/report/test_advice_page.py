@@ -6,11 +6,10 @@ import pytest
 
 import isoscope
 from isoscope._report.advice_page import render_advice_page, render_notebook_table
-from isoscope._report.evenness import draw_isotropy_scatter
-from isoscope._report.forest_chart import draw_forest_plot
-from isoscope._report.narrate import LABEL_FREE_WARNING, format_interval, format_signed, headline
+from isoscope._report.forest_chart import draw_forest_plot, draw_isotropy_scatter
+from isoscope._report.narrate import LABEL_FREE_WARNING, advice_headline, format_interval, format_signed
 from isoscope.advising.advise import Advice
-from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.task import AdviceSettings
 from tests.report.advices import GAINS, KINDS, made
 from tests.report.chromium import NAMES, Chromium, find
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
@@ -45,15 +44,15 @@ def test_every_drawing_holds_numbers_alone(advice):
 def test_the_advice_is_said_whole_and_once(advice):
     text = Parsed(render_advice_page(advice)).text
     for sentence in (
-        headline(advice),
-        advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE_WARNING).strip(),
+        advice_headline(advice),
+        advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip(),
     ):
         assert text.count(sentence) == 1
 
 
 def test_the_verdict_is_the_heading(advice):
     heading = html.unescape(re.search(r"<h1>(.*?)</h1>", render_advice_page(advice))[1])
-    assert heading == headline(advice)
+    assert heading == advice_headline(advice)
     assert advice.leaves_vectors_unchanged == heading.startswith("Leave the vectors as they are:")
     assert heading.startswith("Use") == (not advice.leaves_vectors_unchanged and advice.measure != "stability")
 
@@ -78,7 +77,7 @@ def test_every_fragment_is_whole_and_without_script(advice):
     assert not parsed.ids
     for trial in advice.trials:
         assert trial.name in parsed.text
-    assert headline(advice) in parsed.text
+    assert advice_headline(advice) in parsed.text
 
 
 # what comes from the data stays data

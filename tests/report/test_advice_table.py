@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from isoscope._report.advice_table import MARKS, render_advice, render_text
+from isoscope._report.terminal import GAIN_MARKS, render_advice, render_advice_text
 from tests.report.test_wording import made
 
 
@@ -29,28 +29,28 @@ def line_of(text, name):
 
 
 def test_every_candidate_with_its_scores(advice):
-    text = render_text(advice)
+    text = render_advice_text(advice)
     for trial in advice.trials:
         line = line_of(text, trial.name)
         assert f"{trial['probe'].value:.3f}" in line
         assert f"{trial['v_measure'].value:.3f}" in line
         assert f"{trial.shape['isoscore']:.2f}" in line
-    assert f"{MARKS['gain']} +0.100 [+0.090, +0.110]" in line_of(text, "Center")
-    assert f"0.300 {MARKS['loss']}" in line_of(text, "Center")
-    assert f"{MARKS['noise']} +0.004" in line_of(text, "Standardize")
-    assert f"{MARKS['loss']} −0.200" in line_of(text, "Whiten")
+    assert f"{GAIN_MARKS['gain']} +0.100 [+0.090, +0.110]" in line_of(text, "Center")
+    assert f"0.300 {GAIN_MARKS['loss']}" in line_of(text, "Center")
+    assert f"{GAIN_MARKS['noise']} +0.004" in line_of(text, "Standardize")
+    assert f"{GAIN_MARKS['loss']} −0.200" in line_of(text, "Whiten")
 
 
 def test_the_choice_alone_is_marked(advice):
-    assert [line for line in render_text(advice).splitlines() if line.startswith("→")] == [
-        line_of(render_text(advice), "Center")
+    assert [line for line in render_advice_text(advice).splitlines() if line.startswith("→")] == [
+        line_of(render_advice_text(advice), "Center")
     ]
     alone = made([0, 0.001], chosen=0)
-    assert line_of(render_text(alone), "as it is").startswith("→ as it is")
+    assert line_of(render_advice_text(alone), "as it is").startswith("→ as it is")
 
 
 def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
-    flat = " ".join(render_text(advice).split())
+    flat = " ".join(render_advice_text(advice).split())
     assert advice.paragraph in flat
     assert "A note." in flat
     assert "not tried: ClusterNull(10, 4): too few rows" in flat
@@ -58,17 +58,17 @@ def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
 
 
 def test_plain_text_is_plain(advice):
-    text = render_text(advice)
+    text = render_advice_text(advice)
     assert "\x1b" not in text
     assert all(line == line.rstrip() and len(line) <= 120 for line in text.splitlines())
 
 
 def test_a_shape_that_could_not_be_measured_is_a_dash(advice):
     advice.trials[2].shape.clear()
-    assert line_of(render_text(advice), "Standardize").endswith("–")
+    assert line_of(render_advice_text(advice), "Standardize").endswith("–")
 
 
 def test_the_terminal_shows_what_the_text_says(advice):
     out = io.StringIO()
     Console(file=out, width=200, color_system=None).print(render_advice(advice))
-    assert out.getvalue().split() == render_text(advice).split()
+    assert out.getvalue().split() == render_advice_text(advice).split()

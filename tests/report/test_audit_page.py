@@ -9,10 +9,9 @@ import pytest
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
 from isoscope._report.audit_page import render_notebook_table, render_page
-from isoscope._report.cloud import render_point_cloud
-from isoscope._report.coloring import MAX_GROUPS, CategoricalColoring, find_colorings
+from isoscope._report.cards import draw_meter
+from isoscope._report.cloud import MAX_GROUPS, CategoricalColoring, find_colorings, render_point_cloud
 from isoscope._report.html import tag
-from isoscope._report.meter import draw_meter
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison
 from isoscope.auditing.finding import VERDICTS, Finding, Range

@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 
-from isoscope._report.coloring import CategoricalColoring, find_colorings, find_shared_colorings, render_legends
+from isoscope._report.cloud import CategoricalColoring, find_colorings, find_shared_colorings, render_legends
 from tests.report.groupeds import layered
 from tests.report.parsed import Parsed
 

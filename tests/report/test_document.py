@@ -1,7 +1,6 @@
 import re
 
-from isoscope._report.document import document, render_definition_list, section
-from isoscope._report.html import Markup, tag
+from isoscope._report.html import Markup, document, render_definition_list, section, tag
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
 EVIL = "</title></style><img src=x onerror=alert(1)>"

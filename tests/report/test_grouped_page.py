@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope._report.grouped_page import render_grouped_page
-from isoscope._report.grouped_panels import choose_panels
-from isoscope._report.grouped_words import describe_groups
+from isoscope._report.grouped_page import choose_panels, render_grouped_page
+from isoscope._report.narrate import describe_groups
 from isoscope.auditing.finding import VERDICTS
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from isoscope._report.grouped_words import (
+from isoscope._report.narrate import (
     are_disjoint,
     describe_groups,
     describe_series,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from isoscope._report.narrate import format_interval, format_signed, headline, paragraph
+from isoscope._report.narrate import advice_headline, advice_paragraph, format_interval, format_signed
 from isoscope.advising.advise import Advice, Score, Trial
-from isoscope.advising.settings import AdviceSettings
+from isoscope.advising.task import AdviceSettings
 
 
 def score(value, gain=0.0, half=0.01):
@@ -42,7 +42,7 @@ def made(gains, *, chosen, best=None, half=0.01, others=None, isoscores=None, se
 
 
 def test_a_repair_to_use():
-    said = paragraph(made([0, 0.115, 0.12, 0.02], chosen=1, best=2))
+    said = advice_paragraph(made([0, 0.115, 0.12, 0.02], chosen=1, best=2))
     assert said.startswith(
         "Use Center: expect linear probe accuracy to rise by about 0.040. That is the mean gain on rows"
     )
@@ -52,50 +52,50 @@ def test_a_repair_to_use():
 
 
 def test_the_headline_has_the_promised_gain_and_not_the_one_in_sample():
-    assert headline(made([0, 0.3], chosen=1, promised_gain=0.1)).endswith("by about 0.100.")
-    none = headline(made([0, 0.3], chosen=1, promised_gain=-0.01))
+    assert advice_headline(made([0, 0.3], chosen=1, promised_gain=0.1)).endswith("by about 0.100.")
+    none = advice_headline(made([0, 0.3], chosen=1, promised_gain=-0.01))
     assert none.endswith("but selection on parts of the examples gained nothing.")
 
 
 def test_the_best_itself_is_not_compared_with_itself():
-    assert "gains most" not in paragraph(made([0, 0.1], chosen=1))
-    assert "one repair tried" in paragraph(made([0, 0.1], chosen=1))
+    assert "gains most" not in advice_paragraph(made([0, 0.1], chosen=1))
+    assert "one repair tried" in advice_paragraph(made([0, 0.1], chosen=1))
 
 
 def test_leaving_alone():
-    said = paragraph(made([0, 0.005, -0.1, -0.2], chosen=0))
+    said = advice_paragraph(made([0, 0.005, -0.1, -0.2], chosen=0))
     assert said.startswith("Leave the vectors as they are: no repair improves linear probe accuracy significantly.")
     assert "On 1,000 rows, linear probe accuracy is 0.500; the best of 3 repairs, Center, changes it by +0.005" in said
     assert "2 repairs lose significantly, Whiten most: −0.200 [−0.210, −0.190]." in said
-    assert "One repair loses significantly, Center most" in paragraph(made([0, -0.1], chosen=0))
-    assert "no repair was tried" in paragraph(made([0], chosen=0))
+    assert "One repair loses significantly, Center most" in advice_paragraph(made([0, -0.1], chosen=0))
+    assert "no repair was tried" in advice_paragraph(made([0], chosen=0))
 
 
 def test_a_gain_that_parts_do_not_confirm_is_withheld():
     advice = made([0, 0.1], chosen=0, best=1, selections={"as it is": 12, "Center": 8})
-    assert headline(advice).endswith("the gain of Center in linear probe accuracy is not reliable.")
-    said = paragraph(advice)
+    assert advice_headline(advice).endswith("the gain of Center in linear probe accuracy is not reliable.")
+    said = advice_paragraph(advice)
     assert "Center raises it by +0.100 (95% interval [+0.090, +0.110]), but most selections on parts" in said
     assert "This advice is unstable: only 12 of 20" in said
 
 
 def test_all_measures_that_had_a_say_are_named():
-    said = headline(made([0, 0.0], chosen=0, others=[0, 0]))
+    said = advice_headline(made([0, 0.0], chosen=0, others=[0, 0]))
     assert said.endswith("no repair improves linear probe accuracy or V-measure significantly.")
-    assert "V-measure" not in headline(made([0, 0.0], chosen=0, others=[0, 0], alone=True))
+    assert "V-measure" not in advice_headline(made([0, 0.0], chosen=0, others=[0, 0], alone=True))
 
 
 def test_stable_and_unstable_advice():
-    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 18, "as it is": 2}))
+    said = advice_paragraph(made([0, 0.1], chosen=1, selections={"Center": 18, "as it is": 2}))
     assert "18 of 20 selections on parts of the rows agree (others: as it is 2 times)." in said
     assert "unstable" not in said
-    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 15, "as it is": 4, "Whiten": 1}))
+    said = advice_paragraph(made([0, 0.1], chosen=1, selections={"Center": 15, "as it is": 4, "Whiten": 1}))
     assert "This advice is unstable: only 15 of 20 selections" in said
     assert "(others: as it is 4 times, Whiten once)" in said
 
 
 def test_parts_that_choose_among_repairs():
-    said = paragraph(made([0, 0.1], chosen=1, selections={"Center": 13, "Whiten": 7}))
+    said = advice_paragraph(made([0, 0.1], chosen=1, selections={"Center": 13, "Whiten": 7}))
     assert "Which repair is best is unstable: only 13 of 20 selections" in said
     assert "all of them prescribe a repair" in said
 
@@ -106,30 +106,30 @@ def test_four_of_five_selections_make_it_stable(agree, stable):
 
 
 def test_other_measures_are_reported():
-    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, -0.2, 0.3]))
+    said = advice_paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, -0.2, 0.3]))
     assert "However, V-measure falls: −0.200 [−0.210, −0.190]." in said
-    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0, 0.3]))
+    said = advice_paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0, 0.3]))
     assert "By V-measure, Standardize gains 0.300 [+0.290, +0.310]: request this measure (v_measure)" in said
-    said = paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0.2, 0.3]))
+    said = advice_paragraph(made([0, 0.1, 0.1], chosen=1, others=[0, 0.2, 0.3]))
     assert "V-measure rises too: +0.200 [+0.190, +0.210]." in said
 
 
 def test_isotropy_that_costs_is_reported():
-    said = paragraph(made([0, -0.1], chosen=0, isoscores=[0.1, 0.9]))
+    said = advice_paragraph(made([0, -0.1], chosen=0, isoscores=[0.1, 0.9]))
     assert "The most isotropic space, Center (IsoScore 0.90, before 0.10), loses 0.100." in said
-    assert "isotropic" not in paragraph(made([0, 0.1], chosen=1, isoscores=[0.1, 0.9]))
+    assert "isotropic" not in advice_paragraph(made([0, 0.1], chosen=1, isoscores=[0.1, 0.9]))
 
 
 def test_without_a_task_the_evidence_is_weak():
-    assert "weak" not in paragraph(made([0, 0.1], chosen=1))
+    assert "weak" not in advice_paragraph(made([0, 0.1], chosen=1))
     alone = made([0], chosen=0, measure="stability", measures={"stability": "split-half stability"})
     alone.trials = [Trial("as it is", 0, {"stability": score(0.5)}, {})]
-    assert "This evidence is weak" in paragraph(alone)
+    assert "This evidence is weak" in advice_paragraph(alone)
 
 
 @pytest.mark.parametrize(("example", "word"), [("pair", "pairs"), ("query", "queries"), ("row", "rows")])
 def test_examples_have_their_plural(example, word):
-    assert f"1,000 {word}" in paragraph(made([0, 0.1], chosen=1, example=example))
+    assert f"1,000 {word}" in advice_paragraph(made([0, 0.1], chosen=1, example=example))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_span_is_its_two_ends():
 
 
 def test_excluded_repairs_are_reported():
-    said = paragraph(made([0, 0.1, 0.2], chosen=1, others=[0, 0, -0.3]))
+    said = advice_paragraph(made([0, 0.1, 0.2], chosen=1, others=[0, 0, -0.3]))
     assert "Standardize gains 0.200 [+0.190, +0.210] by linear probe accuracy but loses 0.300 by V-measure" in said
-    said = paragraph(made([0, 0.1], chosen=0, others=[0, -0.3]))
+    said = advice_paragraph(made([0, 0.1], chosen=0, others=[0, -0.3]))
     assert "every repair that improves it significantly loses significantly by another measure" in said

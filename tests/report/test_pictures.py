@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from isoscope.auditing.findings.token_kinds import token_kinds
+from isoscope.auditing.findings.frequency import token_kinds
 
 
 @pytest.fixture(autouse=True)

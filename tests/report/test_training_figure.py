@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope._report.training_figure import draw_profile, save_profile
+from isoscope._report.figures import draw_profile, save_profile
 from tests.training.histories import made
 
 

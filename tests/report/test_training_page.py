@@ -3,10 +3,10 @@ import re
 
 import pytest
 
+from isoscope._report.narrate import MEASUREMENT_LABELS, training_headline
 from isoscope._report.profile import format_layer_name, render_layer_legend
 from isoscope._report.training_page import render_training_page
-from isoscope._report.training_words import MEASUREMENT_LABELS, headline
-from isoscope.training.runs import Runs
+from isoscope.training.history import Runs
 from tests.report.chromium import NAMES as BROWSERS
 from tests.report.chromium import Chromium, find
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
@@ -50,7 +50,7 @@ def test_every_drawing_holds_numbers_alone(runs):
 
 def test_what_happened_is_the_heading(runs):
     text = Parsed(render_training_page(runs)).text
-    assert text.count(headline(Runs(runs))) == 1
+    assert text.count(training_headline(Runs(runs))) == 1
 
 
 def test_the_table_has_a_row_for_each_layer_or_arm_and_every_measurement(runs):

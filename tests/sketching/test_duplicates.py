@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from isoscope import Sketch, sketch
-from isoscope.sketching import duplicates
-from isoscope.sketching.duplicates import RowCounts
+from isoscope.sketching import parts as module
+from isoscope.sketching.parts import RowCounts
 
 
 def same(a: RowCounts, b: RowCounts) -> bool:
@@ -27,7 +27,7 @@ hashes = st.lists(st.one_of(st.integers(0, 20).map(lambda k: k * 2**59 + k), st.
 @given(parts=st.lists(hashes, min_size=1, max_size=6), order=st.randoms(use_true_random=False))
 @pytest.mark.parametrize("capacity", [4, 2**16])
 def test_pieces_in_any_order_are_the_whole_bit_for_bit(parts, order, capacity, monkeypatch):
-    monkeypatch.setattr(duplicates, "CAPACITY", capacity)
+    monkeypatch.setattr(module, "CAPACITY", capacity)
     whole = RowCounts.of(np.array([*chain(*parts)], np.uint64))
     pieces = [RowCounts.of(np.array(part, np.uint64)) for part in parts]
     order.shuffle(pieces)
@@ -56,7 +56,7 @@ def test_copies_are_rows_less_different_rows(values):
 
 
 def test_a_row_is_counted_fully_or_not_at_all(monkeypatch, rng):
-    monkeypatch.setattr(duplicates, "CAPACITY", 64)
+    monkeypatch.setattr(module, "CAPACITY", 64)
     different = rng.integers(0, 2**64, 1000, np.uint64)
     times = rng.integers(1, 5, 1000)
     counts = RowCounts.of(rng.permutation(np.repeat(different, times)))
@@ -67,12 +67,12 @@ def test_a_row_is_counted_fully_or_not_at_all(monkeypatch, rng):
 
 
 def test_the_count_is_exact_at_the_capacity_and_not_above(rng):
-    different = np.unique(rng.integers(0, 2**64, duplicates.CAPACITY + 100, np.uint64))
-    full = different[: duplicates.CAPACITY]
+    different = np.unique(rng.integers(0, 2**64, module.CAPACITY + 100, np.uint64))
+    full = different[: module.CAPACITY]
     exact = RowCounts.of(np.concatenate([full, full[:1000], full[:7]]))
     assert exact.exact
     assert exact.copies == 1007
-    assert not RowCounts.of(different[: duplicates.CAPACITY + 1]).exact
+    assert not RowCounts.of(different[: module.CAPACITY + 1]).exact
 
 
 @pytest.mark.parametrize("distinct", [100_000, 500_000])
@@ -135,7 +135,7 @@ def test_minus_zero_is_zero():
     ids=["float32", "int8", "signs in float32", "signs in int8"],
 )
 def test_no_two_different_rows_pass_for_copies(rows, rng, monkeypatch):
-    monkeypatch.setattr(duplicates, "CAPACITY", 2**18)
+    monkeypatch.setattr(module, "CAPACITY", 2**18)
     with threadpool_limits(1):  # BLAS threads wait for each other on a busy machine
         s = Sketch.of(rows(rng))
     assert s.rows.exact

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isoscope import InputError
 from isoscope._core.arrays import encode_labels
-from isoscope.sketching.type_sums import TypeSums
+from isoscope.sketching.parts import TypeSums
 from tests.conftest import tolerance
 
 NUMBERS = [f.name for f in fields(TypeSums) if f.name != "names"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.stores import indexed
-from isoscope.stores.indexed import MappedArray
+from isoscope.stores import in_memory
+from isoscope.stores.in_memory import MappedArray
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_slice_is_the_array_s(truth, tmp_path, order, offset, rows):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("window", [1, 500, 64 * 2**20])
 def test_scattered_rows_are_the_array_s_whatever_is_mapped_at_a_time(truth, tmp_path, order, window, monkeypatch):
-    monkeypatch.setattr(indexed, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(in_memory, "_WINDOW_BYTES", window)
     mapped = written(truth, tmp_path / "a", 200, order)
     for rows in ([], [0], [4999], [0, 1, 2, 17, 18, 2500, 4998, 4999], range(0, 5000, 3)):
         rows = np.asarray(rows, np.int64)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import isoscope
 from isoscope.stores import store as whole_stores
 from isoscope.stores.open import open_store
-from isoscope.stores.spans import spans
+from isoscope.stores.shards import spans
 from tests.stores.conftest import FORMATS, Cloud, D, N, arrow_table
 
 

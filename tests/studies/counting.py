@@ -9,9 +9,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.studies.outcome import Figure, Holds, Outcome, Panel, Row, Scatter, Series, Table, Value, Verdict
-from isoscope.studies.published import Claim, Number, Paper, Published
-from isoscope.studies.study import Arm, Parameter, Study
+from isoscope.studies.study import (
+    Arm,
+    Claim,
+    Figure,
+    Holds,
+    Number,
+    Outcome,
+    Panel,
+    Paper,
+    Parameter,
+    Published,
+    Row,
+    Scatter,
+    Series,
+    Study,
+    Table,
+    Value,
+    Verdict,
+)
 
 PAPER = Published(
     Paper("On <counting>", "A. Author", 1999, "Journal of & Sums"),

@@ -13,7 +13,6 @@ import pytest
 import isoscope
 from isoscope._core.errors import InputError
 from isoscope._io import files
-from isoscope.studies.catalog import study
 from isoscope.studies.clusters_and_manifolds import study as clusters_and_manifolds
 from isoscope.studies.clusters_and_manifolds.measure import (
     LayerTokens,
@@ -23,9 +22,8 @@ from isoscope.studies.clusters_and_manifolds.measure import (
     measure_layer,
 )
 from isoscope.studies.datasets import DataSource
-from isoscope.studies.outcome import Holds, Scatter
 from isoscope.studies.reading.running_text import read_text
-from isoscope.studies.study import Setting
+from isoscope.studies.study import Holds, Scatter, Setting, study
 
 from ..finetuning.toy import WORDS, decoder, encoder, one_thread
 

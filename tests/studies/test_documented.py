@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 import isoscope
-from isoscope.studies import run, settings
-from isoscope.studies.catalog import STUDIES
-from isoscope.studies.outcome import Holds
-from isoscope.studies.published import read_published
+from isoscope.studies import run
 from isoscope.studies.run import read_case
+from isoscope.studies.study import STUDIES, Holds, read_published
 from isoscope.studies.verdicts import judge, judge_counts
 from tests.studies.counting import Counting
 
@@ -78,7 +76,7 @@ def test_the_table_of_all_claims_is_made_of_the_numbers_that_are_kept(study_page
 
 
 def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeypatch):
-    for room in (run, settings):
+    for room in (run, run):
         monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
     isoscope.run_study("counting", out=tmp_path / "counting")
     (tmp_path / "docs" / "studies").mkdir(parents=True)

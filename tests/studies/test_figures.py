@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from isoscope.studies.figures import render_figure, render_svg
-from isoscope.studies.outcome import Figure, Panel, Scatter, Series, Value
-from isoscope.studies.published import Number
+from isoscope.studies.study import Figure, Number, Panel, Scatter, Series, Value
 from isoscope.studies.words import format_published
 
 NAN, INF = math.nan, math.inf

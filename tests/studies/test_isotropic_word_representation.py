@@ -13,7 +13,6 @@ import pytest
 
 import isoscope
 from isoscope._io import files
-from isoscope.studies.catalog import study
 from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.isotropic_word_representation.measure import (
     PairSets,
@@ -23,9 +22,8 @@ from isoscope.studies.isotropic_word_representation.measure import (
     isotropy,
 )
 from isoscope.studies.isotropic_word_representation.outcome import make_outcome
-from isoscope.studies.outcome import Holds
 from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_data_set
-from isoscope.studies.study import ArmContext, Setting
+from isoscope.studies.study import ArmContext, Holds, Setting, study
 from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -11,16 +11,19 @@ import pytest
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope.studies.catalog import study
 from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.isotropy_clusters_classifiers.claims import COUNTEREXAMPLE
-from isoscope.studies.isotropy_clusters_classifiers.correlating import pearson, spearman
-from isoscope.studies.isotropy_clusters_classifiers.measure import OptimizationSettings, optimize, silhouette_labels
+from isoscope.studies.isotropy_clusters_classifiers.measure import (
+    OptimizationSettings,
+    optimize,
+    pearson,
+    silhouette_labels,
+    spearman,
+)
 from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
-from isoscope.studies.outcome import Case, Holds, Value
 from isoscope.studies.reading.classified import ClassifiedTexts, read_classified, read_word_classes
 from isoscope.studies.run import run_study
-from isoscope.studies.study import Setting
+from isoscope.studies.study import Case, Holds, Setting, Value, study
 from isoscope.studies.words import format_number
 from tests.finetuning.toy import BAD, GOOD, encoder, one_thread
 

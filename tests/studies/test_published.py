@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isoscope.studies.catalog import STUDIES, study
 from isoscope.studies.datasets import DataSource, Model
-from isoscope.studies.outcome import Holds
-from isoscope.studies.published import read_published
-from isoscope.studies.study import Setting
+from isoscope.studies.study import STUDIES, Holds, Setting, read_published, study
 
 
 @pytest.mark.parametrize("name", STUDIES)

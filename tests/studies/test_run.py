@@ -13,16 +13,14 @@ import pytest
 import isoscope
 from isoscope._io.files import lock_folder
 from isoscope.studies import run as running
-from isoscope.studies import settings
-from isoscope.studies.outcome import Row, Table, Value
+from isoscope.studies.study import Row, Table, Value
 from isoscope.studies.words import figure_name, file_name
 from tests.studies.counting import Counting
 
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch):
-    for room in (running, settings):
-        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
+    monkeypatch.setattr(running, "study_by_name", lambda name: Counting())
     Counting.ran.clear()
     return Counting
 
@@ -78,10 +76,9 @@ KILLED = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import isoscope
-from isoscope.studies import run as running, settings
+from isoscope.studies import run as running
 from tests.studies.counting import Counting
-for room in (running, settings):
-    room.study_by_name = lambda name: Counting()
+running.study_by_name = lambda name: Counting()
 Counting.parameters["end_at"] = type(Counting.parameters["end_at"])("", "", "", widens=True)
 isoscope.run_study("counting", out=sys.argv[2], end_at=sys.argv[3])
 """

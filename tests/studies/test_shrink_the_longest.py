@@ -11,12 +11,10 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope import InputError, finetune, run_study
-from isoscope.studies.catalog import study
 from isoscope.studies.datasets import DataSource, Model
-from isoscope.studies.outcome import Holds, Value
 from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, TaskModelRuns, make_verdicts
 from isoscope.studies.shrink_the_longest.study import describe_differences
-from isoscope.studies.study import ArmContext, Setting
+from isoscope.studies.study import ArmContext, Holds, Setting, Value, study
 from tests.finetuning import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer_. has collapsed")  # models of 32 dimensions do so easily

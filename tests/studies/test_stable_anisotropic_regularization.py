@@ -10,14 +10,15 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.studies.catalog import study
 from isoscope.studies.datasets import DataSource, Model
-from isoscope.studies.outcome import Holds
 from isoscope.studies.run import run_study
-from isoscope.studies.stable_anisotropic_regularization.estimators import measure_estimators
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS, true_isoscore
+from isoscope.studies.stable_anisotropic_regularization.estimators import (
+    DISTRIBUTIONS,
+    measure_estimators,
+    true_isoscore,
+)
 from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, penalties, pretrained_key, training_key
-from isoscope.studies.study import ArmContext, Setting
+from isoscope.studies.study import ArmContext, Holds, Setting, study
 
 NAME = "stable-anisotropic-regularization"
 SMALL = {"part": "a", "sizes": "8,40", "dimensions": 12, "draws": 4, "reference": 2000, "clouds": "power law,isotropic"}

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from isoscope.studies.outcome import Case, Holds, Value
-from isoscope.studies.published import Claim
+from isoscope.studies.study import Case, Claim, Holds, Value
 from isoscope.studies.verdicts import (
     ABOVE_ZERO,
     BELOW_ZERO,

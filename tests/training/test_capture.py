@@ -63,7 +63,7 @@ def test_padding_never_counts(pool, left):
 
 
 def test_what_is_in_the_padding_does_not_matter_even_if_it_is_nan():
-    from isoscope.training.pooling import pool_states
+    from isoscope.training.capture import pool_states
 
     states = torch.randn(3, 5, 4)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]])

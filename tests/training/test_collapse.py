@@ -3,9 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from isoscope.training.collapse import MIN_ROWS, collapse_reason, effective_dimensions, find_collapses
 from isoscope.training.history import History
-from isoscope.training.layer_metrics import measure
+from isoscope.training.layer_metrics import MIN_ROWS, collapse_reason, effective_dimensions, find_collapses, measure
 
 N, D = 32, 768
 

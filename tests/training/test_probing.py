@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BertModel
 
 from isoscope._core.errors import InputError
-from isoscope.training.probing import Probe, run_for_states
+from isoscope.training.tracker import Probe, run_for_states
 from tests.training.tiny import batches, bert, texts
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.training.history import History
-from isoscope.training.runs import Runs
+from isoscope.training.history import History, Runs
 from tests.training.histories import made
 
 

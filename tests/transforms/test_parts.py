@@ -15,7 +15,7 @@ import pytest
 import isoscope
 from isoscope.stores import store as whole_stores
 from isoscope.stores.open import open_store
-from isoscope.stores.spans import spans as cut
+from isoscope.stores.shards import spans as cut
 from isoscope.transforms import parts
 
 ROWS, D = 6000, 8
@@ -141,7 +141,7 @@ import sys, time
 from functools import partial
 import isoscope
 from isoscope.stores import store as whole_stores
-from isoscope.stores.spans import spans
+from isoscope.stores.shards import spans
 from isoscope.transforms import parts
 
 whole_stores._MOST_ROWS = 500

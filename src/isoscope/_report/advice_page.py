@@ -1,29 +1,120 @@
-"""The advice and its evidence as one self-contained HTML page, and as a small table for notebooks."""
+"""The page of an advice, with the commands that follow from it."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from isoscope._report.advice_table import MARKS, SHAPE_NAMES
-from isoscope._report.commands import render_commands
-from isoscope._report.document import document, render_definition_list, section
-from isoscope._report.evenness import draw_isotropy_scatter
 from isoscope._report.forest_chart import (
     GAIN_LABELS,
     draw_forest_plot,
+    draw_isotropy_scatter,
     format_score,
     render_mark_legend,
     render_trial_name,
 )
-from isoscope._report.html import join_markup, tag
-from isoscope._report.narrate import LABEL_FREE_WARNING, format_interval, format_signed, headline, is_label_free
+from isoscope._report.html import document, join_markup, render_definition_list, section, tag
+from isoscope._report.narrate import LABEL_FREE_WARNING, advice_headline, format_interval, format_signed, is_label_free
+from isoscope._report.terminal import GAIN_MARKS, SHAPE_NAMES
 from isoscope.advising.inference import TOLERANCE
-from isoscope.advising.task import PLURALS
+from isoscope.advising.task import PLURALS, AdviceSettings
 from isoscope.auditing.finding import format_number
+from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope.advising.advise import Advice, Trial
+
+
+_TASK_INPUTS = {"pair": ("pairs",), "query": ("queries", "qrels"), "row": ("labels",)}
+_SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")
+
+
+def render_commands(advice: Advice) -> Markup:
+    """The section; what was an array has no commands for a shell."""
+    given = () if is_label_free(advice) else _TASK_INPUTS[advice.example]
+    python, shell = [_format_python_call(advice, given)], _build_shell_command(advice, given)
+    if not advice.leaves_vectors_unchanged:
+        python.append("advice.save('repair')")
+        shell += ["-o", "repair"]
+    python.append("advice.to_html('advice.html')")
+    shell += ["--html", "advice.html"]
+    rows: list[tuple[object, object]] = [("In Python", _render_code(*python))]
+    if _is_file(advice):
+        rows.append(("In a shell", _render_code(shlex.join(shell))))
+    unknown = tuple(name for name in given if name not in advice.given)
+    parts = [tag("h3", "To do it again"), _render_placeholder_note(unknown), render_definition_list(*rows)]
+    if is_label_free(advice):
+        parts += _render_task_commands(advice)
+    if not advice.leaves_vectors_unchanged:
+        parts += _render_apply_command(advice)
+    return section("commands", "What to type", *parts)
+
+
+def _render_task_commands(advice: Advice) -> list[Markup]:
+    lines = [
+        shlex.join(_build_shell_command(advice, given)) if _is_file(advice) else _format_python_call(advice, given)
+        for given in _TASK_INPUTS.values()
+    ]
+    return [tag("h3", "With a task"), tag("p", "Any of these is stronger evidence."), _render_code(*lines)]
+
+
+def _render_apply_command(advice: Advice) -> list[Markup]:
+    if _is_file(advice):
+        out = "repaired" + (".parquet" if parse_address(advice.source) else PurePath(advice.source).suffix)
+        line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out])
+    else:
+        line = "repaired = advice.repair.transform(vectors)"
+    words = "All that is compared must be repaired alike: the corpus, new vectors, and queries."
+    return [tag("h3", "To use it"), tag("p", words), _render_code(line)]
+
+
+def _is_file(advice: Advice) -> bool:
+    return "." in advice.source or parse_address(advice.source) is not None
+
+
+def _format_python_call(advice: Advice, given: tuple[str, ...]) -> str:
+    words = [repr(advice.source) if _is_file(advice) else "vectors"]
+    words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in given]
+    words += [f"{name}={value!r}" for name, value in _non_default_settings(advice).items()]
+    return f"advice = isoscope.advise({', '.join(words)})"
+
+
+def _build_shell_command(advice: Advice, given: tuple[str, ...]) -> list[str]:
+    words = ["isoscope", "advise", advice.source]
+    for name in given:
+        words += [f"--{name}", advice.given.get(name, name.upper())]
+    for name, value in _non_default_settings(advice).items():
+        words += ["--new-rows"] if name == "new_rows" else [f"--{name}", str(value)]
+    return words
+
+
+def _non_default_settings(advice: Advice) -> dict[str, object]:
+    """What was asked for besides the task, where it is not what would be done anyway."""
+    asked: dict[str, object] = {}
+    if advice.alone:
+        asked["measure"] = advice.measure
+    usual = AdviceSettings()
+    asked |= {
+        name: getattr(advice.settings, name)
+        for name in _SETTINGS
+        if getattr(advice.settings, name) != getattr(usual, name)
+    }
+    return asked
+
+
+def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
+    """Which words are not to be typed as they are: what was an array has no name."""
+    if not names:
+        return None
+    words = " and ".join(name.upper() for name in names)
+    return tag("p", f"{words} {'stand' if len(names) > 1 else 'stands'} for your own.", class_="hint")
+
+
+def _render_code(*lines: str) -> Markup:
+    return tag("pre", tag("code", "\n".join(lines)))
+
 
 _EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}
 _FITTING_NOTES = {
@@ -76,7 +167,7 @@ def _render_heading(advice: Advice) -> Markup:
         tag("p", "isoscope: does a repair help these vectors?", class_="brand"),
         tag("p", tag("bdi", advice.source), class_="source"),
         tag("p", f"{advice.n:,} vectors × {advice.d:,} dimensions · {_describe_task(advice)}", class_="size"),
-        tag("h1", headline(advice)),
+        tag("h1", advice_headline(advice)),
         caution if is_label_free(advice) else None,
         tag("p", _describe_reasons(advice), class_="reasons"),
     )
@@ -95,7 +186,7 @@ def _format_examples(advice: Advice) -> str:
 
 def _describe_reasons(advice: Advice) -> str:
     """Return the paragraph without the headline and the caution, which the page shows elsewhere."""
-    return advice.paragraph.removeprefix(headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
+    return advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
 
 
 def _render_gains(advice: Advice) -> Markup:
@@ -171,7 +262,7 @@ def _render_cells(trial: Trial, measure: str, *, first: bool) -> tuple[Markup, M
     value = tag("td", format_score(score.value))
     if first:
         return value, tag("td", "–")
-    sign = tag("span", MARKS[score.verdict], role="img", aria_label=GAIN_LABELS[score.verdict])
+    sign = tag("span", GAIN_MARKS[score.verdict], role="img", aria_label=GAIN_LABELS[score.verdict])
     gained = tag("span", sign, f" {format_signed(score.gain)}", class_=f"gained {score.verdict}")
     return value, tag("td", gained, " ", tag("span", format_interval(score), class_="range"))
 
@@ -261,7 +352,7 @@ def render_notebook_table(advice: Advice) -> str:
     def gained(trial: Trial, measure: str, *words: object) -> Markup:
         verdict = trial[measure].verdict
         chip = f"background:{colors[verdict]};color:#fff;border-radius:.3em;padding:.05em .4em"
-        sign = tag("span", MARKS[verdict], role="img", aria_label=GAIN_LABELS[verdict], style=chip)
+        sign = tag("span", GAIN_MARKS[verdict], role="img", aria_label=GAIN_LABELS[verdict], style=chip)
         return join_markup(sign, *words)
 
     rows = []
@@ -300,7 +391,7 @@ def render_notebook_table(advice: Advice) -> str:
     return tag(
         "div",
         tag("p", lead, style="margin:.3em 0"),
-        tag("p", tag("strong", headline(advice)), " ", _describe_reasons(advice), style="margin:.3em 0"),
+        tag("p", tag("strong", advice_headline(advice)), " ", _describe_reasons(advice), style="margin:.3em 0"),
         tag("p", tag("strong", "Weak evidence. "), LABEL_FREE_WARNING, style="margin:.3em 0")
         if is_label_free(advice)
         else None,

@@ -1,20 +1,29 @@
-"""The report as one HTML page that needs nothing else, and as a small table for notebooks."""
+"""The page of an audit, or of several side by side."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from string import ascii_uppercase as LETTERS
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
-from isoscope._report.cards import SYMBOLS, VERDICT_LABELS, describe_verdicts, render_cards, render_comparison_table
+from isoscope._report.cards import (
+    CHANGE_LABELS,
+    SYMBOLS,
+    VERDICT_LABELS,
+    describe_verdicts,
+    render_cards,
+    render_comparison_table,
+)
 from isoscope._report.cloud import render_point_cloud
-from isoscope._report.document import document, render_definition_list, section
-from isoscope._report.heading import SUMMARY, interleave_separators, render_heading
-from isoscope._report.html import join_markup, tag
-from isoscope._report.worth import render_similarity
-from isoscope.auditing.compare import compare_findings
+from isoscope._report.html import document, join_markup, json_script, render_definition_list, section, tag
+from isoscope._report.svg import format_coordinate
+from isoscope.auditing.compare import compare_findings, describe_setting_differences
+from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 from isoscope.auditing.settings import Settings
 from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import parse_address
@@ -23,7 +32,264 @@ if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.auditing.compare import Change, HeldOutComparison
+
+
+SUMMARY = {
+    "ok": "Nothing stands out: this space is in good shape.",
+    "look": "This space holds, with something worth a look.",
+    "bad": "Something is wrong with this space.",
+}
+
+
+def render_heading(
+    audits: Sequence[Audit], baseline: Audit | None, agreement: float | None, held_out: HeldOutComparison | None = None
+) -> Markup:
+    """The verdict before anything else; of two spaces also how far they agree, and what a repair did."""
+    if len(audits) == 1:
+        return tag(
+            "header",
+            tag("p", "isoscope: the shape of an embedding space", class_="brand"),
+            tag("h1", tag("bdi", audits[0].source)),
+            _render_size(audits[0]),
+            _render_verdict(audits[0]),
+            _render_drift(audits[0], baseline) if baseline is not None else None,
+        )
+    return tag(
+        "header",
+        tag("p", f"isoscope: {_format_subtitle(audits, held_out)}", class_="brand"),
+        tag("h1", *_render_titles([audit.source for audit in audits])),
+        _render_repair_effect(audits[0], audits[1], held_out) if held_out is not None else None,
+        tag("p", _describe_agreement(agreement), class_="lede") if agreement is not None else None,
+        tag(
+            "div",
+            *(
+                tag(
+                    "div",
+                    tag("h2", f"{letter}: ", tag("bdi", audit.source)),
+                    _render_size(audit),
+                    _render_verdict(audit, lost),
+                )
+                for letter, audit, lost in zip(LETTERS, audits, _find_regressions(audits, held_out), strict=False)
+            ),
+            class_="pair",
+        ),
+    )
+
+
+def _find_regressions(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> list[set[str]]:
+    """For each space the findings that are ok and that the repair made worse all the same."""
+    if held_out is None:
+        return [set() for _ in audits]
+    found = compare_findings(*audits)
+    return [set(), {c.name for c in found if c.after and c.after.verdict == "ok" and c.trend == "worse"}]
+
+
+def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> str:
+    if held_out is not None:
+        return f"before and after {held_out.repair}"
+    return f"{spell_number(len(audits))} spaces side by side"
+
+
+def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparison) -> Markup:
+    """How a repair was compared, and which findings it made significantly worse or better."""
+    found = compare_findings(before, after)
+    rows = (
+        tag("li", tag("strong", CHANGE_LABELS[trend]), ": ", _format_change(change), class_=f"before {trend}")
+        for trend in ("worse", "better")
+        for change in found
+        if change.trend == trend
+    )
+    return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
+
+
+def interleave_separators(names: Sequence[str]) -> list[str]:
+    """Names and, at every second place, what goes between them.
+
+    >>> "".join(interleave_separators(["one", "two", "three"]))
+    'one, two and three'
+    """
+    between = [", "] * (len(names) - 2) + [" and "] * (len(names) > 1)
+    return [part for pair in zip(names, [*between, ""], strict=False) for part in pair][:-1]
+
+
+def spell_number(count: int) -> str:
+    """A small number as a word.
+
+    >>> spell_number(3), spell_number(31)
+    ('three', '31')
+    """
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[count] if count < len(words) else str(count)
+
+
+def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
+    for i, part in enumerate(interleave_separators(names)):
+        yield tag("span", part, class_="and") if i % 2 else tag("bdi", part)
+
+
+def _render_size(audit: Audit) -> Markup:
+    roles = [f"{role} from “{name}”" if name != role else role for role, name in audit.columns.items()]
+    facts = [
+        f"{audit.n:,} vectors × {audit.d:,} dimensions",
+        audit.dtype,
+        f"neighbours by {audit.settings.metric}",
+        *roles,
+    ]
+    return tag("p", " · ".join(facts), class_="size")
+
+
+def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
+    tallies = []
+    for verdict in reversed(VERDICTS):
+        names = [finding for finding in audit.findings if finding.verdict == verdict and finding.name not in lost]
+        if names:
+            count = tag(
+                "b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {len(names)} {VERDICT_LABELS[verdict]}"
+            )
+            links = [join_markup(tag("a", finding.title, href=f"#finding-{finding.name}"), " ") for finding in names]
+            tallies.append(tag("li", count, tag("span", *links) if verdict != "ok" else None, class_=verdict))
+    if lost:
+        links = [join_markup(tag("a", audit[name].title, href=f"#finding-{name}"), " ") for name in sorted(lost)]
+        count = tag("b", tag("span", "▼", aria_hidden="true"), f" {len(lost)} worse, same verdict")
+        tallies.insert(-1, tag("li", count, tag("span", *links), class_="look"))
+    return tag(
+        "div",
+        tag("p", SUMMARY[audit.verdict], class_="lede"),
+        tag("ul", *tallies, class_="tally"),
+        class_=f"verdict {audit.verdict}",
+    )
+
+
+def _render_drift(audit: Audit, baseline: Audit) -> Markup:
+    """What has changed since the baseline, in a line and a list."""
+    found = compare_findings(baseline, audit)
+    counts = {name: sum(change.direction == name for change in found) for name in CHANGE_LABELS}
+    words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    turned = [change for change in found if change.direction in ("better", "worse", "gone")]
+    rows = (
+        tag(
+            "li",
+            tag("strong", CHANGE_LABELS[change.direction]),
+            ": ",
+            _format_verdict_change(change),
+            class_=f"before {change.direction}",
+        )
+        for change in turned
+    )
+    caution = "; ".join(describe_setting_differences(baseline, audit))
+    return tag(
+        "section",
+        tag("h2", "Since the baseline"),
+        tag("p", "The baseline is ", tag("bdi", baseline.source), f", {baseline.n:,} × {baseline.d:,}: {words}."),
+        tag("p", f"Not like with like: {caution}.", class_="doubt") if caution else None,
+        tag("ul", *rows) if turned else None,
+        class_="drift",
+    )
+
+
+def _format_change(change: Change) -> str:
+    """A change; its verdicts are named if they differ."""
+    if change.before is None or change.after is None or change.before.verdict != change.after.verdict:
+        return _format_verdict_change(change)
+    return f"{change.title}, {change.before.shown} → {change.after.shown}"
+
+
+def _format_verdict_change(change: Change) -> str:
+    then = "–" if change.before is None else f"{change.before.shown} ({VERDICT_LABELS[change.before.verdict]})"
+    now = "–" if change.after is None else f"{change.after.shown} ({VERDICT_LABELS[change.after.verdict]})"
+    return f"{change.title}, {then} → {now}"
+
+
+def _describe_agreement(share: float) -> str:
+    kind = (
+        "nearly the same"
+        if share >= 0.9
+        else "much the same"
+        if share >= 0.6
+        else "partly the same"
+        if share >= 0.3
+        else "largely different"
+    )
+    return (
+        f"On average the two spaces agree on {10 * share:.1f} of a row's 10 nearest neighbours: a search in them finds "
+        f"{kind} things."
+    )
+
+
+def render_similarity(audits: Sequence[Audit]) -> Markup:
+    """The section; several spaces have a pair of columns each."""
+    return tag(
+        "section",
+        tag("h2", "What a cosine is worth here", id="worth-title"),
+        *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
+        tag(
+            "form",
+            tag("label", "Try a cosine: ", for_="cosine"),
+            tag(
+                "input",
+                id="cosine",
+                type="number",
+                min="-1",
+                max="1",
+                step="0.01",
+                inputmode="decimal",
+                placeholder="0.80",
+            ),
+            tag("output", for_="cosine", aria_live="polite"),
+            class_="try live",
+        ),
+        tag("div", _render_table(audits), class_="scroll", tabindex="0", role="region", aria_labelledby="worth-title"),
+        json_script("similarity", [_encode_similarity(audit) for audit in audits]),
+        id="worth",
+        aria_labelledby="worth-title",
+    )
+
+
+def _render_summary(audit: Audit, named: bool) -> Markup:
+    similarity = audit.similarity
+    middle, rare = (float(np.interp(share, similarity.shares, similarity.pairs)) for share in (0.5, 0.99))
+    words = (
+        f"half of all random pairs have a cosine above {format_number(middle)}, and only 1 in 100 is above "
+        f"{format_number(rare)}"
+    )
+    if len(similarity.nearest):
+        typical = float(np.interp(0.5, similarity.shares, similarity.nearest))
+        words += f"; a typical vector's nearest neighbour is at {format_number(typical)}"
+    start = ["In ", tag("bdi", audit.source), " ", words] if named else [words[:1].upper() + words[1:]]
+    return tag("span", *start, ".")
+
+
+def _render_table(audits: Sequence[Audit]) -> Markup:
+    columns: list[tuple[str, list[float]]] = []
+    tables = [audit.similarity.table() for audit in audits]
+    for i, rows in enumerate(tables):
+        space = f"{chr(ord('A') + i)}: " if len(audits) > 1 else ""
+        columns.append((f"{space}above this share of random pairs", [pairs for _, pairs, _ in rows]))
+        if rows[0][2] is not None:
+            columns.append((f"{space}above this share of nearest neighbours", [near or 0.0 for _, _, near in rows]))
+    told = [[format_percentage(values[i]) for _, values in columns] for i in range(len(tables[0]))]
+    shown = [i for i, row in enumerate(told) if i == 0 or row != told[i - 1]]
+    head = tag("tr", tag("th", "cosine", scope="col"), *(tag("th", name, scope="col") for name, _ in columns))
+    body = (
+        tag("tr", tag("th", f"{tables[0][i][0]:.2f}", scope="row"), *(_render_cell(values[i]) for _, values in columns))
+        for i in shown
+    )
+    return tag("table", tag("thead", head), tag("tbody", *body), class_="worth")
+
+
+def _render_cell(per_cent: float) -> Markup:
+    bar = tag(
+        "svg", tag("rect", width=f"{format_coordinate(per_cent)}%", height="100%"), class_="share", aria_hidden="true"
+    )
+    return tag("td", tag("span", format_percentage(per_cent)), bar)
+
+
+def _encode_similarity(audit: Audit) -> dict[str, Any]:
+    similarity = audit.similarity
+    held = {name: [round(float(value), 7) for value in values] for name, values in similarity.to_dict().items()}
+    return {"name": audit.source, **held}
+
 
 MAX_AUDITS = 26
 """Spaces on one page: each has a letter."""

@@ -11,18 +11,19 @@ import numpy as np
 from isoscope._report.cloud import (
     draw_points,
     encode_cloud,
+    find_shared_colorings,
     format_caption,
     render_button_group,
     render_interactive_cloud,
+    render_legends,
 )
-from isoscope._report.coloring import find_shared_colorings, render_legends
-from isoscope._report.grouped_words import format_group_name, group_noun
 from isoscope._report.html import join_markup, json_script, tag
+from isoscope._report.narrate import format_group_name, group_noun
 from isoscope._report.pictures import subsample_points
 from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
-    from isoscope._report.coloring import CategoricalColoring, ContinuousColoring
+    from isoscope._report.cloud import CategoricalColoring, ContinuousColoring
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.audit import Audit

@@ -1,14 +1,26 @@
-"""The advice in plain English: what to do, the gain to expect, how stable it is, and what speaks against it."""
+"""Sentences that summarize an advice, an audit by groups and a training run."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import TYPE_CHECKING
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from isoscope._report.audit_page import interleave_separators
+from isoscope._report.profile import format_layer_name
 from isoscope.advising.task import PLURALS
+from isoscope.auditing.finding import format_number
+from isoscope.training.layer_metrics import effective_dimensions
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Score, Trial
+    from isoscope.auditing.grouped import GroupedAudit, Series
+    from isoscope.training.history import Runs, StepSeries
+
 
 LABEL_FREE_WARNING = (
     "This evidence is weak: without a task, isoscope can only test whether two halves of the coordinates find the same "
@@ -17,9 +29,9 @@ LABEL_FREE_WARNING = (
 """The caution on advice that was given without a task."""
 
 
-def paragraph(advice: Advice) -> str:
+def advice_paragraph(advice: Advice) -> str:
     """Return what to do and why, in a few sentences."""
-    sentences = [headline(advice)]
+    sentences = [advice_headline(advice)]
     sentences += _describe_no_repair(advice) if advice.leaves_vectors_unchanged else _describe_choice(advice)
     sentences += _describe_stability(advice)
     sentences += _describe_conflicts(advice)
@@ -28,7 +40,7 @@ def paragraph(advice: Advice) -> str:
     return " ".join(sentences)
 
 
-def headline(advice: Advice) -> str:
+def advice_headline(advice: Advice) -> str:
     """Return the advice in one sentence, with the measure that decided and the gain to expect."""
     if advice.leaves_vectors_unchanged and advice.best:
         best = advice.trials[advice.best].name
@@ -209,3 +221,282 @@ def _format_confidence(advice: Advice) -> str:
 
 def _format_examples(advice: Advice) -> str:
     return f"{advice.examples:,} {PLURALS[advice.example]}"
+
+
+HEADLINE_PHRASES = {
+    "mean_cosine": "Mean cosine",
+    "isoscore": "IsoScore",
+    "intra_type": "S_intra",
+    "intrinsic_dimension": "The local dimension (LID)",
+    "anisotropy": "The first direction's share",
+    "effective_rank": "The effective rank",
+    "labels": "The silhouette of the labels",
+    "clusters": "The silhouette of the best clusters",
+}
+"""What is worth a sentence at the top of a page, the first before the others."""
+
+_MAX_NAME_LENGTH = 60  # characters of a name
+_MAX_LISTED = 3  # names that are listed; more are counted
+
+
+def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
+    """What changes along the groups, in at most so many sentences."""
+    found = []
+    for name, words in HEADLINE_PHRASES.items():
+        series = audit.series(name)
+        if np.isfinite(series.estimates).any():
+            form = next(group[name].form for group in audit.groups.values() if name in group)
+            found.append(describe_series(words, series, audit, form))
+    return found[:count]
+
+
+def describe_series(words: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
+    """How one measurement goes: rising or falling where groups have an order, else who has most and least.
+
+    Nothing is called a difference whose intervals overlap, or that is not to be seen in three digits.
+    """
+    known = np.flatnonzero(np.isfinite(series.estimates)).tolist()
+    if not known:
+        return f"{words} could not be measured."
+    values = [float(series.estimates[i]) for i in known]
+    shown = [format_number(value, form) for value in values]
+    names = [format_group_name(audit, series.names[i]) for i in known]
+    only = "" if len(known) == len(series.names) else f" (measured in {len(known)} of {len(series.names)})"
+    if len(known) == 1:
+        return f"{words} is {shown[0]} in {names[0]}{only}."
+    if len(set(shown)) == 1:
+        return f"{words} is {shown[0]} in {_describe_all(len(known), audit)}{only}."
+    least, most = int(np.argmin(values)), int(np.argmax(values))
+    if not are_disjoint(series, known[least], known[most]):
+        return (
+            f"{words} does not differ beyond its interval: from {shown[least]} to {shown[most]} over "
+            f"{_describe_all(len(known), audit)}{only}."
+        )
+    if not audit.ordered:
+        return f"{words} {_describe_extremes(values, shown, names, audit)}{only}."
+    turns = _extreme_segments(values, shown)
+    if all(are_disjoint(series, known[a], known[b]) for a, b in turns) and _is_monotone(values, shown, turns):
+        return f"{words} {_describe_trend(values, shown, names, turns)}{only}."
+    return f"{words} {_describe_extremes(values, shown, names, audit, ends=True)}{only}."
+
+
+def format_group_name(audit: GroupedAudit, name: str) -> str:
+    """A group by what it is of: layer 3, label “sport”; a name that says so itself is left alone."""
+    each = group_noun(audit.by)
+    name = name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
+    if any(unicodedata.bidirectional(mark) in ("R", "AL") for mark in name):
+        name = f"\u2068{name}\u2069"  # written from right to left, it would turn what stands around it
+    if name.lower().startswith(each.lower()):
+        return name
+    return f"{each} {name}" if audit.ordered else f"{each} “{name}”"
+
+
+def has_numeric_groups(audit: GroupedAudit) -> bool:
+    """Whether the groups are numbers, and neither names nor ranges of numbers."""
+    return audit.ordered and all(_matches_value(name, audit.values[name]) for name in audit.groups)
+
+
+def _matches_value(name: str, value: int | float | str) -> bool:
+    try:
+        return math.isclose(float(name.replace("−", "-")), float(value), rel_tol=1e-3)  # names have four digits
+    except ValueError:
+        return False
+
+
+def group_noun(by: str) -> str:
+    """What one group is called: the column's name, in the singular if it is known.
+
+    >>> group_noun("layer"), group_noun("labels"), group_noun("groups"), group_noun("class")
+    ('layer', 'label', 'group', 'class')
+    """
+    return by[:-1] if by in ("groups", "labels", "types", "layers", "clusters", "documents") else by
+
+
+def are_disjoint(series: Series, i: int, j: int) -> bool:
+    """Whether two groups' intervals do not meet; without intervals, whether the numbers differ."""
+    ends = [float(each[k]) for each in (series.low, series.high) for k in (i, j)]
+    if not all(map(math.isfinite, ends)):
+        return bool(series.estimates[i] != series.estimates[j])
+    return bool(series.high[i] < series.low[j] or series.high[j] < series.low[i])
+
+
+def plural_group_noun(audit: GroupedAudit) -> str:
+    """What several groups are called: layers, or ranges of frequency."""
+    each = group_noun(audit.by)
+    if audit.ordered and not has_numeric_groups(audit):
+        return f"ranges of {each}"
+    if each.endswith("y") and each[-2:-1] not in "aeiou":
+        return each[:-1] + "ies"
+    return each + ("es" if each.endswith(("s", "x", "ch")) else "s")
+
+
+def _describe_all(count: int, audit: GroupedAudit) -> str:
+    return f"both {plural_group_noun(audit)}" if count == 2 else f"all {count} {plural_group_noun(audit)}"
+
+
+def _extreme_segments(values: Sequence[float], shown: Sequence[str]) -> list[tuple[int, int]]:
+    """The legs from the first group over the least and the greatest to the last."""
+    last = len(values) - 1
+    turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
+    turns = [i for i in turns if i in (0, last) or (shown[i] != shown[0] and shown[i] != shown[last])]
+    return list(itertools.pairwise(turns))
+
+
+def _is_monotone(values: Sequence[float], shown: Sequence[str], legs: Sequence[tuple[int, int]]) -> bool:
+    """Whether each leg goes up all the way, or down all the way, and is to be seen in three digits."""
+    return all(
+        shown[a] != shown[b] and bool(np.all(np.diff(values[a : b + 1]) * (values[b] - values[a]) >= 0))
+        for a, b in legs
+    )
+
+
+def _describe_trend(
+    values: Sequence[float], shown: Sequence[str], names: Sequence[str], legs: Sequence[tuple[int, int]]
+) -> str:
+    told = []
+    for i, (a, b) in enumerate(legs):
+        start = "" if i else f" from {shown[a]} in {names[a]}"
+        told.append(f"{'rises' if values[b] > values[a] else 'falls'}{start} to {shown[b]} in {names[b]}")
+    return "".join(interleave_separators(told))
+
+
+def _describe_extremes(
+    values: Sequence[float], shown: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
+) -> str:
+    """Who has most and least, and what the first and the last have if they are to be told: one after the other."""
+    told: dict[int, str] = {}
+    for word, at in (("highest", int(np.argmax(values))), ("lowest", int(np.argmin(values)))):
+        who = [i for i, each in enumerate(shown) if each == shown[at]]
+        told[who[0]] = f"{word} in {_list_groups([names[i] for i in who], audit)} ({shown[at]})"
+    for i in (0, len(values) - 1) if ends else ():
+        if shown[i] not in (shown[int(np.argmax(values))], shown[int(np.argmin(values))]):
+            told[i] = f"{shown[i]} in {names[i]}"
+    return "is " + "".join(interleave_separators([told[i] for i in sorted(told)]))
+
+
+def _list_groups(names: Sequence[str], audit: GroupedAudit) -> str:
+    if len(names) > _MAX_LISTED:
+        return f"{len(names)} {plural_group_noun(audit)}"
+    return "".join(interleave_separators(names))
+
+
+MEASUREMENT_LABELS = {
+    **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
+    **{f"anisotropy_{k}_centred": f"anisotropy_{k}, centred" for k in (1, 2, 3)},
+    "isoscore_unbiased": "IsoScore, unbiased",
+    "isoscore": "IsoScore, plug-in",
+    "mean_cosine": "mean cosine",
+    "two_nn": "TwoNN dimension",
+    "silhouette": "silhouette of the classes",
+}
+"""The measurements in the words of the page, in its order."""
+
+_MIN_RELATIVE_CHANGE = 0.03  # of the larger end: less is no change to speak of
+_MIN_CHANGE = 0.005  # nor is this, however small the ends are
+
+
+class LineChange(NamedTuple):
+    """From the first number that could be had to the last."""
+
+    before: float
+    after: float
+
+    @property
+    def verb(self) -> str:
+        """Rose, fell or stayed."""
+        if not self.is_known or abs(self.after - self.before) <= max(
+            _MIN_RELATIVE_CHANGE * max(abs(self.after), abs(self.before)), _MIN_CHANGE
+        ):
+            return "stayed"
+        return "rose" if self.after > self.before else "fell"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a number at all."""
+        return math.isfinite(self.before) and math.isfinite(self.after)
+
+    def __str__(self) -> str:
+        if self.verb == "stayed":
+            return f"stayed at {format_number(self.after)}"
+        return f"{self.verb} from {format_number(self.before)} to {format_number(self.after)}"
+
+
+def measure_change(line: StepSeries) -> LineChange:
+    """How a line went, from its first number to its last."""
+    known = line.values[np.isfinite(line.values)]
+    return LineChange(float(known[0]), float(known[-1])) if len(known) else LineChange(math.nan, math.nan)
+
+
+def training_headline(runs: Runs) -> str:
+    """What happened, in one sentence."""
+    layer = runs.layers[-1]
+    if len(runs.arms) == 1:
+        arm = next(iter(runs.arms))
+        moved = measure_change(runs.mean(arm, layer, "anisotropy_1"))
+        if not moved.is_known and not len(runs.mean(arm, layer, "anisotropy_1").steps):
+            return "The runs were measured at no step in common."
+        if not moved.is_known:
+            return f"anisotropy_1 of {format_last_layer(layer)} could not be measured: its states are zero, or too few."
+        return f"anisotropy_1 of {format_last_layer(layer)} {moved}."
+    ends = {arm: float(np.mean(runs.late(arm, layer, "anisotropy_1"))) for arm in runs.arms}
+    ends = {arm: value for arm, value in ends.items() if math.isfinite(value)}
+    if len(ends) < 2:
+        return f"anisotropy_1 of {format_last_layer(layer)} could not be measured in most arms."
+    low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
+    return (
+        f"anisotropy_1 of {format_last_layer(layer)} ends between {format_number(ends[low])} ({low}) and "
+        f"{format_number(ends[high])} ({high})."
+    )
+
+
+def training_paragraph(runs: Runs) -> str:
+    """More of the last layer: how it went, or where each arm ends."""
+    if len(runs.arms) == 1:
+        return _describe_arm(runs, next(iter(runs.arms)))
+    sentences = []
+    layer, d = runs.layers[-1], _count_dimensions(runs)
+    for name, words in (
+        ("anisotropy_1_centred", "Centred, it ends at"),
+        ("isoscore_unbiased", f"Of {d:,} dimensions the states fill"),
+        ("silhouette", "The silhouette of the classes ends at"),
+    ):
+        ends = {arm: float(np.mean(runs.late(arm, layer, name))) for arm in runs.arms}
+        if name == "isoscore_unbiased":
+            ends = {arm: effective_dimensions(max(score, 0.0), d) for arm, score in ends.items()}
+        known = [f"{format_number(value)} ({arm})" for arm, value in ends.items() if math.isfinite(value)]
+        if known:
+            sentences.append(f"{words} {', '.join(known)}.")
+    return " ".join(sentences)
+
+
+def _describe_arm(runs: Runs, arm: str) -> str:
+    layer = runs.layers[-1]
+    moves = {name: measure_change(runs.mean(arm, layer, name)) for name in MEASUREMENT_LABELS}
+    score, d = moves["isoscore_unbiased"], _count_dimensions(runs)
+    dimensions = LineChange(*(effective_dimensions(max(each, 0.0), d) for each in score))
+    told = [
+        (moves["anisotropy_1_centred"], "with the mean taken out, it", ""),
+        (dimensions, "its effective dimensions", f" of {d:,}"),
+        (moves["mean_cosine"], "its mean cosine", ""),
+        (moves["silhouette"], "the silhouette of the classes", ""),
+    ]
+    parts = [f"{words} {moved}{rest}" for moved, words, rest in told if moved.is_known]
+    return _capitalize("; ".join(parts)) + "." if parts else ""
+
+
+def _count_dimensions(runs: Runs) -> int:
+    """How many the states of the last layer have."""
+    return next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
+
+
+def format_last_layer(layer: str) -> str:
+    """The last layer by its name.
+
+    >>> format_last_layer("layer_6")
+    'layer 6, the last,'
+    """
+    return f"{format_layer_name(layer)}, the last,"
+
+
+def _capitalize(words: str) -> str:
+    return words[:1].upper() + words[1:]

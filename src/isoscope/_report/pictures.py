@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope.auditing import nulls
-from isoscope.auditing.findings.frequency import replace_zeros
-from isoscope.auditing.findings.token_kinds import are_words, token_kinds
+from isoscope.auditing.findings.frequency import are_words, replace_zeros, token_kinds
 from isoscope.metrics.topology import select_bars
 
 if TYPE_CHECKING:

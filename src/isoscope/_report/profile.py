@@ -13,7 +13,7 @@ from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope.training.runs import Runs, StepSeries
+    from isoscope.training.history import Runs, StepSeries
 
 DEPTH_COLORS = 16
 """Colours from the first layer to the last."""

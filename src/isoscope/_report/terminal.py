@@ -1,4 +1,4 @@
-"""An audit on a terminal: findings first, then what a cosine is worth; and a bar while it is made."""
+"""Audits, audits by groups and advice as text for the terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._core.errors import InputError
+from isoscope._report.html import tag
+from isoscope._report.narrate import format_interval, format_signed
 from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 
 if TYPE_CHECKING:
+    from isoscope._report.html import Markup
+    from isoscope.advising.advise import Advice, Trial
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import HeldOutComparison
     from isoscope.auditing.finding import Finding
+    from isoscope.auditing.grouped import GroupedAudit
     from isoscope.sketching.sketch import Sketch
+
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
@@ -248,3 +254,203 @@ def _format_time_left(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min left"
     return f"{minutes} min left" if seconds >= 120 else f"{seconds:,.0f} s left"
+
+
+HEADLINES = {
+    "mean_cosine": "mean cosine",
+    "isoscore": "IsoScore",
+    "anisotropy": "first share",
+    "intrinsic_dimension": "local dim.",
+    "clusters": "clusters",
+    "labels": "labels",
+    "inter_type": "S_inter",
+    "intra_type": "S_intra",
+    "frequency": "freq.",
+}
+"""What a table shows of each group, under names so short that a terminal of 80 columns holds them."""
+
+_GROUPED_WIDTH = 140
+
+
+def render_grouped_text(grouped: GroupedAudit) -> str:
+    """The table as plain text."""
+    return to_plain_text(render_grouped_audit(grouped), _GROUPED_WIDTH)
+
+
+def render_grouped_audit(grouped: GroupedAudit) -> Group:
+    """The table for rich's console."""
+    headlines = _find_headlines([grouped])
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column(Text(grouped.by), overflow="fold")
+    table.add_column("rows", justify="right", no_wrap=True)
+    for name in headlines:
+        table.add_column(HEADLINES[name].replace(" ", "\n"), justify="right", no_wrap=True)
+    for name, audit in grouped.groups.items():
+        table.add_row(Text(name), f"{audit.n:,}", *(_render_group_cell(audit.get(headline)) for headline in headlines))
+    return Group(_render_grouped_headline(grouped), Text(), table, *_render_notes(grouped))
+
+
+def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
+    """Several audits by groups: a table for each headline number, with a row for each group and a column for each."""
+    names = list(dict.fromkeys(name for grouped in many for name in grouped.groups))
+    parts: list[RenderableType] = [
+        line for grouped in many for line in (_render_grouped_headline(grouped), *_render_notes(grouped))
+    ]
+    for headline in _find_headlines(many):
+        table = Table(
+            title=HEADLINES[headline], title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        )
+        table.add_column(Text(many[0].by), overflow="fold")
+        for grouped in many:
+            table.add_column(Text(grouped.source), justify="right", overflow="fold")
+        for name in names:
+            audits = (grouped.groups.get(name) for grouped in many)
+            table.add_row(
+                Text(name), *(_render_group_cell(None if audit is None else audit.get(headline)) for audit in audits)
+            )
+        parts += [Text(), table]
+    return Group(*parts)
+
+
+def render_notebook_table(grouped: GroupedAudit) -> str:
+    """The table for a notebook: no script, no ids, its own colours."""
+    cell = "padding:.25em .9em .25em 0;text-align:right;background:none;white-space:nowrap;"
+    edge = "border:0;border-top:1px solid rgba(128,128,128,.35);font-variant-numeric:tabular-nums"
+    headlines = _find_headlines([grouped])
+    heads = (grouped.by, "rows", *(HEADLINES[name] for name in headlines))
+    head = tag("tr", *(tag("th", name, scope="col", style=cell + "border:0;font-weight:600") for name in heads))
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("bdi", name), scope="row", style=cell + edge),
+            tag("td", f"{audit.n:,}", style=cell + edge),
+            *(tag("td", _format_cell(audit.get(headline)), style=cell + edge) for headline in headlines),
+            style="background:none",
+        )
+        for name, audit in grouped.groups.items()
+    ]
+    table = tag(
+        "table",
+        tag("thead", head),
+        tag("tbody", *rows),
+        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
+    )
+    notes = [tag("p", str(note), style="margin:.3em 0;opacity:.8") for note in _render_notes(grouped)]
+    lead = tag("p", tag("strong", tag("bdi", grouped.source)), f", by {grouped.by}", style="margin:.3em 0")
+    return tag("div", lead, tag("div", table, style="overflow-x:auto"), *notes, style="color:inherit")
+
+
+def _find_headlines(many: Sequence[GroupedAudit]) -> list[str]:
+    """The headline numbers that some group has."""
+    audits = [audit for grouped in many for audit in grouped.groups.values()]
+    return [name for name in HEADLINES if any(name in audit for audit in audits)]
+
+
+def _render_grouped_headline(grouped: GroupedAudit) -> Text:
+    number = f"{len(grouped)} groups" if len(grouped) != 1 else "1 group"
+    sizes = {audit.d for audit in grouped.groups.values()}
+    rows = sum(audit.n for audit in grouped.groups.values())
+    about = f" by {grouped.by}: {number}, {rows:,} × {', '.join(map(str, sizes))}, "
+    return Text.assemble(
+        (grouped.source, "bold"), about, (f"the worst is {grouped.verdict}", f"bold {COLORS[grouped.verdict]}")
+    )
+
+
+def _render_notes(grouped: GroupedAudit) -> list[Text]:
+    notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
+    if grouped.left_out:
+        notes.append(f"{grouped.left_out:,} rows are in no group of these")
+    if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
+        notes.append(f"what takes pairs of rows rests on a sample of {grouped.settings.sample:,} rows in a group")
+    return [Text(note, "dim") for note in notes]
+
+
+def _render_group_cell(finding: Finding | None) -> Text:
+    if finding is None:
+        return Text("–")
+    return Text.assemble(finding.shown, ("\u00a0" + MARKS[finding.verdict], COLORS[finding.verdict]))
+
+
+def _format_cell(finding: Finding | None) -> str | Markup:
+    return "–" if finding is None else f"{finding.shown} {MARKS[finding.verdict]}"
+
+
+_ADVICE_WIDTH = 120
+GAIN_MARKS = {"gain": "▲", "noise": "·", "loss": "▼"}
+GAIN_COLORS = {"gain": "green", "noise": "dim", "loss": "red"}
+SHAPE_NAMES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
+
+
+def render_advice_text(advice: Advice) -> str:
+    """Return the advice as plain text."""
+    out = io.StringIO()
+    Console(file=out, width=_ADVICE_WIDTH, color_system=None, highlight=False).print(render_advice(advice))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def render_advice(advice: Advice) -> Group:
+    """Return the advice for rich's console: the verdict, then the table."""
+    parts: list[RenderableType] = [
+        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
+        Text(),
+        Text(advice.paragraph),
+        Text(),
+        _render_table(advice),
+        Text(
+            f"{GAIN_MARKS['gain']} significant gain, {GAIN_MARKS['loss']} significant loss, "
+            f"{GAIN_MARKS['noise']} neither",
+            "dim",
+        ),
+    ]
+    parts += [Text(note, "dim") for note in advice.notes]
+    parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in advice.left_out.items()]
+    return Group(*parts)
+
+
+def _render_table(advice: Advice) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    table.add_column(_stack_words(advice.measures[advice.measure]), justify="right", no_wrap=True)
+    table.add_column(f"gain, {100 * advice.settings.confidence:g}%", no_wrap=True)
+    others = [name for name in advice.measures if name != advice.measure]
+    for name in others:
+        table.add_column(_stack_words(advice.measures[name]), justify="right", no_wrap=True)
+    shapes = [name for name in SHAPE_NAMES if name in advice.trials[0].shape]
+    if "silhouette" in shapes:  # three measures leave room for two shapes
+        shapes.remove("mean_cosine")
+    for name in shapes:
+        table.add_column(_stack_words(SHAPE_NAMES[name]), justify="right", style="dim", no_wrap=True)
+    for i, trial in enumerate(advice.trials):
+        chosen = i == advice.chosen
+        cells = [
+            Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else ""),
+            Text(f"{trial[advice.measure].value:.3f}", "bold" if chosen else ""),
+            _render_gain(trial, advice.measure) if i else Text(""),
+        ]
+        cells += [_render_score(trial, name, first=not i) for name in others]
+        cells += [Text(_format_shape(trial.shape.get(name))) for name in shapes]
+        table.add_row(*cells)
+    return table
+
+
+def _format_shape(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _stack_words(words: str) -> str:
+    """Return a heading with one word on each line."""
+    return words.replace(" ", "\n")
+
+
+def _render_gain(trial: Trial, measure: str) -> Text:
+    score = trial[measure]
+    color = GAIN_COLORS[score.verdict]
+    return Text.assemble(
+        (f"{GAIN_MARKS[score.verdict]} {format_signed(score.gain):>6} ", color), (format_interval(score), "dim")
+    )
+
+
+def _render_score(trial: Trial, measure: str, *, first: bool) -> Text:
+    score = trial[measure]
+    mark = " " if first else GAIN_MARKS[score.verdict]
+    return Text.assemble(f"{score.value:.3f} ", (mark, GAIN_COLORS[score.verdict]))

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import isoscope
-from isoscope._report.document import document, render_definition_list, section
-from isoscope._report.html import join_markup, tag
+from isoscope._report.html import document, join_markup, render_definition_list, section, tag
+from isoscope._report.narrate import (
+    MEASUREMENT_LABELS,
+    format_last_layer,
+    measure_change,
+    training_headline,
+    training_paragraph,
+)
 from isoscope._report.profile import (
     arm_strokes,
     draw_profile,
@@ -19,16 +25,15 @@ from isoscope._report.profile import (
     render_arm_legend,
     render_layer_legend,
 )
-from isoscope._report.training_words import MEASUREMENT_LABELS, format_last_layer, headline, measure_change, paragraph
 from isoscope.auditing.finding import format_number
-from isoscope.training.collapse import find_collapses
-from isoscope.training.runs import LATE_SHARE, Runs
+from isoscope.training.history import LATE_SHARE, Runs
+from isoscope.training.layer_metrics import find_collapses
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope._report.profile import Stroke
-    from isoscope.training.collapse import Collapse
     from isoscope.training.history import History
+    from isoscope.training.layer_metrics import Collapse
 
 _ANISOTROPY = [name for name in MEASUREMENT_LABELS if name.startswith("anisotropy")]
 _OTHERS = [name for name in MEASUREMENT_LABELS if name not in _ANISOTROPY]
@@ -84,9 +89,9 @@ def _render_heading(runs: Runs, about: str) -> Markup:
         tag("p", "isoscope: the shape of the layers while they train", class_="brand"),
         tag("p", tag("bdi", about), class_="source") if about else None,
         tag("p", _format_size(runs), class_="size"),
-        tag("h1", headline(runs)),
+        tag("h1", training_headline(runs)),
         _render_collapse_warning(runs),
-        tag("p", paragraph(runs), class_="reasons"),
+        tag("p", training_paragraph(runs), class_="reasons"),
     )
 
 

@@ -8,13 +8,18 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import isoscope
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
 from isoscope.advising.candidates import build_candidates as all_candidates
+from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
-from isoscope.advising.settings import AdviceSettings
-from isoscope.advising.tasks import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.judgments import read_pairs, read_qrels
+from isoscope.advising.labels import Labels, Unlabeled
+from isoscope.advising.retrieval import Retrieval
+from isoscope.advising.task import AdviceSettings, check_known, find_rows, read_rows
 from isoscope.advising.trials import try_candidates
 from isoscope.auditing.finding import to_json_value
 from isoscope.stores.columns import plural
@@ -23,10 +28,11 @@ from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
     from isoscope.advising.inference import Choice, Promise
-    from isoscope.advising.task import Task
+    from isoscope.advising.task import AdviceSettings, Task
     from isoscope.advising.trials import Trials
     from isoscope.engines.engine import Progress
     from isoscope.stores.store import Store
+
 
 SCHEMA = "isoscope.advice/2"
 """The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
@@ -294,9 +300,9 @@ class Advice:
     @property
     def paragraph(self) -> str:
         """The advice in a few sentences."""
-        from isoscope._report.narrate import paragraph
+        from isoscope._report.narrate import advice_paragraph
 
-        return paragraph(self)
+        return advice_paragraph(self)
 
     def __getitem__(self, name: str) -> Trial:
         for trial in self.trials:
@@ -308,9 +314,9 @@ class Advice:
         return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
 
     def __str__(self) -> str:
-        from isoscope._report.advice_table import render_text
+        from isoscope._report.terminal import render_advice_text
 
-        return render_text(self)
+        return render_advice_text(self)
 
     def _repr_html_(self) -> str:
         from isoscope._report.advice_page import render_notebook_table
@@ -367,3 +373,95 @@ class Advice:
 
         with atomic_replace(path) as temporary:
             temporary.write_text(render_advice_page(self), encoding="utf-8")
+
+
+NO_ROWS = np.empty(0, np.int64)
+
+
+def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> Task:
+    """Return the task of graded pairs of rows of the store."""
+    named = read_pairs(pairs)
+    rows, unknown = find_rows(store, [*named.first, *named.second])
+    dropped = _check_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)
+    m = len(named)
+    kept = ~(unknown[:m] | unknown[m:])
+    first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
+    if len(scores) < 20 or scores.min() == scores.max():
+        raise InputError(f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ")
+    held = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    sides = held.places(first), held.places(second)
+    task = GradedPairs(held, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    if dropped:
+        task.notes.append(f"{plural(m - len(scores), 'pair')} with unknown rows were dropped.")
+    return task
+
+
+def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Task:
+    """Return the task of queries answered from the store."""
+    if queries.dim != store.dim:
+        raise InputError(
+            f"the queries have {queries.dim} dimensions, {store.name} has {store.dim}: embed both with one model"
+        )
+    judged = read_qrels(qrels)
+    judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
+    judged = {query: of for query, of in judged.items() if of}
+    if not judged:
+        raise InputError("the qrels have no relevance above 0: need at least one relevant document")
+    names = list(judged)
+    asked, unknown = find_rows(queries, names)
+    gone = _check_unknown(names, unknown, "the qrels", queries, settings)
+    documents = list(dict.fromkeys(document for of in judged.values() for document in of))
+    places, missing = find_rows(store, documents)
+    gone += _check_unknown(documents, missing, "the qrels", store, settings)
+    where = {d: int(row) for d, row, no in zip(documents, places, missing, strict=True) if not no}
+    held = read_rows(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
+    kept, relevant = [], []
+    for name, row, no in zip(names, asked, unknown, strict=True):
+        of = {int(held.places(np.asarray([where[d]]))[0]): r for d, r in judged[name].items() if d in where}
+        if of and not no:
+            kept.append(row)
+            relevant.append(of)
+    order = np.asarray(kept, np.int64)
+    vectors = queries.take(order).astype(held.vectors.dtype)
+    if not np.isfinite(vectors).all():
+        bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
+        raise InputError(f"{queries.name} has NaN or infinity, first in row {bad}: fix or drop these rows")
+    task = Retrieval(
+        held, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
+    )
+    if gone:
+        task.notes.append(f"Judgments of {gone:,} unknown queries or documents were dropped.")
+    if len(queries) > len(kept):
+        task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
+    return task
+
+
+def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
+    """Return the task of the labels of the store."""
+    if "labels" not in store.columns:
+        raise InputError(f"{store.name} has no labels: name their column")
+    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    labels = store.column("labels", held.numbers)
+    assert labels is not None
+    task = Labels(held, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    return _note_sample(task)
+
+
+def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
+    """Return the task that uses the vectors alone."""
+    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    return _note_sample(Unlabeled(held, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows))
+
+
+def _note_sample(task: Task) -> Task:
+    """Add a note if the task is scored on a sample of the rows."""
+    if len(task.corpus) < task.corpus.total:
+        task.notes.append(f"Scored on a random sample of {len(task.corpus):,} of {task.corpus.total:,} rows.")
+    return task
+
+
+def _check_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
+    """Return how many names are unknown; raise InputError unless unknown names may be dropped and some are known."""
+    if settings.missing == "raise" or unknown.all():
+        check_known(names, unknown, what, store)
+    return len({name for name, no in zip(names, unknown, strict=True) if no})

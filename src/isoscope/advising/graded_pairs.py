@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from isoscope.advising.inference import Units
-from isoscope.advising.measures import spearman
-from isoscope.advising.search import prepare, similarity
+from isoscope.advising.inference import Units, spearman
+from isoscope.advising.retrieval import prepare, similarity
 from isoscope.advising.task import Round, Task, check_fit_rows, check_folds, row_identity
 
 if TYPE_CHECKING:
-    from isoscope.advising.measures import Evidence
-    from isoscope.advising.rows import Rows
+    from isoscope.advising.inference import Evidence
+    from isoscope.advising.task import Rows
 
 
 class GradedPairs(Task):

@@ -1,4 +1,4 @@
-"""The task of labels: can a classifier, a nearest-neighbor vote or a clustering tell the classes apart?"""
+"""Labels: linear probe, nearest neighbors and clusterings; and the stability measure without labels."""
 
 from __future__ import annotations
 
@@ -7,18 +7,68 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.base import clone
 
 from isoscope._core.errors import InputError
-from isoscope.advising.inference import Units
-from isoscope.advising.measures import Evidence, v_measure
-from isoscope.advising.probe import LinearProbe
-from isoscope.advising.search import prepare, top_k
+from isoscope.advising.inference import Evidence, Units, v_measure
+from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
 from isoscope.metrics.clusters import kmeans_plus_plus
 from isoscope.stores.columns import plural
+from isoscope.transforms.affine import Whiten
+from isoscope.transforms.chain import Chain
 
 if TYPE_CHECKING:
-    from isoscope.advising.rows import Rows
+    from isoscope.advising.task import Rows
+
+
+_PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
+
+
+class LinearProbe:
+    """Ridge regression on one-hot labels 0…c−1, with the penalty of the least leave-one-out error.
+
+    That error has a closed form: with X = PVᵀ along the principal directions, the residual of row i when it is left out
+    is its residual divided by 1 − hᵢ. An iterative probe would stop early in a badly scaled space and credit a repair
+    with its convergence.
+    """
+
+    def __init__(self, X: np.ndarray, labels: np.ndarray):
+        self.unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # keeps squares in range
+        X = X / self.unit
+        self.mean = X.mean(axis=0, dtype=np.float64)
+        centered = X - self.mean
+        targets = np.eye(int(labels.max()) + 1)[labels]
+        self.shares = targets.mean(axis=0)
+        targets -= self.shares
+        self.coefficients = np.zeros((X.shape[1], targets.shape[1]))
+        self.left_out = np.zeros_like(targets) + self.shares
+        if not centered.any():
+            return
+        variances, V = np.linalg.eigh(centered.T @ centered)
+        variances = np.maximum(variances, 0)
+        P = centered @ V
+        along = P.T @ targets
+        squares = P * P
+        least = np.inf
+        for penalty in _PENALTIES * float(variances.mean()):
+            shrunk = 1 / (variances + penalty)
+            weights = shrunk[:, None] * along
+            leverage, fitted = squares @ shrunk, P @ weights
+            residuals = (targets - fitted) / np.maximum(1 - 1 / len(X) - leverage, 1e-9)[:, None]
+            if (error := float(np.sum(residuals**2))) < least:
+                least, self.coefficients = error, V @ weights
+                # the mean label stays that of all rows: without a row its own label would always be rarer
+                self.left_out = self.shares + (fitted - leverage[:, None] * targets) / (1 - leverage)[:, None]
+
+    def predict(self, Z: np.ndarray) -> np.ndarray:
+        """Return the label of each row of Z."""
+        return np.asarray(np.argmax((Z / self.unit - self.mean) @ self.coefficients + self.shares, axis=1))
+
+    def leave_one_out(self) -> np.ndarray:
+        """Return the label of each row of X as predicted by a probe that did not learn from that row."""
+        return np.asarray(np.argmax(self.left_out, axis=1))
+
 
 _NEIGHBORS, _CLUSTERINGS = 10, 8
 _MAX_CLUSTERED = 4_000
@@ -121,3 +171,65 @@ def plurality(votes: np.ndarray) -> np.ndarray:
     """
     agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
     return np.asarray(votes[np.arange(len(votes)), agreeing.argmax(axis=1)])
+
+
+_STABILITY_NEIGHBORS, _SPLITS = 10, 8
+_MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # rows
+
+
+class Unlabeled(Task):
+    """The share of a row's 10 nearest rows that two random halves of the coordinates have in common.
+
+    This is split-half reliability: neighbors that depend on a few coordinates are found by one half only. A repair is
+    fitted to each half on its own, since otherwise it would tie the halves together. It says nothing about what the
+    vectors are used for. With `new_rows` the scored rows are held out of the fit.
+    """
+
+    measures: ClassVar = {"stability": "split-half stability"}
+    example: ClassVar = "row"
+
+    def __init__(self, rows: Rows, metric: str, folds: int, seed: int, *, new_rows: bool = False):
+        super().__init__(rows, metric)
+        if rows.vectors.shape[1] < 4:
+            raise InputError(
+                f"vectors of {rows.vectors.shape[1]} dimensions: need at least 4 to split them into halves; give a task"
+            )
+        if len(rows) < 12 * folds:
+            raise InputError(f"{len(rows)} rows for {folds} folds: need at least {12 * folds}; each has 10 neighbors")
+        rng = np.random.default_rng(seed)
+        self.seed = seed
+        shuffled = rng.permutation(len(rows))
+        self.scored = np.sort(shuffled[: min(_MAX_SCORED, len(rows) // 2 if new_rows else len(rows))])
+        learned = np.setdiff1d(shuffled, self.scored) if new_rows else np.arange(len(rows))
+        self.learned = np.sort(rng.permutation(learned)[:_MAX_FITTED])
+        m = len(self.scored)
+        identity = row_identity(rows.vectors[self.scored])
+        self.units = Units(csr_array((np.ones(m), (np.arange(m), identity)), shape=(m, m)), folds)
+        self.rounds = [Round(self.learned if new_rows else None, np.arange(m))]
+
+    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+        """Return the share of neighbors that two halves have in common, for each scored row."""
+        learned, scored = (self.rows.vectors[rows] for rows in (self.learned, self.scored))
+        rng = np.random.default_rng(self.seed)
+        common = np.zeros((_SPLITS, len(scored)))
+        for split in range(_SPLITS):
+            lists = []
+            for half in np.array_split(rng.permutation(scored.shape[1]), 2):
+                Y = prepare(halve_repair(repair).fit(learned[:, half]).transform(scored[:, half]), self.metric)
+                order = rng.permutation(len(Y))  # equally similar rows are found in random order
+                near = np.empty((len(Y), _STABILITY_NEIGHBORS), np.int64)
+                near[order] = order[top_k(Y[order], Y[order], _STABILITY_NEIGHBORS, self.metric, exclude_self=True)]
+                lists.append(near)
+            a, b = lists
+            common[split] = (a[:, :, None] == b[:, None, :]).sum(axis=(1, 2)) / _STABILITY_NEIGHBORS
+        return {"stability": Evidence(common.mean(axis=0), common.mean(axis=1))}
+
+
+def halve_repair(repair: Any) -> Any:
+    """Return the same repair, unfitted, for half the dimensions; one that keeps k dimensions keeps k/2."""
+    if isinstance(repair, Chain):
+        return Chain([halve_repair(step) for step in repair.steps])
+    repair = clone(repair)
+    if isinstance(repair, Whiten) and repair.n_components is not None:
+        repair.set_params(n_components=max(1, repair.n_components // 2))
+    return repair

@@ -1,4 +1,4 @@
-"""The retrieval task: do queries find the documents judged relevant?"""
+"""Retrieval: exact search, nDCG and recall for queries with judged documents."""
 
 from __future__ import annotations
 
@@ -7,13 +7,56 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from isoscope.advising.inference import Units
-from isoscope.advising.measures import Evidence
-from isoscope.advising.search import prepare, top_k
+from isoscope._core.arrays import blocks, unit_rows
+from isoscope._core.memory import tile_bytes
+from isoscope.advising.inference import Evidence, Units
 from isoscope.advising.task import Round, Task, check_folds, row_identity
 
 if TYPE_CHECKING:
-    from isoscope.advising.rows import Rows
+    from isoscope.advising.task import Rows
+
+
+_TILE = 64 * 2**20  # bytes of similarities in memory at a time
+
+
+def prepare(X: np.ndarray, metric: str) -> np.ndarray:
+    """Return X ready to be compared: rows of unit length for cosine (zero rows stay zero)."""
+    X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
+    return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
+
+
+def similarity(A: np.ndarray, B: np.ndarray, metric: str) -> np.ndarray:
+    """Return the similarity of each row of A to the same row of B; both come from `prepare`."""
+    if metric == "cosine":
+        return np.asarray(np.einsum("ij,ij->i", A, B, dtype=np.float64))
+    return np.asarray(-np.linalg.norm(A.astype(np.float64) - B, axis=1))
+
+
+def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: str, *, exclude_self: bool = False) -> np.ndarray:
+    """Return the k rows of the corpus most similar to each query, best first; both come from `prepare`.
+
+    With `exclude_self` the queries are the corpus, and no row is among its own results.
+    """
+    k = min(k, len(corpus) - exclude_self)
+    found = np.empty((len(queries), k), np.int64)
+    half_squares = None
+    if metric == "euclidean":
+        # −‖q − c‖² = 2q·c − ‖c‖² − ‖q‖², and the last term is the same for the whole corpus. Centering and scaling
+        # first keeps the digits when the vectors lie far from the origin or are very large.
+        mean, unit = corpus.mean(axis=0, dtype=np.float64), float(np.abs(corpus).max()) or 1.0
+        queries, corpus = (((X - mean) / unit).astype(corpus.dtype) for X in (queries, corpus))
+        half_squares = np.einsum("ij,ij->i", corpus, corpus) / 2
+    for part in blocks(len(queries), max(1, tile_bytes(_TILE) // (corpus.itemsize * len(corpus)))):
+        scores = queries[part] @ corpus.T
+        if half_squares is not None:
+            scores -= half_squares
+        if exclude_self:
+            scores[np.arange(len(scores)), np.arange(part.start, part.start + len(scores))] = -np.inf
+        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+        found[part] = np.take_along_axis(best, order, axis=1)
+    return found
+
 
 _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
 

@@ -13,8 +13,7 @@ from isoscope._core.memory import limit_sample_size
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.measure import MeasurementRun
 from isoscope.auditing.passes import FirstPassTally, sample_batches
-from isoscope.engines.engine import ignore_progress, tally_batches
-from isoscope.engines.tally import Tally
+from isoscope.engines.engine import Tally, ignore_progress, tally_batches
 from isoscope.sketching.group_blocks import max_blocks
 from isoscope.stores.store import Batch, default_rows
 

@@ -181,12 +181,12 @@ class GroupedAudit:
         return f"GroupedAudit({self.source} by {self.by}: {many}, {self.verdict})"
 
     def __str__(self) -> str:
-        from isoscope._report.grouped_table import render_text
+        from isoscope._report.terminal import render_grouped_text
 
-        return render_text(self)
+        return render_grouped_text(self)
 
     def _repr_html_(self) -> str:
-        from isoscope._report.grouped_table import render_notebook_table
+        from isoscope._report.terminal import render_notebook_table
 
         return render_notebook_table(self)
 

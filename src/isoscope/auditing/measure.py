@@ -17,7 +17,7 @@ from isoscope.auditing.metric_lists import list_overlaps
 from isoscope.auditing.near_duplicates import near_duplicates, typical_distance
 from isoscope.auditing.passes import NeighborTally, PartitionTally, RowScaling, first_pass, principal_axes, second_pass
 from isoscope.auditing.structure import LID_SEARCH_ROWS, cluster_rows, label_scores, local_distances
-from isoscope.engines.tally import CombinedTally
+from isoscope.engines.engine import CombinedTally
 from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.settings import Settings
     from isoscope.auditing.structure import LocalDistances
     from isoscope.auditing.type_cosines import TypeCosines
-    from isoscope.engines.engine import Engine, Progress
-    from isoscope.engines.tally import Tally
+    from isoscope.engines.engine import Engine, Progress, Tally
     from isoscope.metrics.clusters import ClusterChoice
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample

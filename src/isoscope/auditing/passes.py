@@ -13,8 +13,7 @@ from isoscope._core.arrays import TILE_BYTES, blocks, to_numpy, unit_rows
 from isoscope._core.errors import InputError
 from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
-from isoscope.engines.engine import tally_batches
-from isoscope.engines.tally import Tally
+from isoscope.engines.engine import Tally, tally_batches
 from isoscope.metrics.partition import LogSum
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sample, Sampler

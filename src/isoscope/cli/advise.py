@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from isoscope._core.errors import InputError
-from isoscope._report.advice_table import render_advice
+from isoscope._report.terminal import render_advice
 from isoscope.advising.advise import Advice, advise
 from isoscope.cli.audit import (
     InterruptibleProgressBar,

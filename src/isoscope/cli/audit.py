@@ -14,7 +14,7 @@ from rich.console import Console
 
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
-from isoscope._report import grouped_table
+from isoscope._report import terminal
 from isoscope._report.terminal import ProgressBar, render_audit, render_moments, render_side_by_side
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison, compare_findings, neighbor_agreements
@@ -107,7 +107,7 @@ def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:
         write_page(done, request.html)
         _report_written(request.html)
     if request.json != _STDOUT:
-        show(grouped_table.render_grouped_audit(done[0]) if len(done) == 1 else grouped_table.render_side_by_side(done))
+        show(terminal.render_grouped_audit(done[0]) if len(done) == 1 else terminal.render_grouped_side_by_side(done))
     return done
 
 

@@ -16,12 +16,9 @@ from rich.text import Text
 from isoscope.cli.audit import _report_written, show
 from isoscope.cli.finetune import MessageProgressBar, parse_seeds
 from isoscope.cli.session import Interruption, command_arguments
-from isoscope.studies.catalog import STUDIES, study
-from isoscope.studies.outcome import Holds
-from isoscope.studies.published import Number, Published
 from isoscope.studies.run import StudyProgress, StudyRun
 from isoscope.studies.run import run_study as run_it
-from isoscope.studies.study import format_value
+from isoscope.studies.study import STUDIES, Holds, Number, Published, format_value, study
 from isoscope.studies.words import format_claim_counts, format_number, format_run_time
 
 _STYLES = {

@@ -19,8 +19,8 @@ from isoscope.embedding.tokens import Spool
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import Embedder
     from isoscope.embedding.tokens import Progress
+    from isoscope.embedding.transformer import Embedder
     from isoscope.stores.store import Store
 
 POOLS = ("tokens", "mean", "cls", "last", "sentence-transformers")

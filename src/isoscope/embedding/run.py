@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError, warn_data
-from isoscope.embedding.embedder import WindowBatch
-from isoscope.embedding.pooling import check_finite, make_pooling
-from isoscope.embedding.rows import text_columns, token_columns
+from isoscope.embedding.pooling import check_finite, make_pooling, text_columns, token_columns
 from isoscope.embedding.shards import MemoryWriter
 from isoscope.embedding.tokens import Windows, batches
+from isoscope.embedding.transformer import WindowBatch
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import Embedder
     from isoscope.embedding.shards import Part, ShardWriter
     from isoscope.embedding.texts import Texts
     from isoscope.embedding.tokens import Block, Counts, Progress, Spool
+    from isoscope.embedding.transformer import Embedder
 
 _BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding

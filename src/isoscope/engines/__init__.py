@@ -1,6 +1,5 @@
 """Who reads the rows and adds them up: threads of this process, or the workers of a cluster."""
 
-from isoscope.engines.engine import Engine, LocalEngine, open_engine
-from isoscope.engines.tally import CombinedTally, Tally
+from isoscope.engines.engine import CombinedTally, Engine, LocalEngine, Tally, open_engine
 
 __all__ = ["CombinedTally", "Engine", "LocalEngine", "Tally", "open_engine"]

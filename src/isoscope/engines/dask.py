@@ -1,33 +1,61 @@
-"""A cluster of Dask's: each worker tallies spans of rows, and what they gather is joined in a tree, there and not here.
-
-The tree is the same whatever the workers are and whichever is done first, so that the result is the same to the last
-bit on one worker and on a thousand. A worker that dies takes what it gathered with it: the scheduler has others read
-those spans again.
-"""
+"""The Dask engine: a store's rows tallied by the workers of a cluster."""
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import isoscope
 from isoscope._core.errors import InputError, MissingExtra
 from isoscope._core.memory import check_memory, current_limit, memory_limit
 from isoscope._core.threads import single_threaded
-from isoscope.engines import signals
 from isoscope.engines.allocating import retain_freed_memory
 from isoscope.engines.engine import ignore_progress, tally_batches
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.spans import SPAN_BYTES, spans
+from isoscope.stores.shards import SPAN_BYTES, spans
 
 if TYPE_CHECKING:
     from isoscope.engines.engine import Progress, TallyT
-    from isoscope.stores.spans import Span
+    from isoscope.stores.shards import Span
     from isoscope.stores.store import Store
+
+
+_TERMINATION_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def dask_setup(worker: Any) -> None:
+    """Have a worker pass Ctrl-C over, which a terminal sends to it too: it would print where it was.
+
+    Dask calls this in each process that it is told to load this module in.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Signals that end the process wait until this is done: a cluster that starts cannot be ended in order."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, frame: came.append(number)) for number in _TERMINATION_SIGNALS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            os.kill(os.getpid(), number)
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,9 +89,9 @@ def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngin
         raise InputError(f"workers is {workers}: need 1 at least")
     own: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": _SILENT, "processes": bool(workers)}
     if workers:
-        own |= {"n_workers": workers, "threads_per_worker": 1, "preload": signals.__name__}
+        own |= {"n_workers": workers, "threads_per_worker": 1, "preload": __name__}
     with ExitStack() as stack:
-        with signals.defer_signals():
+        with defer_signals():
             cluster = stack.enter_context(distributed.LocalCluster(**own))
             client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
         yield DaskEngine(client)

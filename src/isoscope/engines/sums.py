@@ -8,8 +8,7 @@ import numpy as np
 
 from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import InputError
-from isoscope.engines.engine import open_engine
-from isoscope.engines.tally import Tally
+from isoscope.engines.engine import Tally, open_engine
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.sampling import Sampler

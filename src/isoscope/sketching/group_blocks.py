@@ -18,7 +18,7 @@ from isoscope._core.arrays import unit_rows
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import jackknife_error
 from isoscope._core.grouped_traces import MIN_GROUPS, moments_to_sums
-from isoscope.sketching.duplicates import RowCounts
+from isoscope.sketching.parts import RowCounts
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Groups

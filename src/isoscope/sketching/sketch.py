@@ -31,9 +31,8 @@ from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads
 from isoscope.sketching import file
-from isoscope.sketching.duplicates import RowCounts
 from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
-from isoscope.sketching.type_sums import TypeSums
+from isoscope.sketching.parts import RowCounts, TypeSums
 
 _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is added to the rest
 _ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache

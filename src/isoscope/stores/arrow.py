@@ -11,7 +11,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
-from isoscope.stores.indexed import check_rows
+from isoscope.stores.in_memory import check_rows
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout, wide_layout
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns
-from isoscope.stores.indexed import IndexedStore, MappedArray, check_rows
+from isoscope.stores.in_memory import IndexedStore, MappedArray, check_rows
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec

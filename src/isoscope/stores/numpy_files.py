@@ -16,7 +16,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.indexed import IndexedStore, MappedArray, check_rows, check_size
+from isoscope.stores.in_memory import IndexedStore, MappedArray, check_rows, check_size
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec

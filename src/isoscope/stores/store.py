@@ -101,7 +101,7 @@ class Store(ABC):
         """
         if self._opened is not None:
             return self, start
-        from isoscope.stores.indexed import IndexedStore
+        from isoscope.stores.in_memory import IndexedStore
 
         rows = np.arange(start, stop)
         table = {name: self._values(name, rows) for name in set(self.columns.values()) - self._given.keys()}

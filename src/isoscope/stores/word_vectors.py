@@ -9,7 +9,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import INVERSE_RANK, choose_columns
-from isoscope.stores.indexed import IndexedStore, check_rows
+from isoscope.stores.in_memory import IndexedStore, check_rows
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from isoscope.studies.outcome import Holds, Verdict
+from isoscope.studies.study import Holds, Verdict
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.outcome import Bounds, Case
-    from isoscope.studies.published import Claim
+    from isoscope.studies.study import Bounds, Case, Claim
 
 BELOW_ZERO: Bounds = (-math.inf, 0.0)
 ABOVE_ZERO: Bounds = (0.0, math.inf)

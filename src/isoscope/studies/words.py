@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
-from isoscope.studies.outcome import Holds
+from isoscope.studies.study import Holds
 
 if TYPE_CHECKING:
-    from isoscope.studies.outcome import Value, Verdict
-    from isoscope.studies.published import Number
+    from isoscope.studies.study import Number, Value, Verdict
 
 OBSERVATIONS = "Our own observations, which the paper does not claim"
 """The heading of what a study tests beside the paper's claims."""

@@ -9,9 +9,8 @@ from torch import nn
 
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
-from isoscope.training.capture import Hook
+from isoscope.training.capture import Hook, pooled_positions
 from isoscope.training.layers import find_hidden_states, find_stack
-from isoscope.training.pooling import pooled_positions
 from isoscope.transforms.clustered import ClusterNull
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.errors import InputError
 from isoscope.sketching.sketch import Sketch, sketch
-from isoscope.transforms.arithmetic import subtract
+from isoscope.transforms.maps import subtract
 from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 
 if TYPE_CHECKING:

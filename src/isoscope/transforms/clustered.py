@@ -20,7 +20,7 @@ from isoscope.engines.engine import open_engine
 from isoscope.engines.sums import SampleTally
 from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus
 from isoscope.sketching.sketch import Sketch
-from isoscope.transforms.arithmetic import split_float32, subtract
+from isoscope.transforms.maps import split_float32, subtract
 from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 
 if TYPE_CHECKING:

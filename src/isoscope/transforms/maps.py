@@ -1,16 +1,39 @@
-"""Saved affine repairs without scikit-learn, whose import takes longer than to repair a million vectors."""
+"""Apply a fitted repair with NumPy alone."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.transforms.arithmetic import split_float32, subtract, to_float32
+from isoscope._core.arrays import asarray_like, take
 from isoscope.transforms.persistence import CHAIN, read, reraise_as_input_error, split_steps
+
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array
+
+
+def subtract(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
+    """X without each part, or without these rows of it, one part after the other."""
+    for part in parts:
+        held = asarray_like(xp, X, part, X.dtype)
+        X = X - (held if rows is None else take(xp, held, rows))
+    return X
+
+
+def split_float32(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means as a sum of two float32 arrays: subtracted one after the other, no digit of a large mean is lost."""
+    high = to_float32(means)
+    return high, to_float32(means - high)
+
+
+def to_float32(values: np.ndarray) -> np.ndarray:
+    """Values as float32."""
+    return values.astype(np.float32)
 
 
 class PlainRepair:

@@ -14,11 +14,11 @@ from isoscope._core.threads import single_threaded
 from isoscope._io.files import atomic_replace, lock_folder
 from isoscope.engines.engine import open_engine
 from isoscope.stores.manifest import REPAIR_MANIFEST
-from isoscope.stores.spans import spans
+from isoscope.stores.shards import spans
 from isoscope.stores.store import Store
 
 if TYPE_CHECKING:
-    from isoscope.stores.spans import Span
+    from isoscope.stores.shards import Span
     from isoscope.transforms.maps import PlainRepair
     from isoscope.transforms.repair import Repair
 

@@ -18,7 +18,7 @@ from isoscope._core.errors import InputError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
-from isoscope.transforms.arithmetic import split_float32, to_float32
+from isoscope.transforms.maps import split_float32, to_float32
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array

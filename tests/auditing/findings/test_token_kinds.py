@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isoscope.auditing.findings.token_kinds import KINDS, are_words, token_kinds
+from isoscope.auditing.findings.frequency import KINDS, are_words, token_kinds
 
 GLOVE = Path(__file__).parents[3] / "shared/data/glove6B_100d_wink/glove.6B.100d.wink-top40k.txt.gz"
 

@@ -12,7 +12,7 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import ColumnSpec
-from isoscope.stores.databases import chroma_client, patience
+from isoscope.stores.databases import base, chroma
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
 from tests.stores.databases.chroma_server import serving
@@ -150,7 +150,7 @@ def test_rows_that_vanish_are_noticed(tmp_path):
 
 
 def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_pages):
-    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    monkeypatch.setattr(base, "PAUSES", (0.01,))
     with pytest.raises(InputError, match=r"chroma:http://me@127.0.0.1:9#docs cannot be reached: is the server up\?"):
         opened("chroma:http://me:s3cr3t@127.0.0.1:9#docs")
     with serving(folder) as url:
@@ -163,7 +163,7 @@ def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_p
 
 @pytest.mark.heavy
 def test_a_server_that_comes_back_costs_time_and_not_the_rows(folder, monkeypatch, small_pages):
-    monkeypatch.setattr(patience, "PAUSES", (1.0,) * 15)
+    monkeypatch.setattr(base, "PAUSES", (1.0,) * 15)
     with serving(folder) as url:
         store = opened(f"chroma:{url}#docs")
         batches = store.batches(rows=50)
@@ -182,7 +182,7 @@ other.execute("BEGIN EXCLUSIVE")
 print("ready", flush=True)
 sys.stdin.read()
 """
-    monkeypatch.setattr(chroma_client, "_WAIT", 0.1)
+    monkeypatch.setattr(chroma, "_WAIT", 0.1)
     other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"ready\n"

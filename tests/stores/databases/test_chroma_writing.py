@@ -8,8 +8,7 @@ import pytest
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases.address import parse_address
-from isoscope.stores.databases.chroma import open_chroma
-from isoscope.stores.databases.chroma_writing import open_chroma_destination
+from isoscope.stores.databases.chroma import open_chroma, open_chroma_destination
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
 from tests.stores.databases.chroma_server import serving

@@ -8,10 +8,9 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import ColumnSpec
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
-from isoscope.stores.databases.lance import open_lance
-from isoscope.stores.databases.lance_writing import open_lance_destination
+from isoscope.stores.databases.lance import open_lance, open_lance_destination
 from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
 
 lancedb = pytest.importorskip("lancedb")
@@ -30,9 +29,9 @@ def test_a_table_is_written_by_ids(tmp_path, ids):
 
 
 def test_checksums_that_meet_lose_no_row(tmp_path, monkeypatch):
-    from isoscope.stores.databases import lance_writing
+    from isoscope.stores.databases import lance
 
-    monkeypatch.setattr(lance_writing, "_checksums", lambda ids: np.zeros(len(ids), np.int64))
+    monkeypatch.setattr(lance, "_checksums", lambda ids: np.zeros(len(ids), np.int64))
     is_written_by_ids(*doors(f"lancedb:{tmp_path}/db#docs"), VECTORS, list(range(N)))
 
 
@@ -78,9 +77,9 @@ def test_a_table_made_of_one_that_isoscope_made_has_notes_of_its_own(tmp_path):
 
 
 def test_many_parts_are_put_together(tmp_path, monkeypatch):
-    from isoscope.stores.databases import lance_writing
+    from isoscope.stores.databases import lance
 
-    monkeypatch.setattr(lance_writing, "_FRAGMENTS", 4)
+    monkeypatch.setattr(lance, "_FRAGMENTS", 4)
     destination, reader = (make() if i == 0 else make for i, make in enumerate(doors(f"lancedb:{tmp_path}#docs")))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
     for i in range(0, N, 5):
@@ -91,7 +90,7 @@ def test_many_parts_are_put_together(tmp_path, monkeypatch):
 
 
 def test_a_write_that_failed_although_it_was_done_is_done_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    monkeypatch.setattr(base, "PAUSES", (0.01,))
     destination, reader = (make() if i == 0 else make for i, make in enumerate(doors(f"lancedb:{tmp_path}#docs")))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
     destination.write(some_rows([0, 1], VECTORS[:2]))

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.stores.databases.notes import (
+from isoscope.stores.databases.base import (
     can_resume,
     check_missing_vectors,
     check_options,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from isoscope.stores.databases import patience
-from isoscope.stores.databases.patience import retry
+from isoscope.stores.databases import base
+from isoscope.stores.databases.base import retry
 
 
 class Flaky:
@@ -20,7 +20,7 @@ class Flaky:
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch):
     slept = []
-    monkeypatch.setattr(patience.time, "sleep", slept.append)
+    monkeypatch.setattr(base.time, "sleep", slept.append)
     return slept
 
 
@@ -28,18 +28,18 @@ def passes(error):
     return isinstance(error, ConnectionError)
 
 
-@pytest.mark.parametrize("failures", range(len(patience.PAUSES) + 1))
+@pytest.mark.parametrize("failures", range(len(base.PAUSES) + 1))
 def test_an_answer_comes_through_failures_after_pauses_that_grow(failures, pauses):
     assert retry(Flaky(failures), passes) == "answer"
-    assert pauses == list(patience.PAUSES[:failures])
+    assert pauses == list(base.PAUSES[:failures])
     assert pauses == sorted(pauses)
 
 
 def test_in_the_end_the_last_failure_is_said():
     attempt = Flaky(1000)
-    with pytest.raises(ConnectionError, match=str(len(patience.PAUSES) + 1)):
+    with pytest.raises(ConnectionError, match=str(len(base.PAUSES) + 1)):
         retry(attempt, passes)
-    assert attempt.calls == len(patience.PAUSES) + 1
+    assert attempt.calls == len(base.PAUSES) + 1
 
 
 def test_what_does_not_pass_is_not_tried_again(pauses):

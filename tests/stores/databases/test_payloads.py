@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from isoscope.stores.databases.payloads import (
+from isoscope.stores.databases.base import (
     batch_payloads,
     collection_metadata,
     holds_ids,

@@ -8,7 +8,7 @@ import pytest
 
 import isoscope
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from tests.stores.databases.conftest import PASSWORD, new_server
 
 KINDS = {"vector": np.float32, "halfvec": np.float16, "real[]": np.float32, "double precision[]": np.float64}
@@ -22,7 +22,7 @@ def docs(postgres, cloud):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
+    monkeypatch.setattr(base, "PAUSES", (0.01, 0.05))
 
 
 @pytest.mark.parametrize("kind", KINDS)

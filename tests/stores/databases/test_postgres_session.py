@@ -8,7 +8,7 @@ import pytest
 
 import isoscope
 from isoscope._core.errors import MissingExtra
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.postgres_session import Session
 
@@ -41,7 +41,7 @@ def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
 
 def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, monkeypatch):
     postgres.fill("crossed", cloud[:2])
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
+    monkeypatch.setattr(base, "PAUSES", (0.01, 0.05))
     session = Session(parse_address(postgres.url("crossed")), writes=True)
     first, second = Event(), Event()
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from isoscope.stores.databases.postgres_types import column_type, to_text_column
+from isoscope.stores.databases.postgres_catalog import column_type, to_text_column
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import isoscope
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.postgres_write import PostgresDestination, open_postgres_destination
 from isoscope.stores.store import Batch
@@ -19,7 +19,7 @@ ABOUT = {"source": "here"}
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.05))
+    monkeypatch.setattr(base, "PAUSES", (0.01, 0.05))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.columns import ColumnSpec
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import QdrantStore, open_qdrant
 from tests.stores.databases.contract import reads_as_one_cloud
@@ -45,10 +45,10 @@ def client():
 @pytest.fixture
 def door(client, tmp_path, monkeypatch):
     """The same collections as a folder, without a sync of the disk for each point."""
-    from isoscope.stores.databases import qdrant_points
+    from isoscope.stores.databases import qdrant
 
     (tmp_path / "meta.json").write_text(json.dumps({"collections": {}, "aliases": {}}))
-    monkeypatch.setitem(qdrant_points._folders, str(tmp_path.resolve()), client)
+    monkeypatch.setitem(qdrant._folders, str(tmp_path.resolve()), client)
     return f"qdrant:{tmp_path}"
 
 
@@ -195,7 +195,7 @@ store = open_store("qdrant:{tmp_path}#docs")
 
 
 def test_a_server_that_is_down_or_wants_a_key_is_said(client, monkeypatch):
-    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    monkeypatch.setattr(base, "PAUSES", (0.01,))
     with pytest.raises(InputError, match=r"cannot be reached: .* is the server up\?"):
         opened("qdrant:http://127.0.0.1:9#docs")
     fill(client)
@@ -212,7 +212,7 @@ def test_a_server_that_goes_away_in_the_middle_costs_time_and_not_the_rows(clien
     from isoscope.stores.databases import qdrant
 
     monkeypatch.setattr(qdrant, "_PAGE_ROWS", 50)
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(base, "PAUSES", (0.01, 0.01, 0.01))
     fill(client)
     with serving(client) as url:
         store = opened(f"qdrant:{url}#docs")

@@ -12,10 +12,9 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope.stores.columns import ColumnSpec
-from isoscope.stores.databases import patience
+from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
-from isoscope.stores.databases.qdrant import open_qdrant
-from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
+from isoscope.stores.databases.qdrant import open_qdrant, open_qdrant_destination
 from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
 from tests.stores.databases.qdrant_rest import serving
 
@@ -88,7 +87,7 @@ def test_what_was_written_is_there_when_the_process_is_killed(tmp_path):
     write = f"""
 import os, numpy as np
 from isoscope.stores.databases.address import parse_address
-from isoscope.stores.databases.qdrant_writing import open_qdrant_destination
+from isoscope.stores.databases.qdrant import open_qdrant_destination
 from tests.stores.databases.contract import ABOUT, some_rows
 destination = open_qdrant_destination(parse_address("qdrant:{tmp_path}#docs"))
 destination.begin({D}, np.dtype("f4"), None, ABOUT)
@@ -110,7 +109,7 @@ while True:
 
 
 def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(base, "PAUSES", (0.01, 0.01, 0.01))
     with serving(qdrant_client.QdrantClient(":memory:")) as url:
         destination = open_qdrant_destination(parse_address(f"qdrant:{url}#docs"))
         destination.begin(D, VECTORS.dtype, None, ABOUT)

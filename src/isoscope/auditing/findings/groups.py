@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope._core.arrays import encode_labels
 from isoscope._core.errors import InputError
-from isoscope.auditing import spreads
+from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
 from isoscope.auditing.findings.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.auditing.structure import CLUSTER_NULLS, MIN_SILHOUETTE
@@ -124,8 +124,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     if scores is None or dealt is None:
         return
     value, null = float(scores.mean()), float(dealt.mean())
-    low, high = e.around(value, spreads.mean_error(scores), len(scores))
-    chance = null + 4 * spreads.mean_error(dealt)
+    low, high = e.around(value, nulls.mean_error(scores), len(scores))
+    chance = null + 4 * nulls.mean_error(dealt)
     source = "look below 0, where rows are as near to another label; bad is what shuffled labels reach"
     judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
@@ -172,7 +172,7 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
         _between_group_share(np.delete(top, fold, axis=0), *_compact_codes(np.delete(found.codes, fold)))
         for fold in folds
     ]
-    low, high = e.around(value, spreads.jackknife_error(np.asarray(left)), FOLDS)
+    low, high = e.around(value, nulls.jackknife_error(np.asarray(left)), FOLDS)
     expected = (len(found.counts) - 1) / max(len(rows) - 1, 1)
     judged = Range.lower_is_better(
         max(SHARE_BAD, 2 * expected),
@@ -230,7 +230,7 @@ def types(e: Evidence) -> Iterator[Finding]:
     if number < 2 or not len(found.each):
         raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
     within = _within_cluster_similarity(e)
-    low, high = e.around(inter, spreads.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
+    low, high = e.around(inter, nulls.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
     judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
         "inter_type",
@@ -245,7 +245,7 @@ def types(e: Evidence) -> Iterator[Finding]:
         rows=rows,
         details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
     )
-    low, high = e.around(intra, spreads.mean_error(found.each), max(len(found.each), 2))
+    low, high = e.around(intra, nulls.mean_error(found.each), max(len(found.each), 2))
     judged = Range.higher_is_better(
         inter, inter, "tokens of one type should be more alike than tokens of different types", inter
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import student_interval as student
-from isoscope.auditing import spreads
+from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.metrics.neighbors import local_dimensions, occurrence_statistics, two_nn_slope
@@ -59,7 +59,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
         "metric": e.m.settings.metric,
         "cai_scale": float(as_published[some & known].mean()) / 2,
         "without_estimate": int((~known).sum()),
-        "standard_error": spreads.mean_error(estimates),
+        "standard_error": nulls.mean_error(estimates),
         "null": local.null.tolist(),
     }
     if len(local.distances) < len(around.distances) or not e.m.whole:
@@ -101,7 +101,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
-    interval = e.around(value, spreads.jackknife_error(np.asarray(left)), len(left)) if left else None
+    interval = e.around(value, nulls.jackknife_error(np.asarray(left)), len(left)) if left else None
     judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
     yield e.finding(
         "two_nn",
@@ -127,7 +127,7 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     if tied > SHARE_LOOK:
         raise InputError(f"{100 * tied:.0f}% of rows have copies or equally near rows: a list is chance there")
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
-    low, high = spreads.wilson_interval(value, len(lists.asked))
+    low, high = nulls.wilson_interval(value, len(lists.asked))
     judged = Range.lower_is_better(
         SHARE_LOOK, SHARE_BAD, f"with no hubs e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope._core.arrays import tiles
 from isoscope._core.errors import InputError
-from isoscope.auditing import nulls, spreads
+from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import (
     BROKEN_BAD,
@@ -77,7 +77,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
         rows=len(each),
         form="share",
         details={
-            "standard_error": spreads.mean_error(each),
+            "standard_error": nulls.mean_error(each),
             "overlaps": {f"{a}_{b}": share for (a, b), share in shares.items()},
             "spread": float(norms.std() / norms.mean()),
             "gaussian_spread": nulls.norm_variation(e.d),
@@ -164,7 +164,7 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
         "near_duplicates",
         "Near-duplicate rows",
         share,
-        None if whole else spreads.wilson_interval(share, found.asked),
+        None if whole else nulls.wilson_interval(share, found.asked),
         judged,
         meaning,
         advice,
@@ -189,7 +189,7 @@ def queries(e: Evidence) -> Iterator[Finding]:
     k = min(around.distances.shape[1], asked.distances.shape[1])  # not the nearest: rows may have copies, queries none
     limit = float(np.quantile(around.distances[:, k - 1], 0.99))
     value = float((asked.distances[:, k - 1] > limit).mean())
-    low, high = spreads.wilson_interval(value, len(asked.distances))
+    low, high = nulls.wilson_interval(value, len(asked.distances))
     judged = Range.lower_is_better(
         SHARE_LOOK, SHARE_BAD, f"one in a hundred rows of the corpus lies so far; {SHARE_SOURCE}", 0.01
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core import formulas
-from isoscope.auditing import nulls, spreads
+from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
 from isoscope.auditing.findings.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.metrics.cosine import mean_cosine as cosine_of
@@ -24,7 +24,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     value = e.sketch.mean_cosine()
     blocks = e.sketch.groups
     if blocks is None:
-        low, high = e.around(value, spreads.mean_cosine_error(e.sketch, e.seen), len(e.seen))
+        low, high = e.around(value, nulls.mean_cosine_error(e.sketch, e.seen), len(e.seen))
     else:
         low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
     null = nulls.mean_cosine_std(e.n, e.d)
@@ -75,7 +75,7 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
     rows, blocks = e.n, e.sketch.groups
     if blocks is None:
-        low, high = e.around(value, spreads.isoscore_error(e.sketch, e.seen), len(e.seen))
+        low, high = e.around(value, nulls.isoscore_error(e.sketch, e.seen), len(e.seen))
     else:
         low, high = e.sketch.isoscore_interval(confidence=e.m.settings.confidence)
         rows = blocks.groups  # so many independent summands at least
@@ -111,7 +111,7 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
     """How many dimensions the variance fills in all."""
     values, squares, count = e.centred
     value = float(formulas.effective_rank(np, values))
-    low, high = e.around(value, spreads.effective_rank_error(values, squares, count), len(squares))
+    low, high = e.around(value, nulls.effective_rank_error(values, squares, count), len(squares))
     judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
     meaning, advice = _describe_capacity(e, judged.verdict(value), value, "in all")
     details = {"interval": e.assumption}
@@ -148,7 +148,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     """Whether one direction outweighs the others."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
-    low, high = e.around(value, spreads.spectrum_share_error(values, squares, 1, count), len(squares))
+    low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
     null = nulls.top_share(e.n, e.d)
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
     judged = Range.lower_is_better(
@@ -189,7 +189,7 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     top = order[: min(3, max(1, e.d // 4))]
     value = float(shares[top].sum())
     units = e.seen / np.maximum(np.linalg.norm(e.seen, axis=1, keepdims=True), 1e-300)
-    spread = spreads.mean_error((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
+    spread = nulls.mean_error((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
     low, high = e.around(value, spread, len(units))
     null = len(top) / e.d
     few_of = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
@@ -231,7 +231,7 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     logs = e.m.unit_partition
     log_ratio = _log_ratio(logs)
     without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]
-    spread = spreads.jackknife_error(np.asarray(without)) if np.isfinite(without).all() else math.inf
+    spread = nulls.jackknife_error(np.asarray(without)) if np.isfinite(without).all() else math.inf
     low, high = (math.exp(min(end, 0.0)) for end in e.around(log_ratio, spread, len(logs)))
     norms = np.linalg.norm(e.seen / e.sketch.greatest_norm, axis=1)
     log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)

@@ -9,7 +9,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError, warn_data
 from isoscope.stores.columns import ColumnSpec, choose_columns, choose_vectors
-from isoscope.stores.databases.notes import suggest_names, warn_if_unfinished
+from isoscope.stores.databases.base import suggest_names, warn_if_unfinished
 from isoscope.stores.databases.postgres_catalog import (
     UNSUPPORTED_TYPES,
     VECTOR_TYPES,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from isoscope._core.errors import InputError, MissingExtra
-from isoscope.stores.databases.notes import suggest_names
-from isoscope.stores.databases.patience import retry
+from isoscope.stores.databases.base import retry, suggest_names
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address

@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError, warn_data
-from isoscope.stores.databases.notes import can_resume, check_ownership, check_row_count, format_note
+from isoscope.stores.databases.base import can_resume, check_ownership, check_row_count, format_note
 from isoscope.stores.databases.postgres_catalog import (
     COMMENT_PREFIX,
     Column,
     Key,
     check_unique_key,
+    check_vector_type,
+    choose_vector_type,
+    column_type,
     find_table,
     identifier,
     read_note,
     split_name,
+    to_text_column,
 )
 from isoscope.stores.databases.postgres_copy import pack_rows, pack_vectors
 from isoscope.stores.databases.postgres_session import Session, require_psycopg
-from isoscope.stores.databases.postgres_types import check_vector_type, choose_vector_type, column_type, to_text_column
 from isoscope.stores.table_schema import VECTOR_COLUMN
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
-    from isoscope.stores.databases.postgres_catalog import Table
-    from isoscope.stores.databases.postgres_types import VectorType
+    from isoscope.stores.databases.postgres_catalog import Table, VectorType
     from isoscope.stores.store import Batch
     from isoscope.stores.table_schema import Layout
 

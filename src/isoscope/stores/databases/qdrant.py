@@ -1,30 +1,46 @@
-"""Collections of Qdrant, on a server or in a folder: read in the order of their ids."""
+"""Qdrant: collections as stores, and writing to them."""
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
 import re
-from collections.abc import Iterator, Sequence
+import sqlite3
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.databases.notes import (
+from isoscope.stores.databases.base import (
     NOTE,
+    batch_payloads,
+    can_resume,
     check_missing_vectors,
     check_options,
+    check_ownership,
+    check_row_count,
+    collection_metadata,
+    format_note,
+    object_field,
+    read_distance,
+    read_ids_origin,
+    read_vector_name,
+    retry,
+    scalar_fields,
     suggest_names,
+    to_json_column,
     warn_if_unfinished,
-)
-from isoscope.stores.databases.payloads import collection_metadata, object_field, scalar_fields, to_json_column
-from isoscope.stores.databases.qdrant_points import (
-    QdrantCollection,
-    check_collection_named,
-    check_folder,
-    import_qdrant_errors,
 )
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout
@@ -32,6 +48,165 @@ from isoscope.stores.table_schema import Layout
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.databases.address import Address
+    from isoscope.stores.store import Batch
+    from isoscope.stores.table_schema import Layout
+
+
+_folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a folder can be opened once, by the whole process
+
+
+@atexit.register
+def _close_clients() -> None:
+    """Close what is open while that is possible: the client's own end, later, fails with a traceback."""
+    for client in list(_folders.values()):
+        client.close()
+
+
+@contextmanager
+def _silence_local_mode_warning() -> Iterator[None]:
+    """Let the client not warn of many points in a folder: where that is too slow is said in `open_qdrant`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Local mode is not recommended")
+        yield
+
+
+@dataclass
+class QdrantCollection:
+    """A collection that questions are put to: tried again if the server is away, failures said in one line."""
+
+    address: Address
+    _client: Any = field(default=None, repr=False)
+    _has_answered: bool = field(default=False, repr=False)  # who never answered is not waited for
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is on a server."""
+        return "://" in self.address.place
+
+    def ask(self, question: str, **said: Any) -> Any:
+        """The answer of the client's method of this name."""
+        errors = import_qdrant_errors()
+
+        def attempt() -> Any:
+            if self._client is None:
+                self._client = _connect(self.address, self.is_remote)
+            return getattr(self._client, question)(**said)
+
+        def passes(error: Exception) -> bool:
+            if isinstance(error, errors.UnexpectedResponse):
+                return self._has_answered and (error.status_code or 0) >= 500
+            return self._has_answered and isinstance(error, errors.ResponseHandlingException)
+
+        try:
+            answer = retry(attempt, passes)
+            self._has_answered = True
+            return answer
+        except (
+            errors.ResponseHandlingException,
+            errors.UnexpectedResponse,
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(self._failure(error)) from error
+
+    def collection(self, question: str, **said: Any) -> Any:
+        """The answer of the client's method of this name about the collection."""
+        return self.ask(question, collection_name=self.address.collection, **said)
+
+    def names(self) -> list[str]:
+        """The collections that are there."""
+        return [each.name for each in self.ask("get_collections").collections]
+
+    @contextmanager
+    def defer_sync(self) -> Iterator[None]:
+        """Have a folder's file synced when all points are in it: the client syncs it for each, a hundred times slower.
+
+        The file stays whole whenever the process or the machine ends: what is written goes through SQLite's log.
+        """
+        local = getattr(self._client, "_client", None)
+        collection = getattr(local, "collections", {}).get(self.address.collection)
+        connection = getattr(getattr(collection, "storage", None), "storage", None)
+        if not isinstance(connection, sqlite3.Connection):
+            yield
+            return
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            with _silence_local_mode_warning():
+                yield
+        finally:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA journal_mode=DELETE")
+
+    def close(self) -> None:
+        """Let go of it; a folder is free once nobody has it any more."""
+        if self._client is not None and self.is_remote:
+            self._client.close()
+        self._client = None
+
+    def _failure(self, error: Exception) -> str:
+        where, why = self.address.shown, self.address.redact(str(error))[:200] or type(error).__name__
+        status = getattr(error, "status_code", None)
+        if status in (401, 403):
+            return f"{where}: the server does not let you in ({status}): set QDRANT_API_KEY to its key"
+        if "already accessed" in why:
+            return f"{where} is open in another process or client: close that, or run Qdrant as a server"
+        if self.is_remote and status is None and not isinstance(error, ValueError):
+            return f"{where} cannot be reached: {why}; is the server up? The same command goes on when it is"
+        return f"{where}: {why}; look at the address and the collection"
+
+
+def import_qdrant_errors() -> Any:
+    """What Qdrant's client raises; an `InputError` if it is not installed."""
+    try:
+        from qdrant_client.http import exceptions
+    except ImportError as error:
+        raise MissingExtra('qdrant-client is not installed: pip install "isoscope[qdrant]"') from error
+    return exceptions
+
+
+def _connect(address: Address, remote: bool) -> Any:
+    from qdrant_client import QdrantClient
+
+    if remote:
+        key = os.environ.get("QDRANT_API_KEY")
+        return QdrantClient(url=address.place, api_key=key, timeout=60, check_compatibility=False)
+    path = os.path.realpath(Path(address.place).expanduser())
+    client = _folders.get(path)
+    if client is None:
+        with _silence_local_mode_warning():
+            _folders[path] = client = QdrantClient(path=path)
+    return client
+
+
+def check_folder(address: Address, *, reading: bool) -> None:
+    """Refuse a path that is not Qdrant's, which its client would make one of."""
+    path = Path(address.place).expanduser()
+    try:
+        kept = json.loads((path / "meta.json").read_text())
+        right = isinstance(kept, dict) and "collections" in kept
+    except FileNotFoundError:
+        right = not reading and (not path.exists() or (path.is_dir() and not any(path.iterdir())))
+    except (OSError, ValueError):
+        right = False
+    if not right:
+        there = "is not a folder of Qdrant's local mode" if path.exists() else "does not exist"
+        raise InputError(f"{address.shown}: {path} {there}: need one, or a server, qdrant:http://host:6333#collection")
+
+
+def check_collection_named(address: Address, names: Callable[[], list[str]]) -> None:
+    """Refuse an address without a collection."""
+    if not address.collection:
+        known = ", ".join(names()[:12])
+        has = f"; it has {known}" if known else ""
+        raise InputError(f"{address.shown} says no collection: need {address.shown}#NAME{has}")
+
 
 ORIGINAL_ID_KEY = "isoscope_id"
 """Where the payload has an id that Qdrant cannot hold, which are unsigned whole numbers and UUIDs alone."""
@@ -279,3 +454,130 @@ def _vector_filter(vector: str, there: bool) -> Any:
 def _key(name: str) -> str:
     """A top-level field as Qdrant's paths into payloads have it."""
     return name if _PLAIN_KEY.fullmatch(name) else f'"{name}"'
+
+
+_NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # of the UUIDs that stand for other ids: never change it
+_REQUEST_BYTES = 4 * 2**20  # of float32: a server takes requests up to 32 MB, and a number as JSON is longer
+_IDS_PER_QUERY = 4096  # ids in a question
+_DISTANCES = ("cosine", "dot", "euclid", "manhattan")
+
+
+def open_qdrant_destination(address: Address) -> QdrantDestination:
+    """A collection of Qdrant to write to.
+
+    Parameters
+    ----------
+    address : Address
+        ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; `distance` among the options is cosine,
+        dot, euclid or manhattan, that of the source unless it is said, cosine if the source has none.
+
+    Notes
+    -----
+    Qdrant keeps float32, or float16 if that is written. Ids that it cannot hold, which are all but unsigned whole
+    numbers and UUIDs, become UUIDs made of them; the payload keeps them as ``isoscope_id``, and reading gives them.
+    """
+    check_options(address.options, ["distance"], address.shown)
+    if (said := address.options.get("distance", "cosine")) not in _DISTANCES:
+        raise InputError(f"{address.shown}: distance={said}: need {', '.join(_DISTANCES)}")
+    points = QdrantCollection(address)
+    import_qdrant_errors()
+    if not points.is_remote:
+        check_folder(address, reading=False)
+    check_collection_named(address, points.names)
+    return QdrantDestination(points)
+
+
+class QdrantDestination:
+    """A collection that is written; see `Destination`."""
+
+    def __init__(self, points: QdrantCollection) -> None:
+        self._points, self._where = points, points.address.shown
+        self._about: dict[str, str] = {}
+        self._vector, self._numbered = "", False
+
+    def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
+        """See `Destination`."""
+        from qdrant_client import models
+
+        schema = layout.schema if layout is not None else None
+        self._about, self._vector, self._numbered = (
+            dict(about),
+            read_vector_name(schema),
+            read_ids_origin(schema) == "qdrant",
+        )
+        if self._points.collection("collection_exists"):
+            can_resume(self._note(), about, self._where)
+            return bool(self._points.collection("count", exact=True).count)
+        distance = self._points.address.options.get("distance") or read_distance(schema) or "cosine"
+        params = models.VectorParams(
+            size=dim,
+            distance=models.Distance(distance.capitalize()),
+            datatype=models.Datatype.FLOAT16 if dtype == np.float16 else None,
+        )
+        named = {self._vector: params} if self._vector else params
+        self._points.collection("create_collection", vectors_config=named, metadata={NOTE: format_note(about)})
+        if self._note() is None:
+            self._points.collection("delete_collection")
+            raise InputError(f"{self._where}: this server keeps no metadata of a collection: need Qdrant 1.16 or later")
+        return False
+
+    def find_missing(self, ids: np.ndarray) -> np.ndarray:
+        """See `Destination`."""
+        own = [self._point_id(each) for each in ids.tolist()]
+        there: set[int | str] = set()
+        for part in blocks(len(own), _IDS_PER_QUERY):
+            found = self._points.collection("retrieve", ids=own[part], with_payload=False, with_vectors=False)
+            there |= {record.id for record in found}
+        return np.array([each not in there for each in own], bool)
+
+    def write(self, batch: Batch) -> None:
+        """See `Destination`."""
+        from qdrant_client import models
+
+        payloads = batch_payloads(batch, self._about.get("ids", ""))
+        originals = batch.columns["ids"].tolist()
+        ids = [self._point_id(each) for each in originals]
+        for own, original, payload in zip(ids, originals, payloads, strict=True):
+            if own != original and str(own) != original:
+                payload[ORIGINAL_ID_KEY] = original
+        vectors = np.asarray(batch.vectors, np.float32)
+        with self._points.defer_sync():
+            for part in blocks(len(ids), max(1, _REQUEST_BYTES // (4 * vectors.shape[1]))):
+                rows: Any = vectors[part].tolist()
+                points = models.Batch(
+                    ids=ids[part], vectors={self._vector: rows} if self._vector else rows, payloads=payloads[part]
+                )
+                self._points.collection("upsert", points=points, wait=True)
+
+    def finish(self, rows: int) -> None:
+        """See `Destination`."""
+        check_row_count(rows, self._points.collection("count", exact=True).count, self._where)
+        self._points.collection("update_collection", metadata={NOTE: format_note(self._about, rows)})
+
+    def clear(self) -> None:
+        """See `Destination`."""
+        if self._points.collection("collection_exists"):
+            check_ownership(self._note(), self._where)
+            self._points.collection("delete_collection")
+
+    def close(self) -> None:
+        """See `Destination`."""
+        self._points.close()
+
+    def _note(self) -> str | None:
+        found = (self._points.collection("get_collection").config.metadata or {}).get(NOTE)
+        return found if isinstance(found, str) else None
+
+    def _point_id(self, original: Any) -> int | str:
+        """The id that stands for one: itself if Qdrant can hold it, or a UUID that is made of it."""
+        if isinstance(original, int) and original >= 0:
+            return original
+        if isinstance(original, str):
+            if self._numbered and original.isascii() and original.isdigit():
+                return int(original)
+            try:
+                if str(uuid.UUID(original)) == original:
+                    return original
+            except ValueError:
+                pass
+        return str(uuid.uuid5(_NAMESPACE, str(original)))

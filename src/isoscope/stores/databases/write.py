@@ -24,7 +24,7 @@ from isoscope.stores.write import output_names
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
-    from isoscope.stores.databases.destination import Destination
+    from isoscope.stores.databases.base import Destination
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.table_schema import Layout
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.clusters_and_manifolds.found import LayerResults, group_by, mean_lid_by_rows
-from isoscope.studies.outcome import Case, Value
+from isoscope.studies.clusters_and_manifolds.measure import LayerResults, group_by, mean_lid_by_rows
+from isoscope.studies.study import Case, Value
 from isoscope.studies.verdicts import BELOW_ZERO, count_cases, make_verdict
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.outcome import Bounds, Verdict
-    from isoscope.studies.published import Published
+    from isoscope.studies.study import Bounds, Published, Verdict
 
 HIGH_SIMILARITY, NEAR_ZERO, SMALL_LID_SHARE = 0.2, 0.1, 1 / 50
 """A similarity that is called high, one that is called near zero, and a local dimension of few, of the width."""

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
 from isoscope.studies.clusters_and_manifolds.claims import make_verdicts
-from isoscope.studies.clusters_and_manifolds.found import LayerResults, group_by, mean_lid_by_rows
-from isoscope.studies.clusters_and_manifolds.measure import METRICS, TEXTBOOK_LID_FACTOR
-from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
+from isoscope.studies.clusters_and_manifolds.measure import (
+    METRICS,
+    TEXTBOOK_LID_FACTOR,
+    LayerResults,
+    group_by,
+    mean_lid_by_rows,
+)
+from isoscope.studies.study import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
 
 if TYPE_CHECKING:
-    from isoscope.studies.published import Number, Published
-    from isoscope.studies.study import Results, Setting
+    from isoscope.studies.study import Number, Published, Results, Setting
 
 _LID = "LID, cosine"
 _PEERS = {

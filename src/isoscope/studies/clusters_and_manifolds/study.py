@@ -22,8 +22,7 @@ from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
     from isoscope.studies.datasets import Model
-    from isoscope.studies.outcome import Outcome
-    from isoscope.studies.study import ArmContext, Results, Setting
+    from isoscope.studies.study import ArmContext, Outcome, Results, Setting
 
 
 class ClustersAndManifolds(Study):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from isoscope.studies.isotropic_word_representation.measure import REPAIR, arm_key
-from isoscope.studies.outcome import Case, Value
+from isoscope.studies.study import Case, Value
 from isoscope.studies.verdicts import (
     ABOVE_ZERO,
     BELOW_ZERO,
@@ -21,8 +21,7 @@ from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.isotropic_word_representation.outcome import ArmResults
-    from isoscope.studies.outcome import Bounds, Verdict
-    from isoscope.studies.published import Published
+    from isoscope.studies.study import Bounds, Published, Verdict
 
 _ANISOTROPIC_LIMIT = -3.0  # log10
 _ISOTROPIC_LIMIT = 0.4

@@ -12,12 +12,11 @@ from isoscope.studies.finetuned import speedup_notes
 from isoscope.studies.isotropic_word_representation.claims import LIMITS_NOTE, make_verdicts
 from isoscope.studies.isotropic_word_representation.measure import FITS, REPAIR, VARIANTS, arm_key
 from isoscope.studies.isotropic_word_representation.tuned import TUNINGS
-from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
+from isoscope.studies.study import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.published import Number, Published
-    from isoscope.studies.study import Results, Setting
+    from isoscope.studies.study import Number, Published, Results, Setting
 
 _BERT = "bert-base-uncased"
 _SETS = {"STS2015": "sts15", "STS-B": "stsb"}

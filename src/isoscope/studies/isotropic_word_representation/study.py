@@ -29,8 +29,7 @@ from isoscope.studies.study import Arm, Parameter, Study
 
 if TYPE_CHECKING:
     from isoscope.studies.datasets import Model
-    from isoscope.studies.outcome import Outcome
-    from isoscope.studies.study import Results, Setting
+    from isoscope.studies.study import Outcome, Results, Setting
 
 PARTS = ("layers", "sts", "sst2", "finetune")
 TASKS = ("rte", "wic")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope.metrics.objectives import silhouette_objective, triplet_objective
-from isoscope.studies.isotropy_clusters_classifiers.correlating import (
+from isoscope.studies.isotropy_clusters_classifiers.measure import (
     has_several_models,
     pearson,
     published_correlations,
@@ -17,15 +17,14 @@ from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     series_at_moments,
     spearman,
 )
-from isoscope.studies.outcome import Case, Holds, Value
 from isoscope.studies.reading.classified import GLUE
+from isoscope.studies.study import Case, Holds, Value
 from isoscope.studies.verdicts import make_verdict
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.isotropy_clusters_classifiers.correlating import RunResults
-    from isoscope.studies.outcome import Verdict
-    from isoscope.studies.published import Published
+    from isoscope.studies.isotropy_clusters_classifiers.measure import RunResults
+    from isoscope.studies.study import Published, Verdict
 
 _MIN_RANK_CORRELATION = 0.9
 """The rank correlation beyond which two series go together."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope.studies.isotropy_clusters_classifiers.claims import make_verdicts
-from isoscope.studies.isotropy_clusters_classifiers.correlating import (
+from isoscope.studies.isotropy_clusters_classifiers.measure import (
     CORRELATION_SYMBOLS,
     has_several_models,
     pearson,
@@ -19,13 +19,12 @@ from isoscope.studies.isotropy_clusters_classifiers.correlating import (
     series_at_moments,
     spearman,
 )
-from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading.classified import GLUE
+from isoscope.studies.study import Figure, Outcome, Panel, Row, Series, Table, Value
 
 if TYPE_CHECKING:
-    from isoscope.studies.isotropy_clusters_classifiers.correlating import RunResults
-    from isoscope.studies.published import Published
-    from isoscope.studies.study import Setting
+    from isoscope.studies.isotropy_clusters_classifiers.measure import RunResults
+    from isoscope.studies.study import Published, Setting
 
 _SERIES_NAMES = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
 _POINTS = 160  # of a line: more cannot be seen

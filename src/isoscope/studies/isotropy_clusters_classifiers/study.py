@@ -14,14 +14,12 @@ from isoscope._io.files import atomic_replace
 from isoscope.embedding.embed import embed
 from isoscope.studies.isotropy_clusters_classifiers.measure import OptimizationSettings, optimize
 from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
-from isoscope.studies.published import read_published
 from isoscope.studies.reading.classified import GLUE, ClassifiedTexts, read_classified, read_word_classes
-from isoscope.studies.study import Arm, Parameter, Study
+from isoscope.studies.study import Arm, Parameter, Study, read_published
 
 if TYPE_CHECKING:
     from isoscope.studies.datasets import Model
-    from isoscope.studies.outcome import Outcome
-    from isoscope.studies.study import ArmContext, Results, Setting
+    from isoscope.studies.study import ArmContext, Outcome, Results, Setting
 
 _WORD_TASKS = {"supersense": 2275, "pos": 11462}
 """Tasks of words, with the paper's number of them."""

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.outcome import Case as Finding
-from isoscope.studies.outcome import Value
+from isoscope.studies.study import Case as Finding
+from isoscope.studies.study import Value
 from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, make_verdict
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.outcome import Bounds, Verdict
-    from isoscope.studies.published import Claim, Published
+    from isoscope.studies.study import Bounds, Claim, Published, Verdict
 
 NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
 COMPONENTS = {

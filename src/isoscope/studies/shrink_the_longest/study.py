@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from isoscope._core.errors import InputError
 from isoscope.finetuning.task_data import stratified_sample
 from isoscope.studies.finetuned import SPEEDUP_PARAMETERS, check_training, finetune_arm, speedup_notes, speedup_options
-from isoscope.studies.outcome import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.reading import tasks
 from isoscope.studies.shrink_the_longest.claims import (
     ARMS,
@@ -20,13 +19,12 @@ from isoscope.studies.shrink_the_longest.claims import (
     format_score_name,
     make_verdicts,
 )
-from isoscope.studies.study import Arm, Parameter, Study
+from isoscope.studies.study import Arm, Figure, Outcome, Panel, Parameter, Row, Series, Study, Table, Value
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
     from isoscope.studies.datasets import Model
-    from isoscope.studies.published import Published
-    from isoscope.studies.study import ArmContext, Results, Setting
+    from isoscope.studies.study import ArmContext, Published, Results, Setting
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     NONE: {},

@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from isoscope.stores.columns import plural
-from isoscope.studies.outcome import Case, Holds, Row, Table, Value
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     MIN_MATTHEWS,
     NONE,
@@ -22,14 +21,13 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     select_istar,
     select_learned,
 )
+from isoscope.studies.study import Case, Holds, Row, Table, Value
 from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, correlation_interval, make_verdict, share_interval
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
-    from isoscope.studies.outcome import Bounds, Verdict
-    from isoscope.studies.published import Published
     from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
-    from isoscope.studies.study import Results, Setting
+    from isoscope.studies.study import Bounds, Published, Results, Setting, Verdict
 
 
 def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> tuple[float, Bounds]:

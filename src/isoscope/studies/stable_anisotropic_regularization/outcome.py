@@ -7,7 +7,6 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from isoscope.studies.outcome import Figure, Panel, Series, Value
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
@@ -18,6 +17,7 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     pretrained_key,
     select_istar,
 )
+from isoscope.studies.study import Figure, Panel, Series, Value
 from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from isoscope.studies.finetuned import (
     speedup_notes,
     speedup_options,
 )
-from isoscope.studies.outcome import Outcome, Row, Table, Value
 from isoscope.studies.reading.tasks import SETS, read_task
 from isoscope.studies.stable_anisotropic_regularization.claims import (
     finetuning_observations,
@@ -27,24 +26,23 @@ from isoscope.studies.stable_anisotropic_regularization.claims import (
 )
 from isoscope.studies.stable_anisotropic_regularization.estimators import (
     ANALYSIS_ZETA,
+    DISTRIBUTIONS,
     TRAINING_ZETA,
     estimator_arms,
     estimator_figures,
     estimator_tables,
     estimator_verdicts,
 )
-from isoscope.studies.stable_anisotropic_regularization.known_clouds import DISTRIBUTIONS
 from isoscope.studies.stable_anisotropic_regularization.measure import measure_layers
 from isoscope.studies.stable_anisotropic_regularization.outcome import finetuning_figures
 from isoscope.studies.stable_anisotropic_regularization.runs import penalties, pretrained_key, training_key
-from isoscope.studies.study import Arm, ArmContext, Parameter, Study
+from isoscope.studies.study import Arm, ArmContext, Outcome, Parameter, Row, Study, Table, Value
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
     from isoscope.studies.datasets import DataSource, Model
-    from isoscope.studies.published import Published
     from isoscope.studies.stable_anisotropic_regularization.runs import Penalty
-    from isoscope.studies.study import Results, Setting
+    from isoscope.studies.study import Published, Results, Setting
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}
 """Rows of the training sets, for how long an arm takes."""
