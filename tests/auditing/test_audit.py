@@ -248,7 +248,7 @@ def test_an_interruption_leaves_the_old_file(found, tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("isoscope.auditing.audit.json.dumps", interrupted)
+    monkeypatch.setattr("isoscope._io.json.json.dumps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         found.to_json(tmp_path / "a.json")
     assert (tmp_path / "a.json").read_bytes() == before

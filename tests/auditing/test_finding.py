@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoscope.auditing.finding import VERDICTS, Finding, Range, format_number, to_json_value, worst_verdict
+from isoscope._io.json import jsonable
+from isoscope.auditing.finding import VERDICTS, Finding, Range, format_number, worst_verdict
 
 FINDING = Finding(
     "mean_cosine", "Mean cosine", 0.3, 0.2, 0.4, Range.lower_is_better(0.1, 0.5, "a source", 0.0), "m", "a", 100
@@ -185,11 +186,11 @@ leaves = st.none() | st.floats() | st.integers() | st.text(max_size=3)
 
 @given(st.recursive(leaves, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.integers(), item, max_size=3)))
 def test_whatever_is_plain_goes_into_json(value):
-    json.dumps(to_json_value(value), allow_nan=False)
+    json.dumps(jsonable(value), allow_nan=False)
 
 
 def test_numpys_numbers_become_pythons():
-    found = to_json_value(
+    found = jsonable(
         {"a": np.float32(0.5), "b": np.arange(2), "c": (np.int64(3), np.bool_(True)), 4: np.float64("nan")}
     )
     assert found == {"a": 0.5, "b": [0, 1], "c": [3, True], "4": None}

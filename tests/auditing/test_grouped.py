@@ -208,7 +208,7 @@ def test_the_notebook_s_table_escapes_names():
 
 def test_several_stand_side_by_side(found, table):
     other = isoscope.audit(table.slice(0, 400), by="layer")
-    text = terminal.printed(terminal.render_grouped_side_by_side([found, other]))
+    text = terminal.to_plain_text(terminal.render_grouped_side_by_side([found, other]))
     assert text.count("mean cosine") == 1
     row = next(line for line in text.splitlines() if line.startswith("12"))
     assert row.split()[-1] == "–"  # the second has no such layer

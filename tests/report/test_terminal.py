@@ -126,32 +126,7 @@ def test_two_audits_stand_side_by_side(found):
 
 
 def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
+    monkeypatch.setattr("isoscope._io.progress._SHOW_DELAY", 0)
     with threadpool_limits(1):
         isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)), progress=True)
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_bar_names_the_stage_on_a_terminal(monkeypatch):
-    class Screen(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen = Screen()
-    monkeypatch.setattr(terminal.sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
-    monkeypatch.setenv("TERM", "xterm")
-    with terminal.ProgressBar() as bar:
-        bar("summing up", 500, 0.5)
-        bar("neighbours", 10, 1.0)  # it is drawn when it ends, in between now and then
-    assert "neighbours" in screen.getvalue()
-
-
-def test_the_bar_ends_when_the_work_fails(monkeypatch):
-    monkeypatch.setattr(terminal, "_SHOW_DELAY", 0)
-    stopped = []
-    bar = terminal.ProgressBar()
-    bar.live = type("Live", (), {"stop": lambda self: stopped.append(True)})()
-    with pytest.raises(ZeroDivisionError), bar:
-        raise ZeroDivisionError
-    assert stopped == [True]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores.columns import ColumnSpec, choose_columns, choose_dimensions, choose_vectors, plain_values, plural
+from isoscope._core.errors import plural
+from isoscope.stores.columns import ColumnSpec, choose_columns, choose_dimensions, choose_vectors, plain_values
 
 NAN = float("nan")
 

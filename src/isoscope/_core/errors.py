@@ -1,4 +1,4 @@
-"""What isoscope raises and warns with."""
+"""The errors and warnings of isoscope, and how lists and counts are worded in messages."""
 
 import os
 import sys
@@ -9,20 +9,91 @@ _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 class InputError(ValueError):
-    """The data cannot be measured as given: the message says what came, what is needed, what to do."""
+    """The input cannot be used: the message says what was given, what is needed and what to do.
+
+    Subclasses tell the kinds apart, so that code can react to the kind and not to the sentence.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> try:
+    ...     isoscope.lid(np.ones((50, 4)), k=100)
+    ... except isoscope.InputError as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
+
+
+class ParameterError(InputError):
+    """A parameter or option has a value that is not allowed, or contradicts another."""
+
+
+class ShapeError(InputError):
+    """An array has the wrong number of rows, columns or dimensions."""
+
+
+class TooFewRowsError(InputError):
+    """There are fewer rows, examples or classes than the measurement needs."""
+
+
+class MissingValueError(InputError):
+    """A value is missing, NaN or infinite."""
+
+
+class NotFoundError(InputError):
+    """A file, folder, column, collection or name does not exist."""
+
+
+class FileFormatError(InputError):
+    """A file is damaged, or is not in the expected format."""
+
+
+class OutputError(InputError):
+    """The output cannot be written, or belongs to another run."""
+
+
+class DatabaseError(InputError):
+    """A database cannot be reached, or rejects what it is asked."""
 
 
 class MissingExtra(InputError, ImportError):
-    """A package that an extra brings is not installed: the message holds the command that installs it."""
+    """An optional package is not installed: the message holds the command that installs it."""
 
 
 class DataWarning(UserWarning):
-    """The data was measured, and something about it is worth a look."""
+    """The data was measured, and something about it needs attention."""
+
+
+for _public in (
+    InputError,
+    ParameterError,
+    ShapeError,
+    TooFewRowsError,
+    MissingValueError,
+    NotFoundError,
+    FileFormatError,
+    OutputError,
+    DatabaseError,
+    MissingExtra,
+    DataWarning,
+):
+    _public.__module__ = "isoscope"  # where users import it from
 
 
 def warn_data(message: str) -> None:
-    """Warn with a `DataWarning` that points at the user's own line, however deep inside isoscope it is noticed."""
+    """Warn with a `DataWarning` that points at the user's own line."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DataWarning, stacklevel=level)
+
+
+def plural(count: int, word: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "row"), plural(2, "row"), plural(2, "entry")
+    ('1 row', '2 rows', '2 entries')
+    """
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"

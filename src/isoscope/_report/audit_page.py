@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope._report import audit_charts
 from isoscope._report.cards import (
     CHANGE_LABELS,
@@ -25,7 +25,6 @@ from isoscope._report.svg import format_coordinate
 from isoscope.auditing.compare import compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 from isoscope.auditing.settings import Settings
-from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-import sys
-import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -195,65 +192,6 @@ def _render_cell(finding: Finding | None, *, lost: bool = False) -> Text:
     )
     text = Text.assemble((mark + " ", color), finding.shown)
     return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
-
-
-class ProgressBar:
-    """A progress bar on standard error: the stage, rows a second and the time left; only if it takes over a second.
-
-    `unit` names what is counted. What a stage begins with was done before, and took no time of this run.
-    """
-
-    def __init__(self, unit: str = "rows") -> None:
-        self.unit = unit
-        self.before = 0, 0.0  # rows and share
-        self.began = time.monotonic()
-        self.live: Any = None
-        self.stage = ""
-        self.stage_began = self.began
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def __call__(self, stage: str, rows: int, share: float) -> None:
-        """Show how far a stage is."""
-        now = time.monotonic()
-        if stage != self.stage:
-            self.stage, self.stage_began = stage, now
-            self.before = (rows, share) if rows and share else (0, 0.0)
-        if not sys.stderr.isatty() or now - self.began < _SHOW_DELAY:
-            return
-        if self.live is None:
-            self._start()
-        spent = now - self.stage_began
-        rows, done = rows - self.before[0], share - self.before[1]
-        speed = f"{rows / spent:,.0f} {self.unit}/s" if rows and spent > 0.2 else ""
-        left = _format_time_left(spent * (1 - share) / done) if done > 0.002 and share < 1 and spent > 2 else ""
-        total = 1.0 if share else None
-        self.live.update(self.task, description=stage, completed=share, total=total, speed=speed, left=left)
-
-    def _start(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description:<20}"), BarColumn(), TextColumn("{task.fields[speed]}"))
-        self.live = Progress(
-            *columns, TextColumn("{task.fields[left]}"), console=Console(file=sys.stderr), transient=True
-        )
-        self.task = self.live.add_task("", total=None, speed="", left="")
-        self.live.start()
-
-
-def _format_time_left(seconds: float) -> str:
-    """Seconds as one says them."""
-    minutes, hours = round(seconds / 60), int(seconds // 3600)
-    if hours:
-        return f"{hours} h {minutes % 60} min left"
-    return f"{minutes} min left" if seconds >= 120 else f"{seconds:,.0f} s left"
 
 
 HEADLINES = {

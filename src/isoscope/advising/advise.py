@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -11,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope._io.files import atomic_replace
+from isoscope._io.json import jsonable, write_json
+from isoscope._io.progress import show_progress
+from isoscope._render import render
 from isoscope.advising.candidates import build_candidates as all_candidates
 from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
@@ -21,16 +23,14 @@ from isoscope.advising.labels import Labels, Unlabeled
 from isoscope.advising.retrieval import Retrieval
 from isoscope.advising.task import AdviceSettings, check_known, find_rows, read_rows
 from isoscope.advising.trials import try_candidates
-from isoscope.auditing.finding import to_json_value
-from isoscope.stores.columns import plural
 from isoscope.stores.databases.address import redact_source_name
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.advising.inference import Choice, Promise
     from isoscope.advising.task import AdviceSettings, Task
     from isoscope.advising.trials import Trials
-    from isoscope.engines.engine import Progress
     from isoscope.stores.store import Store
 
 
@@ -123,13 +123,8 @@ def advise(
     store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
     if store.dim < 2:
         raise InputError(f"{store.name} has vectors of 1 dimension: need at least 2")
-    if progress is True:
-        from isoscope._report.terminal import ProgressBar
-
-        with ProgressBar() as bar:
-            return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, bar)
-    told = progress or (lambda stage, rows, share: None)
-    return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, told)
+    with show_progress(progress) as report:
+        return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, report)
 
 
 def _compute_advice(
@@ -300,9 +295,7 @@ class Advice:
     @property
     def paragraph(self) -> str:
         """The advice in a few sentences."""
-        from isoscope._report.narrate import advice_paragraph
-
-        return advice_paragraph(self)
+        return str(render("Advice", "paragraph", self))
 
     def __getitem__(self, name: str) -> Trial:
         for trial in self.trials:
@@ -314,14 +307,10 @@ class Advice:
         return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
 
     def __str__(self) -> str:
-        from isoscope._report.terminal import render_advice_text
-
-        return render_advice_text(self)
+        return str(render("Advice", "text", self))
 
     def _repr_html_(self) -> str:
-        from isoscope._report.advice_page import render_notebook_table
-
-        return render_notebook_table(self)
+        return str(render("Advice", "notebook", self))
 
     @property
     def _examples_text(self) -> str:
@@ -335,7 +324,7 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
-        held: dict[str, Any] = to_json_value(
+        held: dict[str, Any] = jsonable(
             {
                 "schema": SCHEMA,
                 "isoscope": self.version,
@@ -364,15 +353,12 @@ class Advice:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the advice as JSON, atomically."""
-        with atomic_replace(path) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(self.to_dict(), path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the advice and its evidence as one self-contained HTML page, atomically."""
-        from isoscope._report.advice_page import render_advice_page
-
         with atomic_replace(path) as temporary:
-            temporary.write_text(render_advice_page(self), encoding="utf-8")
+            temporary.write_text(render("Advice", "page", self), encoding="utf-8")
 
 
 NO_ROWS = np.empty(0, np.int64)

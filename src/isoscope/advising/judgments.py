@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import plural
+from isoscope._core.errors import InputError, plural
 
 _SCORE_COLUMNS = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")
 _PAIR_COLUMNS = (

@@ -9,12 +9,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope.advising.inference import Evidence, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import Round, Task, check_folds, row_identity
 from isoscope.metrics.clusters import kmeans_plus_plus
-from isoscope.stores.columns import plural
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 

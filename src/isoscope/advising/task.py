@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from isoscope._core.arrays import check_integer, to_numpy
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope._core.memory import limit_sample_size
 from isoscope.auditing.settings import MIN_SAMPLE
 from isoscope.sketching.sketch import Sketch
-from isoscope.stores.columns import plural
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.advising.inference import Evidence, Units
-    from isoscope.engines.engine import Progress
     from isoscope.stores.store import Store
 
 

@@ -21,9 +21,9 @@ from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.chain import Chain
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.advising.candidates import Candidate
     from isoscope.advising.task import Task
-    from isoscope.engines.engine import Progress
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.store import Store
 

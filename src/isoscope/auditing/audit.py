@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -15,23 +13,26 @@ import isoscope
 from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
-from isoscope._report.pictures import build_pictures
-from isoscope.auditing.finding import VERDICTS, Finding, to_json_value, worst_verdict
+from isoscope._io.json import jsonable, read_json, write_json
+from isoscope._io.progress import show_progress
+from isoscope._render import render
+from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import measure
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.similarity import Similarity
-from isoscope.engines.engine import ignore_progress, open_engine
+from isoscope.engines.engine import open_engine
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from isoscope._io.progress import Progress
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.auditing.measure import Measurements
-    from isoscope.engines.engine import Engine, Progress
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 T = TypeVar("T")
@@ -159,12 +160,8 @@ def audit(
 
             return audit_groups(store, by if isinstance(by, str) else "groups", settings, progress, running)
 
-    if progress is True:
-        from isoscope._report.terminal import ProgressBar
-
-        with ProgressBar() as bar:
-            return made(bar)
-    return made(progress or ignore_progress)
+    with show_progress(progress) as report:
+        return made(report)
 
 
 def _measure_store(
@@ -192,20 +189,6 @@ def run_with_usable_columns(store: Store, work: Callable[[Store], T]) -> tuple[T
 def make_printable(name: str) -> str:
     """A name as any file and terminal can hold it."""
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
-
-
-def read_json(path: str | os.PathLike[str], schema: str, maker: str) -> dict[str, Any]:
-    """The object in a JSON file of this schema, which some command writes."""
-    try:
-        held = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
-    found = held.get("schema") if isinstance(held, dict) else None
-    if found != schema:
-        raise InputError(f"{path} has schema {found!r}: need {schema!r}, as `{maker}` writes")
-    return dict(held)
 
 
 @dataclass
@@ -249,7 +232,7 @@ class Audit:
             columns=measured.columns,
             version=isoscope.__version__,
             measured=measured,
-            pictures=build_pictures(measured, findings),
+            pictures=render("Audit", "pictures", measured, findings),
         )
 
     @property
@@ -274,14 +257,10 @@ class Audit:
         return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
 
     def __str__(self) -> str:
-        from isoscope._report.terminal import render_text
-
-        return render_text(self)
+        return str(render("Audit", "text", self))
 
     def _repr_html_(self) -> str:
-        from isoscope._report.audit_page import render_notebook_table
-
-        return render_notebook_table(self)
+        return str(render("Audit", "notebook", self))
 
     # how it is kept
 
@@ -296,13 +275,12 @@ class Audit:
             "verdict": self.verdict,
             "findings": [finding.to_dict() for finding in self.findings],
             "skipped": self.skipped,
-            "similarity": to_json_value(self.similarity.to_dict()),
+            "similarity": jsonable(self.similarity.to_dict()),
         }
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON; an interruption leaves the old file."""
-        with atomic_replace(path) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
@@ -330,10 +308,8 @@ class Audit:
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
         """Write the page: one file that needs nothing else; an interruption leaves the old one."""
-        from isoscope._report.audit_page import render_page
-
         with atomic_replace(path) as temporary:
-            temporary.write_text(render_page([self], baseline=baseline), encoding="utf-8")
+            temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
 
     def percentile(self, cosine: float) -> float:
         """The share of random pairs of rows that are less alike than this cosine, in per cent.
@@ -353,36 +329,31 @@ class Audit:
 
     def plot_spectrum(self, ax: Axes | None = None) -> Axes:
         """Draw each direction's share of the variance against an isotropic cloud's."""
-        from isoscope._report import figures
-
-        return figures.draw_spectrum(self._require_pictures(), ax)
+        axes: Axes = render("Audit", "spectrum", self._require_pictures(), ax)
+        return axes
 
     def plot_cosines(self, ax: Axes | None = None) -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours against an isotropic cloud's."""
-        from isoscope._report import figures
-
-        return figures.draw_cosines(self._require_pictures(), ax)
+        axes: Axes = render("Audit", "cosines", self._require_pictures(), ax)
+        return axes
 
     def plot_activations(self, ax: Axes | None = None) -> Axes:
         """Draw each coordinate's mean and deviation: rogue dimensions stand out."""
-        from isoscope._report import figures
-
-        return figures.draw_activations(self._require_pictures(), ax)
+        axes: Axes = render("Audit", "activations", self._require_pictures(), ax)
+        return axes
 
     def plot_points(self, ax: Axes | None = None, *, color: str = "labels") -> Axes:
         """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
 
         `color` is "labels", "clusters", "kinds" (of token), "frequency" or "lengths".
         """
-        from isoscope._report import figures
-
-        return figures.draw_points(self._require_pictures(), ax, color)
+        axes: Axes = render("Audit", "points", self._require_pictures(), ax, color)
+        return axes
 
     def plot_barcode(self, ax: Axes | None = None) -> Axes:
         """Draw the lengths at which the cloud grows together, those that stand out first."""
-        from isoscope._report import figures
-
-        return figures.draw_barcode(self._require_pictures(), ax)
+        axes: Axes = render("Audit", "barcode", self._require_pictures(), ax)
+        return axes
 
     def _require_pictures(self) -> Pictures:
         if self.pictures is None:

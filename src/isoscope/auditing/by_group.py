@@ -10,18 +10,20 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope._core.memory import limit_sample_size
+from isoscope._io.progress import ignore_progress
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.measure import MeasurementRun
 from isoscope.auditing.passes import FirstPassTally, sample_batches
-from isoscope.engines.engine import Tally, ignore_progress, tally_batches
+from isoscope.engines.engine import Tally, tally_batches
 from isoscope.sketching.group_blocks import max_blocks
 from isoscope.stores.store import Batch, default_rows
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.auditing.grouping import Grouping
     from isoscope.auditing.measure import Measurements
     from isoscope.auditing.settings import Settings
-    from isoscope.engines.engine import Engine, Progress
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 _SAMPLE_BYTES = 2**30  # what the samples of all groups may take

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope.auditing.finding import VERDICTS, to_json_value
+from isoscope._io.json import jsonable
+from isoscope.auditing.finding import VERDICTS
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
@@ -58,8 +59,7 @@ class Change:
         """As JSON holds it."""
         sides = {"before": self.before, "after": self.after}
         held = {
-            side: None if f is None else {"value": to_json_value(f.value), "verdict": f.verdict}
-            for side, f in sides.items()
+            side: None if f is None else {"value": jsonable(f.value), "verdict": f.verdict} for side, f in sides.items()
         }
         return {"name": self.name, "direction": self.direction, **held}
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoscope._io.json import jsonable
+
 VERDICTS = ("ok", "look", "bad")
 """From best to worst."""
 
@@ -112,19 +114,19 @@ class Finding:
             "title": self.title,
             "verdict": self.verdict,
             "borderline": self.borderline,
-            "value": to_json_value(self.value),
-            "low": to_json_value(self.low),
-            "high": to_json_value(self.high),
+            "value": jsonable(self.value),
+            "low": jsonable(self.low),
+            "high": jsonable(self.high),
             "form": self.form,
-            "ok": [to_json_value(end) for end in self.judged.ok],
-            "bearable": [to_json_value(end) for end in self.judged.bearable],
-            "null": to_json_value(self.judged.null),
+            "ok": [jsonable(end) for end in self.judged.ok],
+            "bearable": [jsonable(end) for end in self.judged.bearable],
+            "null": jsonable(self.judged.null),
             "source": self.judged.source,
             "meaning": self.meaning,
             "advice": self.advice,
             "rows": self.rows,
             "sampled": self.sampled,
-            "details": to_json_value(self.details),
+            "details": jsonable(self.details),
         }
 
     @classmethod
@@ -185,16 +187,3 @@ def format_percentage(value: float) -> str:
 def worst_verdict(findings: list[Finding]) -> str:
     """The worst verdict among findings."""
     return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
-
-
-def to_json_value(value: Any) -> Any:
-    """A value as JSON can hold it: Python's own numbers, None for what is not finite."""
-    if isinstance(value, dict):
-        return {str(key): to_json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json_value(item) for item in value]
-    if hasattr(value, "tolist"):
-        return to_json_value(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

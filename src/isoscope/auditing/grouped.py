@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -16,9 +15,11 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError
 from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
-from isoscope.auditing.audit import Audit, make_printable, read_json, run_with_usable_columns
+from isoscope._io.json import jsonable, read_json, write_json
+from isoscope._render import render
+from isoscope.auditing.audit import Audit, make_printable, run_with_usable_columns
 from isoscope.auditing.by_group import measure_groups
-from isoscope.auditing.finding import VERDICTS, to_json_value
+from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.findings import FINDINGS
 from isoscope.auditing.grouping import MAX_GROUPS, group_rows
 from isoscope.auditing.settings import Settings
@@ -26,9 +27,10 @@ from isoscope.auditing.settings import Settings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from isoscope._io.progress import Progress
     from isoscope.auditing.by_group import GroupMeasurements
     from isoscope.auditing.grouping import Grouping
-    from isoscope.engines.engine import Engine, Progress
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 SCHEMA = "isoscope.grouped-audit/1"
@@ -181,20 +183,15 @@ class GroupedAudit:
         return f"GroupedAudit({self.source} by {self.by}: {many}, {self.verdict})"
 
     def __str__(self) -> str:
-        from isoscope._report.terminal import render_grouped_text
-
-        return render_grouped_text(self)
+        return str(render("GroupedAudit", "text", self))
 
     def _repr_html_(self) -> str:
-        from isoscope._report.terminal import render_notebook_table
-
-        return render_notebook_table(self)
+        return str(render("GroupedAudit", "notebook", self))
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
         """Draw one finding along the groups with its interval, against a cloud's without structure."""
-        from isoscope._report import figures
-
-        return figures.draw_series(self, finding, ax)
+        axes: Axes = render("GroupedAudit", "series", self, finding, ax)
+        return axes
 
     # how it is kept
 
@@ -209,7 +206,7 @@ class GroupedAudit:
             "settings": dict(vars(self.settings)),
             "verdict": self.verdict,
             "groups": [
-                {"name": name, "value": to_json_value(self.values[name]), "audit": audit.to_dict()}
+                {"name": name, "value": jsonable(self.values[name]), "audit": audit.to_dict()}
                 for name, audit in self.groups.items()
             ],
             "skipped": self.skipped,
@@ -218,8 +215,7 @@ class GroupedAudit:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON; an interruption leaves the old file."""
-        with atomic_replace(path) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
@@ -247,10 +243,8 @@ class GroupedAudit:
 
 def write_page(many: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
     """Write the page of one audit by groups, or of several to compare."""
-    from isoscope._report.grouped_page import render_grouped_page
-
     with atomic_replace(path) as temporary:
-        temporary.write_text(render_grouped_page(many), encoding="utf-8")
+        temporary.write_text(render("GroupedAudit", "page", many), encoding="utf-8")
 
 
 def _make_value_printable(value: int | float | str) -> int | float | str:

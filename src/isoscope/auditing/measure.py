@@ -21,12 +21,13 @@ from isoscope.engines.engine import CombinedTally
 from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.auditing.near_duplicates import NearDuplicates
     from isoscope.auditing.passes import Axes, FirstPass
     from isoscope.auditing.settings import Settings
     from isoscope.auditing.structure import LocalDistances
     from isoscope.auditing.type_cosines import TypeCosines
-    from isoscope.engines.engine import Engine, Progress, Tally
+    from isoscope.engines.engine import Engine, Tally
     from isoscope.metrics.clusters import ClusterChoice
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample

@@ -21,8 +21,9 @@ from isoscope.stores.store import Batch
 
 if TYPE_CHECKING:
     from isoscope._core.pairs import NeighborSearch
+    from isoscope._io.progress import Progress
     from isoscope.auditing.settings import Settings
-    from isoscope.engines.engine import Engine, Progress
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 JACKKNIFE_GROUPS = 16

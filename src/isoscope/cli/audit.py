@@ -14,8 +14,9 @@ from rich.console import Console
 
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
+from isoscope._io.progress import ProgressBar
 from isoscope._report import terminal
-from isoscope._report.terminal import ProgressBar, render_audit, render_moments, render_side_by_side
+from isoscope._report.terminal import render_audit, render_moments, render_side_by_side
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison, compare_findings, neighbor_agreements
 from isoscope.auditing.finding import format_percentage
@@ -118,11 +119,11 @@ def _comparison_dict(told: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 class InterruptibleProgressBar(ProgressBar):
     """A bar that notices a Ctrl-C which a library swallowed."""
 
-    def __call__(self, stage: str, rows: int, share: float) -> None:
+    def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
         """Show how far a stage is, or end."""
         if interrupted.is_set():
             raise KeyboardInterrupt
-        super().__call__(stage, rows, share)
+        super().__call__(stage, done, share, note)
 
 
 class _BrokenPipeConsole(Console):

@@ -14,12 +14,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope.cli.audit import _check_output_folders, _report_written, _write_json, show
 from isoscope.cli.session import Interruption, command_arguments, interrupted
 from isoscope.finetuning.finetune import finetune as train
 from isoscope.finetuning.result import FineTuning, Spread
-from isoscope.stores.columns import plural
 
 if TYPE_CHECKING:
     from isoscope.finetuning.train import SeedProgress

@@ -14,12 +14,13 @@ import numpy as np
 import isoscope
 from isoscope._core.errors import InputError
 from isoscope._core.memory import limit_sample_size
+from isoscope._io.progress import Progress, ignore_progress
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison
 from isoscope.auditing.settings import Settings
 from isoscope.cli.audit import InterruptibleProgressBar, _check_output_folders, _report_written, show_comparison
 from isoscope.cli.session import Interruption
-from isoscope.engines.engine import Engine, LocalEngine, Progress, TallyT, ignore_progress
+from isoscope.engines.engine import Engine, LocalEngine, TallyT
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address
 from isoscope.stores.open import open_store
@@ -264,8 +265,8 @@ class _ProgressEngine:
         self.rows = 0
 
     def tally(self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "") -> TallyT:
-        def told(stage: str, rows: int, share: float) -> None:
-            self.rows = rows
-            self._progress("fitting", rows, share)
+        def told(stage: str, done: int, share: float, note: str = "") -> None:
+            self.rows = done
+            self._progress("fitting", done, share, note)
 
         return self._engine.tally(tally, store, told)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError, MissingExtra
+from isoscope._io.progress import show_progress
 from isoscope.embedding.run import EmbeddingRun, Settings, run
 from isoscope.embedding.shards import ShardWriter
 from isoscope.embedding.static import open_words
@@ -19,7 +20,7 @@ from isoscope.embedding.tokens import Spool
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
-    from isoscope.embedding.tokens import Progress
+    from isoscope._io.progress import Progress
     from isoscope.embedding.transformer import Embedder
     from isoscope.stores.store import Store
 
@@ -136,27 +137,18 @@ def embed(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         else:
             folder = stack.enter_context(shards.open_folder())
-        shown = progress or _no_progress
-        if progress is True:
-            from isoscope._report.terminal import ProgressBar
-
-            shown = stack.enter_context(ProgressBar("tokens"))
-        assert callable(shown)
+        report = stack.enter_context(show_progress(progress, "tokens"))
         spool = Spool(folder)
         stack.callback(spool.close)  # before the folder goes
         work = EmbeddingRun(embedder, settings, spool, batch_tokens)
-        work.read(source, shown)
+        work.read(source, report)
         if restart and shards is not None:
             shards.clear()
-        held = run(work, shards, shown, say)
+        held = run(work, shards, report, say)
     if shards is not None:
         return open_store(shards.folder)
     assert held is not None
     return open_store(held.table())
-
-
-def _no_progress(stage: str, rows: int, share: float) -> None:
-    """Show nothing."""
 
 
 def _check_settings(

@@ -16,9 +16,10 @@ from isoscope.embedding.tokens import Windows, batches
 from isoscope.embedding.transformer import WindowBatch
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.embedding.shards import Part, ShardWriter
     from isoscope.embedding.texts import Texts
-    from isoscope.embedding.tokens import Block, Counts, Progress, Spool
+    from isoscope.embedding.tokens import Block, Counts, Spool
     from isoscope.embedding.transformer import Embedder
 
 _BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written

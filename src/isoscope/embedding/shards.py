@@ -22,7 +22,7 @@ from isoscope.embedding.direct import DirectFile
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, SCHEMA, read_manifest
 
 if TYPE_CHECKING:
-    from isoscope.embedding.tokens import Progress
+    from isoscope._io.progress import Progress
 
 VECTOR_COLUMN = "embedding"
 _BATCH_BYTES = 16 * 2**20  # of vectors in a record batch

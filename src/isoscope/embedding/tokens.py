@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,9 +17,9 @@ from isoscope._core.errors import InputError
 from isoscope.embedding.texts import is_missing, replace_surrogates
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.embedding.texts import Texts
 
-Progress = Callable[[str, int, float], None]
 
 _TEXTS_PER_BATCH = 256  # texts that are tokenised together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}

@@ -16,13 +16,15 @@ import isoscope
 from isoscope._core.errors import InputError, MissingExtra
 from isoscope._core.memory import check_memory, current_limit, memory_limit
 from isoscope._core.threads import single_threaded
+from isoscope._io.progress import ignore_progress
 from isoscope.engines.allocating import retain_freed_memory
-from isoscope.engines.engine import ignore_progress, tally_batches
+from isoscope.engines.engine import tally_batches
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.shards import SPAN_BYTES, spans
 
 if TYPE_CHECKING:
-    from isoscope.engines.engine import Progress, TallyT
+    from isoscope._io.progress import Progress
+    from isoscope.engines.engine import TallyT
     from isoscope.stores.shards import Span
     from isoscope.stores.store import Store
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from isoscope._core.errors import InputError
 from isoscope._core.threads import map_in_threads
+from isoscope._io.progress import ignore_progress
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.stores.store import Batch, Store
 
 
@@ -94,13 +96,6 @@ class CombinedTally(Tally):
 T = TypeVar("T")
 R = TypeVar("R")
 TallyT = TypeVar("TallyT", bound=Tally)
-
-Progress = Callable[[str, int, float], None]
-"""Told, now and then: what is being done, how many rows it has seen, which share of all that is (0…1)."""
-
-
-def ignore_progress(stage: str, rows: int, share: float) -> None:
-    """Show nothing."""
 
 
 class Engine(Protocol):

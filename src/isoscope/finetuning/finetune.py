@@ -14,6 +14,7 @@ import numpy as np
 
 from isoscope._core.errors import InputError, MissingExtra
 from isoscope._io.files import atomic_replace
+from isoscope._render import render
 from isoscope.finetuning.result import FineTuning, SeedOutcome, write_json
 from isoscope.finetuning.settings import REGULARIZERS, make_settings
 from isoscope.finetuning.task_data import GLUE_NAMES, Task, read_custom_task, read_glue, stratified_sample
@@ -407,7 +408,6 @@ def _has_progress(folder: Path) -> bool:
 
 def _write_page(found: FineTuning) -> None:
     """What the tracker saw of every seed, as one page."""
-    from isoscope._report.training_page import render_training_page
     from isoscope.training.history import History
 
     settings = found.settings
@@ -424,7 +424,7 @@ def _write_page(found: FineTuning) -> None:
     }
     histories = [History.read(found.folder / f"seed-{each.seed}") for each in found.seeds]
     with atomic_replace(found.folder / "page.html") as temporary:
-        temporary.write_text(render_training_page(histories, facts), encoding="utf-8")
+        temporary.write_text(render("History", "page", histories, facts), encoding="utf-8")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import plural
+from isoscope._core.errors import InputError, plural
 from isoscope.stores.lines import read_lines
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES
 from isoscope.finetuning.tables import read_table
-from isoscope.stores.columns import ColumnSpec, choose_columns, plural
+from isoscope.stores.columns import ColumnSpec, choose_columns
 
 if TYPE_CHECKING:
     from isoscope.finetuning.tables import TextTable

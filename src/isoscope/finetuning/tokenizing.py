@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import plural
+from isoscope._core.errors import InputError, plural
 from isoscope.training.loading import (
     LOAD_ERRORS,
     format_load_error,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
 """What a column may be to the vectors. Rows of one of the `groups` depend on each other, as the tokens of a text do.
@@ -66,13 +66,6 @@ class ColumnSpec:
         return ColumnSpec(
             self.vectors, {role: v if v is None or isinstance(v, str) else () for role, v in self.roles.items()}
         )
-
-
-def plural(count: int, word: str) -> str:
-    """`1 row`, `2 rows`, `2 entries`."""
-    if count == 1:
-        return f"1 {word}"
-    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
 
 
 def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *, others: Sequence[str] = ()) -> str:

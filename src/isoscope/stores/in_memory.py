@@ -15,8 +15,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_cupy_array, is_numpy_array, is_torch_array
 
 from isoscope._core.arrays import as_real_array, blocks, detach, take
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import choose_columns, plural
+from isoscope._core.errors import InputError, plural
+from isoscope.stores.columns import choose_columns
 from isoscope.stores.store import Piece, Store
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import choose_columns, choose_vectors, plural
+from isoscope._core.errors import InputError, plural
+from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
 
 if TYPE_CHECKING:

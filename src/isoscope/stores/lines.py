@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError
-from isoscope.stores.columns import plural
+from isoscope._core.errors import InputError, plural
 from isoscope.stores.store import Piece, Store
 
 _BLOCK_BYTES = 2**21

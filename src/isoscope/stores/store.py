@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isoscope._core.arrays import check_integer
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, plural
 from isoscope._core.memory import batch_bytes, check_memory
-from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, plain_values, plural
+from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, plain_values
 
 if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout

@@ -17,11 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace, lock_folder
 from isoscope.finetuning.result import nan_to_null
-from isoscope.stores.columns import plural
 from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.page import render_study_page, write_summary
 from isoscope.studies.reading import fingerprint_data_sets

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isoscope.stores.columns import plural
+from isoscope._core.errors import plural
 from isoscope.studies.study import Holds
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from torch import nn
 
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import InputError, MissingExtra, warn_data
+from isoscope._render import render
 from isoscope.training.capture import probe_rows, run_model
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, measure
@@ -320,16 +321,13 @@ class IsotropyTracker:
 
     def save_figure(self, path: str | os.PathLike[str]) -> None:
         """Draw how the anisotropy of each layer went, raw and centred: png, svg or pdf, by the name."""
-        from isoscope._report.figures import save_profile
-
-        save_profile(self.history, path)
+        render("History", "figure", self.history, path)
 
     def save_page(self, path: str | os.PathLike[str], facts: Mapping[str, object] | None = None) -> None:
         """Write all that was measured as one HTML page; `facts` are said on it, such as the model and the task."""
         from isoscope._io.files import atomic_replace
-        from isoscope._report.training_page import render_training_page
 
-        text = render_training_page(self.history, facts)
+        text = render("History", "page", self.history, facts)
         with atomic_replace(path) as temporary:
             Path(temporary).write_text(text, encoding="utf-8")
 

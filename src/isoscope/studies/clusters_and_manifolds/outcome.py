@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from isoscope.stores.columns import plural
+from isoscope._core.errors import plural
 from isoscope.studies.clusters_and_manifolds.claims import make_verdicts
 from isoscope.studies.clusters_and_manifolds.measure import (
     METRICS,

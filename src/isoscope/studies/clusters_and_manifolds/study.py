@@ -252,7 +252,7 @@ class CorpusStates:
                 window=self.setting["window"],
                 max_tokens=self.setting["tokens"],
                 seed=self.seed,
-                progress=lambda stage, rows, share: bench.tell(share, stage),
+                progress=lambda stage, done, share, note="": bench.tell(share, stage),
             )
             if len(store) // self.architecture.layers <= self.setting["k"]:
                 raise InputError(

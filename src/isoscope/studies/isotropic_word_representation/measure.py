@@ -178,7 +178,7 @@ def embed_tokens(model: Model, texts: Sequence[str], folder: Path, tell: Callabl
             pool="tokens",
             special_tokens="drop",
             dtype="float16",
-            progress=lambda stage, rows, share: tell(share),
+            progress=lambda stage, done, share, note="": tell(share),
         )
         half.rename(folder)
     store = open_store(folder, by="document")
@@ -313,7 +313,7 @@ def measure_layers(arm: StateArm, sets: PairSets, name: str, bench: ArmContext) 
         pool="tokens",
         special_tokens="drop",
         max_tokens=_LAYER_TOKENS,
-        progress=lambda stage, rows, share: bench.tell(0.8 * share, "reads"),
+        progress=lambda stage, done, share, note="": bench.tell(0.8 * share, "reads"),
     )
     store = open_store(bench.folder / "layers", by="layer")
     of_layer = np.asarray(store.column("by")).astype(np.int64)

@@ -202,7 +202,7 @@ def _embed_task(task: str, model: Model, setting: Setting, bench: ArmContext) ->
             layers=-1,
             say=_ignore_message if task in _WORD_TASKS else None,  # a word without a vector is not taken
             labels=range(len(data.texts)),
-            progress=lambda stage, rows, share: bench.tell(0.0, f"embedding {share:.0%}"),
+            progress=lambda stage, done, share, note="": bench.tell(0.0, f"embedding {share:.0%}"),
         )
         most = min(_WORD_TASKS.get(task, len(store)), len(store))
         documents, vectors = np.asarray(store.labels, np.int64)[:most], store.take(np.arange(most))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from isoscope.stores.columns import plural
+from isoscope._core.errors import plural
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     MIN_MATTHEWS,
     NONE,

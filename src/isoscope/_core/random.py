@@ -1,0 +1,40 @@
+"""Seeds: whatever NumPy accepts as one, as a whole number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isoscope._core.errors import ParameterError
+
+_SKLEARN_LIMIT = 2**32  # random_state is below this
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """Return a seed as a whole number: an int as it is, anything else that NumPy accepts by its first 64 random bits.
+
+    >>> check_seed(3_000_000_000)
+    3000000000
+    >>> check_seed([1, 2]) == check_seed(np.random.SeedSequence([1, 2]))
+    True
+    """
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
+        return int(seed)
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    try:
+        if isinstance(seed, bool | str | float):
+            raise TypeError
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        return int(sequence.generate_state(1, np.uint64)[0])
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"{name} is {seed!r}: need a whole number of at least 0, None, a sequence of them, "
+            "a numpy SeedSequence or Generator"
+        ) from None
+
+
+def sklearn_seed(seed: int) -> int:
+    """Return a seed that scikit-learn accepts: the same below 2³², a hash of it above."""
+    return seed if seed < _SKLEARN_LIMIT else int(np.random.SeedSequence(seed).generate_state(1)[0])

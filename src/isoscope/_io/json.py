@@ -1,0 +1,60 @@
+"""JSON files with a schema: read with one clear error, written atomically."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isoscope._core.errors import FileFormatError, InputError
+from isoscope._io.files import atomic_replace
+
+if TYPE_CHECKING:
+    import os
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value as JSON holds it: Python's own numbers, None for NaN and infinity.
+
+    >>> import numpy as np
+    >>> jsonable({"shares": np.array([0.5, np.nan]), 3: (1, 2)})
+    {'shares': [0.5, None], '3': [1, 2]}
+    """
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def read_json(path: str | os.PathLike[str], schema: str, written_by: str) -> dict[str, Any]:
+    """Return the object in a JSON file; an `InputError` if it is not of this schema.
+
+    `written_by` names what writes such a file, for the message.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    found = content.get("schema") if isinstance(content, dict) else None
+    if found != schema:
+        raise FileFormatError(f"{path} has schema {found!r}: need {schema!r}, as `{written_by}` writes")
+    return dict(content)
+
+
+def write_json(content: Any, path: str | os.PathLike[str], *, indent: int = 2) -> None:
+    """Write a JSON file atomically: an interruption leaves the old file."""
+    with atomic_replace(path) as temporary:
+        temporary.write_text(format_json(content, indent=indent), encoding="utf-8")
+
+
+def format_json(content: Any, *, indent: int = 2) -> str:
+    """Return a value as JSON text, with a line break at the end."""
+    return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"

@@ -1,0 +1,53 @@
+"""Renderers of results: which function of `_report` turns a result into text, a page or a figure.
+
+Results import nothing of `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call `render`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_RENDERERS = {
+    "Audit": {
+        "text": "terminal.render_text",
+        "notebook": "audit_page.render_notebook_table",
+        "page": "audit_page.render_page",
+        "pictures": "pictures.build_pictures",
+        "spectrum": "figures.draw_spectrum",
+        "cosines": "figures.draw_cosines",
+        "activations": "figures.draw_activations",
+        "points": "figures.draw_points",
+        "barcode": "figures.draw_barcode",
+    },
+    "GroupedAudit": {
+        "text": "terminal.render_grouped_text",
+        "notebook": "terminal.render_notebook_table",
+        "page": "grouped_page.render_grouped_page",
+        "series": "figures.draw_series",
+    },
+    "Advice": {
+        "text": "terminal.render_advice_text",
+        "notebook": "advice_page.render_notebook_table",
+        "page": "advice_page.render_advice_page",
+        "headline": "narrate.advice_headline",
+        "paragraph": "narrate.advice_paragraph",
+    },
+    "History": {
+        "page": "training_page.render_training_page",
+        "figure": "figures.save_profile",
+    },
+}
+"""The renderers by the class of the result and the kind of output."""
+
+
+def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any:
+    """Render a result: `kind` is "text", "notebook", "page" or the name of a figure.
+
+    >>> import isoscope
+    >>> cone = [[1.0, 2.0], [2.0, 1.0], [1.5, 1.5], [1.0, 1.0]] * 30
+    >>> render("Audit", "text", isoscope.audit(cone)).startswith("array")
+    True
+    """
+    module, function = _RENDERERS[result_class][kind].split(".")
+    return getattr(import_module(f"isoscope._report.{module}"), function)(*arguments, **options)
