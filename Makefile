@@ -1,11 +1,11 @@
-# Each target makes its own virtual environment with pip and needs nothing else: `make demo`, `make test`.
+# Each target creates its own virtual environment with pip and needs nothing else: `make demo`, `make test`.
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# Two processes test at once: torch and scikit-learn get a core each, or their threads wait for one another's cores.
+# Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -21,11 +21,15 @@ lint: .venv-test/done
 	.venv-test/bin/ruff format .
 	.venv-test/bin/mypy
 
-# Import cycles, import order, size, the path of one audit, shared module names, public names without a page.
+# Print import cycles, import order, size, the path of one audit, shared module names and undocumented public names.
 structure: .venv-test/done
 	.venv-test/bin/python tools/structure.py
 
-# Every performance promise beside its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
+# Fixed calls compared bit by bit with tools/golden.json, which belongs to one machine (about a minute).
+golden: .venv-test/done
+	.venv-test/bin/python tools/golden.py
+
+# Every performance target next to its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
 bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
@@ -40,8 +44,8 @@ bench-scale: .venv-bench/done .venv-test/done
 	.venv-bench/bin/python benchmarks/scale.py --page docs/scale.md
 	.venv-test/bin/python -m pytest -m heavy tests
 
-# How often the advisor prescribes a repair where none can help, and what its advice delivers (an hour on 2 idle cores);
-# writes the tables in docs/advisor.md. An interrupted run resumes.
+# False prescriptions, power and delivered gains of the advisor (an hour on 2 idle cores); writes the tables in
+# docs/advisor.md. Rerun it to resume.
 # make calibration RUNS=folder [DATA=vectors made by make advisor]
 calibration: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/advisor.md
@@ -55,7 +59,7 @@ advisor: .venv-bench/done
 	.venv-bench/bin/python benchmarks/advisor_data.py $(DATA) $(MODELS) $(VECTORS)
 	.venv-bench/bin/python benchmarks/advisor.py $(VECTORS) --page docs/advisor.md
 
-# The regularisers on a real model and CoLA, seven arms of three seeds (an hour); writes the table in docs/training.md.
+# The regularizers on a real model and CoLA, seven arms of three seeds (an hour); writes the table in docs/training.md.
 # make regularizers DATA=folder MODEL=folder RUNS=folder
 regularizers: .venv-bench/done
 	.venv-bench/bin/python benchmarks/regularizers.py $(DATA) $(MODEL) $(RUNS) --page docs/training.md
