@@ -1,9 +1,9 @@
-"""The advisor on real models and tasks: writes the tables of docs/advisor.md.
+"""Run the advisor on real models and tasks, and write the tables of docs/advisor.md.
 
 python benchmarks/advisor.py VECTORS --page docs/advisor.md
 
-VECTORS is what benchmarks/advisor_data.py made. Each table comes from the command above it; what is prescribed is then
-judged once more on a part of the data set that the advisor never saw.
+VECTORS is the output of benchmarks/advisor_data.py. Each table comes from the command above it. The prescribed repair
+is then scored on a part of the data set that the advisor has not seen.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from isoscope._report.narrate import format_signed
 from isoscope.advising.judgments import read_pairs, read_qrels
 from isoscope.advising.retrieval import ndcg, prepare, similarity, top_k
 from isoscope.advising.task import find_rows
-from pages import put
+from pages import write_table
 
 MODELS = {"encoder": "all-MiniLM-L6-v2, trained sentence vectors", "lm": "SmolLM2-135M, raw states"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One command, and what it found."""
+    """One command and its result."""
 
     words: list[str]
     found: dict[str, Any]
@@ -43,7 +43,7 @@ class Run:
         return str(self.found["task"]["measure"])
 
     def column(self, what: str) -> np.ndarray:
-        """A number of every candidate: a score by its measure's name, or a number of its shape."""
+        """Return one number per candidate: a score by its measure's name, or a measurement of its shape."""
         return np.asarray(
             [
                 trial["shape"][what] if what in trial["shape"] else trial["scores"][what]["value"]
@@ -63,7 +63,7 @@ def advised(vectors: Path, *words: str) -> Run:
 
 
 def table(run: Run) -> str:
-    """The command, every candidate, and the words."""
+    """Return the command, every candidate and the summary as Markdown."""
     task = run.found["task"]
     others = [name for name in task["measures"] if name != run.measure]
     shapes = [name for name in ("isoscore", "mean_cosine", "silhouette") if name in run.found["trials"][0]["shape"]]
@@ -99,7 +99,7 @@ def _row(cells: list[str]) -> str:
 
 
 def on_pairs(repair: Any, vectors: Path, model: str) -> float:
-    """Spearman's correlation on the pairs that the advisor never saw."""
+    """Return Spearman's correlation on pairs that the advisor has not seen."""
     store = isoscope.open_store(vectors / f"stsb-test-{model}.parquet")
     pairs = read_pairs(vectors / "stsb-test-pairs.tsv")
     X = prepare(repair.transform(store.take(np.arange(len(store)))), "cosine")
@@ -108,7 +108,7 @@ def on_pairs(repair: Any, vectors: Path, model: str) -> float:
 
 
 def on_queries(repair: Any, vectors: Path, model: str) -> float:
-    """nDCG@10 of the queries that the advisor never saw."""
+    """Return nDCG@10 of queries that the advisor has not seen."""
     corpus = isoscope.open_store(vectors / f"scifact-corpus-{model}.parquet")
     queries = isoscope.open_store(vectors / f"scifact-dev-{model}.parquet")
     qrels = read_qrels(vectors / "scifact-dev-qrels.tsv")
@@ -123,7 +123,7 @@ def on_queries(repair: Any, vectors: Path, model: str) -> float:
 
 
 def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
-    """What the prescription does to data that had no part in any of it."""
+    """Return the score of the prescribed repair on unseen data."""
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
@@ -132,7 +132,7 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
 
 
 def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
-    """How far what needs no labels agrees with the task, over the candidates."""
+    """Return the rank correlation of the label-free measure and the task over the candidates."""
     lines = [_row(["rank correlation with Spearman's score, over the candidates", "IsoScore", "split-half stability"])]
     lines += ["|---|---|---|"]
     for model, (told, blind) in runs.items():
@@ -176,7 +176,7 @@ def main() -> None:
     for name, text in parts.items():
         print(f"\n## {name}\n\n{text}")
         if arguments.page is not None:
-            put(arguments.page, text, name)
+            write_table(arguments.page, text, name)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ Texts = dict[str, list[str]]
 
 
 def stsb(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Every sentence once, beside a file of graded pairs for each part."""
+    """Write every sentence once, and a file of graded pairs for each split."""
     for part in ("dev", "test"):
         with open(data / "stsb" / f"sts-{part}.tsv", encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file]
@@ -48,7 +48,7 @@ def stsb(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Abstracts, the claims of both parts, and their relevance as BEIR has it."""
+    """Write abstracts, the claims of both splits, and their judgments in BEIR format."""
     with gzip.open(data / "scifact" / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
         documents = [json.loads(line) for line in file]
     texts = [" ".join([document["title"], *document["abstract"]]) for document in documents]
@@ -76,7 +76,7 @@ def cranfield(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def banking77(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Customers' questions and what each is about."""
+    """Write the questions and their intents."""
     for part in ("train", "test"):
         with open(data / "banking77" / f"{part}.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -88,7 +88,7 @@ def _write_tsv(path: Path, head: list[str], rows: list[tuple[str, ...]]) -> None
 
 
 def embed(texts: list[str], folder: Path, *, unit: bool) -> np.ndarray:
-    """The mean of each text's last hidden states."""
+    """Return the mean of each text's last hidden states."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -120,7 +120,7 @@ def embed(texts: list[str], folder: Path, *, unit: bool) -> np.ndarray:
 
 
 def main() -> None:
-    """Make what is not there yet."""
+    """Write the missing files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("data", "models", "out"):
         parser.add_argument(name, type=Path)

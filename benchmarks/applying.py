@@ -1,8 +1,8 @@
-"""Repairs applied to a file, beside `cat`: what copying the same bytes costs is the least that a repair can cost.
+"""Apply repairs to a file, and compare with `cat`: no repair can be faster than copying the same bytes.
 
-Whole processes, imports included, in turns, the file in the page cache, and each copy synced to the disk. The three
-repairs that need no full matrix product are promised within twice the time of `cat`; whitening takes a product of each
-vector with a d×d matrix, and is set beside that product alone.
+Each measurement is a complete process, imports included; processes alternate, the file is in the page cache, and each
+copy is synced to disk. The target for the three repairs without a full matrix product is twice the time of `cat`.
+Whitening multiplies each vector by a d×d matrix, and is compared with that product alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from audits import Run, timed, write_cloud
-from pages import put
+from pages import write_table
 
 SIZE = (1_000_000, 768)
 SMALL = (100_000, 768)
@@ -30,7 +30,7 @@ ISOSCOPE = [sys.executable, "-m", "isoscope"]
 
 
 def product_seconds(n: int, d: int) -> float:
-    """The matrix product of whitening alone, in memory, on all cores."""
+    """Return the time of the matrix product of whitening alone, in memory, on all cores."""
     rng = np.random.default_rng(0)
     rows, matrix = rng.standard_normal((20_000, d), np.float32), rng.standard_normal((d, d), np.float32)
     taken = []
@@ -88,14 +88,15 @@ def main() -> None:
         wanted = f"the product alone: {product:.1f} s" if method == "whiten" else wanted
         lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {processor:.1f} s | {memory:,.0f} MB | {wanted} |")
     head = f"Python {platform.python_version()}, {os.cpu_count()} cores; {n:,}×{d} float32 ({n * d * 4 / 1e9:.2f} GB) "
-    head += "from one .npy to another, synced; whole processes, medians, in turns."
-    table = "| repair | time | to cat's | of a core | peak memory | wanted |\n|---|---|---|---|---|---|\n" + "\n".join(
-        lines
+    head += "from one .npy to another, synced; complete processes, medians, alternating."
+    table = (
+        "| repair | time | relative to cat | CPU time | peak memory | target |\n|---|---|---|---|---|---|\n"
+        + "\n".join(lines)
     )
     text = f"{head}\n\n{table}"
     print(text)
     if options.page:
-        put(options.page, text, "applying")
+        write_table(options.page, text, "applying")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How often an audit finds clusters or an odd local dimension where there are none, and how often where there are.
+"""Measure false alarms and power of the audit's tests for clusters and local dimension.
 
 Each line of the tables is one kind of data at one size: `make calibration-audit` prints them and writes them into
 docs/findings.md. The same seed gives the same tables.
@@ -17,7 +17,7 @@ from isoscope.auditing.nulls import wilson_interval
 from isoscope.auditing.passes import Axes
 from isoscope.auditing.structure import has_clusters, is_bimodal
 from isoscope.sketching.sketch import Sketch
-from pages import put
+from pages import write_table
 
 DIMENSIONS, ROWS = (16, 64, 256, 768), (200, 1_000, 5_000)
 POWERS = {"isotropic": 0.0, "power law 1": 1.0, "power law 2": 2.0}
@@ -32,7 +32,7 @@ COMPONENTS, SEPARATIONS = (2, 5, 15), (8.0, 30.0)
 
 
 def unimodal(n: int, d: int, power: float, form: str, rng: np.random.Generator) -> np.ndarray:
-    """Return a cloud with one mode."""
+    """Return unimodal data."""
     mean, unit, degrees = FORMS[form]
     deviations = np.arange(1, d + 1) ** (-power / 2)
     X = rng.standard_normal((n, d)) * deviations
@@ -60,7 +60,7 @@ def clusters_found(X: np.ndarray, seed: int) -> bool:
 
 
 def dimension_flagged(X: np.ndarray, seed: int) -> bool:
-    """Return whether an audit finds the local dimension worth a look."""
+    """Return whether an audit flags the local dimension."""
     return audit(X, seed=seed)["intrinsic_dimension"].verdict != "ok"
 
 
@@ -139,7 +139,7 @@ def main() -> None:
     found = tables(asked.runs, asked.seed)
     if asked.page:
         for table, name in zip(found, ("false clusters", "clusters found", "local dimension"), strict=True):
-            put(asked.page, table, name)
+            write_table(asked.page, table, name)
 
 
 if __name__ == "__main__":

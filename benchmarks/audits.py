@@ -1,6 +1,6 @@
-"""Whole audits beside the two tools that do a part of this, each as a user runs it: a process, a file, a wall clock.
+"""Compare complete audits with two tools that cover a part of them, each run as a user would.
 
-The file is the same for all, the cores too. Time and memory are the process's own (wall clock and peak resident set),
+All tools read the same file on the same cores. Time is the wall clock and memory the peak resident set of the process,
 imports included; the first run of each tool is not counted. `make bench` runs it after the functions.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pages import put
+from pages import write_table
 
 SIZES = ((20_000, 384, 3), (100_000, 768, 1))
 LARGE = (1_000_000, 768)
@@ -56,7 +56,7 @@ class Run:
 
 
 def timed(command: list[str]) -> Run:
-    """Run a command to its end, or until patience ends."""
+    """Run a command until it ends or times out."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     watch = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
@@ -72,7 +72,7 @@ def timed(command: list[str]) -> Run:
 
 
 def write_cloud(path: Path, n: int, d: int) -> None:
-    """Fifty clusters, fading variances and a mean, float32, written in pieces."""
+    """Write fifty clusters with decaying variances and a common mean as float32."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((50, d)).astype(np.float32)
     fading = (np.arange(1, d + 1) ** -0.3).astype(np.float32)
@@ -115,7 +115,7 @@ def lines_for(path: Path, n: int, d: int, repeats: int) -> list[str]:
 
 def start_up() -> str:
     taken = sorted(timed([str(HERE / "isoscope"), "--help"]).seconds for _ in range(11))
-    return f"`isoscope --help`: {taken[5]:.2f} s (wanted: under 0.4 s)."
+    return f"`isoscope --help`: {taken[5]:.2f} s (target: under 0.4 s)."
 
 
 def large(folder: Path) -> str:
@@ -123,7 +123,7 @@ def large(folder: Path) -> str:
     write_cloud(path, *LARGE)
     run = timed([str(HERE / "isoscope"), "audit", str(path), "--json", str(folder / "large.json")])
     path.unlink()
-    told = f"{run.seconds:.0f} s, {run.megabytes:,.0f} MB peak resident (wanted: under 1,500 MB)"
+    told = f"{run.seconds:.0f} s, {run.megabytes:,.0f} MB peak resident (target: under 1,500 MB)"
     return f"{LARGE[0]:,}×{LARGE[1]} float32 from disk (3.07 GB): {told}."
 
 
@@ -139,14 +139,15 @@ def main() -> None:
             write_cloud(path, n, d)
             lines += lines_for(path, n, d, repeats)
         remarks = [start_up()] if options.small else [start_up(), large(Path(folder))]
-    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; whole processes, medians, in turns."
-    table = "| file | tool | time | to isoscope's | peak memory | measures |\n|---|---|---|---|---|---|\n" + "\n".join(
-        lines
+    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; complete processes, medians, alternating."
+    table = (
+        "| file | tool | time | relative to isoscope | peak memory | measures |\n|---|---|---|---|---|---|\n"
+        + "\n".join(lines)
     )
     text = "\n\n".join([head, table, *remarks])
     print(text)
     if options.page:
-        put(options.page, text, "audits")
+        write_table(options.page, text, "audits")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Each performance promise, side by side with the peer, in one run: `make bench`.
+"""Measure each performance target next to its peer in one run: `make bench`.
 
-Every line is measured in this process, with the same number of threads for both, as the median of repeats in turns
-(ours, peer, ours, peer …), so that a busy moment of the machine hits both. Ratios are what is promised; absolute
-times belong to the machine.
+Every line is measured in this process with the same number of threads for both, as the median of alternating calls
+(ours, peer, ours, peer …), so that other load on the machine affects both. The targets are ratios; absolute times
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import isoscope
-from pages import put
+from pages import write_table
 
 Call = Callable[[], object]
 
@@ -46,7 +46,7 @@ class Line:
 
 
 def cloud(n: int, d: int, seed: int = 0) -> np.ndarray:
-    """Power-law variances and a mean, as embeddings have them, in float32."""
+    """Return float32 data with power-law variances and a mean, like embeddings."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d), dtype=np.float32)
     X *= (np.arange(1, d + 1) ** -0.35).astype(np.float32)
@@ -54,7 +54,7 @@ def cloud(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 
 def turns(ours: Call, peer: Call, repeats: int) -> tuple[float, float]:
-    """Median seconds of each over `repeats` calls, in three turns of each.
+    """Return the median seconds of each over `repeats` alternating calls.
 
     A turn begins with a pause and a call that is not counted: a library's threads go on spinning for a while after its
     last call, and would be charged to the other.
@@ -89,7 +89,7 @@ def isoscore_lines() -> list[Line]:
 
 
 def participation_ratio_lines() -> list[Line]:
-    """The unbiased participation ratio beside the package of Chun et al. (2026), which computes four variants."""
+    """Compare the unbiased participation ratio with the package of Chun et al. (2026), which computes four variants."""
     import dimensionality
 
     lines = []
@@ -222,7 +222,7 @@ def neighbor_lines() -> list[Line]:
 
     X = cloud(20_000, 768)
     lines = []
-    name = f"scikit-learn {version('scikit-learn')} brute neighbours alone"
+    name = f"scikit-learn {version('scikit-learn')} brute-force neighbors only"
     for work, call, k in (
         ("lid k=100, 20,000×768", lambda: isoscope.lid(X), 100),
         ("two_nn 20,000×768", lambda: isoscope.two_nn(X), 2),
@@ -242,14 +242,14 @@ def neighbor_lines() -> list[Line]:
 
 
 def faiss_lines() -> list[Line]:
-    """Not promised: how far an exact, in-memory index is ahead."""
+    """Compare with an exact in-memory index; there is no target for it."""
     import faiss
 
     X = cloud(20_000, 768)
     index = faiss.IndexFlatL2(X.shape[1])
     index.add(X)
     ours, peer = turns(lambda: isoscope.lid(X), lambda: index.search(X, 101), 1)
-    name = f"faiss-cpu {version('faiss-cpu')} IndexFlatL2 alone"
+    name = f"faiss-cpu {version('faiss-cpu')} IndexFlatL2 only"
     return [Line("lid k=100, 20,000×768", name, peer, ours, "", float("nan"))]
 
 
@@ -308,7 +308,7 @@ done.set(); watcher.join()
 print(json.dumps({"MB": (max(seen) - before) / 2**20}))
 """
     over = in_new_process(code)["MB"]
-    return f"`h0_barcode` 50,000×384: {over:,.0f} MB peak over the input (wanted: under 1,000 MB)."
+    return f"`h0_barcode` 50,000×384: {over:,.0f} MB peak over the input (target: under 1,000 MB)."
 
 
 def compile_times() -> str:
@@ -348,9 +348,10 @@ def main() -> None:
     torch.set_num_threads(threads)
     out = [
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
-        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both sides; medians of calls in turns.",
+        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both sides; "
+        "medians of alternating calls.",
         "",
-        "| work (float32) | peer | peer's time | ours | ratio | wanted | largest difference |",
+        "| work (float32) | peer | peer's time | ours | ratio | target | largest difference |",
         "|---|---|---|---|---|---|---|",
     ]
     print("\n".join(out), flush=True)
@@ -374,7 +375,7 @@ def main() -> None:
             out.append(part)
             print(part, flush=True)
     if arguments.page:
-        put(arguments.page, "\n".join(out))
+        write_table(arguments.page, "\n".join(out))
 
 
 if __name__ == "__main__":

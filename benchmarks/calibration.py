@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import beta, spearmanr
 
 import isoscope
-from pages import put
+from pages import write_table
 
 RUNS = 300
 SPLITS = 8
@@ -486,7 +486,7 @@ def main() -> None:
             continue
         print(f"\n## {name}\n\n{text}")
         if arguments.page is not None:
-            put(arguments.page, text, name)
+            write_table(arguments.page, text, name)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Extraction beside a bare forward pass of the same model, its memory, and the audit by layer beside the extraction.
+"""Compare extraction with a bare forward pass of the same model, and the audit by layer with the extraction.
 
-The bare pass reads the same windows, sorted by length over the whole corpus and tokenised beforehand, in batches of as
-many tokens, and keeps nothing; the extraction reads the text file, keeps all layers of all tokens in float32 and writes
-them. Both run in turns, in one process, with the model loaded already. `make bench` runs it after the training.
+The bare pass reads the same windows, tokenized beforehand and sorted by length, in batches of the same number of
+tokens, and keeps nothing. The extraction reads the text file and writes all layers of all tokens in float32.
+Both alternate in one process with the model loaded. `make bench` runs it after the training.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from transformers import AutoModel, AutoTokenizer
 import isoscope
 from isoscope.embedding.transformer import TransformerEmbedder
 from packaged import packaged_model
-from pages import put
+from pages import write_table
 
 LEAST_SPEED, MOST_AUDIT = 0.90, 2.0
 WINDOW = 512
 
 
 def corpus(path: Path, folder: Path) -> tuple[Path, str]:
-    """The file of texts, and what it is: WikiText-2's validation text, or WordNet's glosses that isoscope brings."""
+    """Return the text file and its name: WikiText-2's validation split, or the packaged WordNet glosses."""
     if path.is_file():
         return path, f"{path.parent.name}/{path.name}"
     glosses = pq.read_table(str(files("isoscope") / "demo" / "glosses-layer6.parquet"), columns=["text"])
@@ -46,7 +46,7 @@ def corpus(path: Path, folder: Path) -> tuple[Path, str]:
 
 
 def bare_batches(lines: list[str], tokenizer: Any, most: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Windows of at most 512 tokens, sorted by length, padded in batches."""
+    """Return windows of at most 512 tokens, sorted by length and padded in batches."""
     read = tokenizer(lines, truncation=True, max_length=WINDOW, return_overflowing_tokens=True)["input_ids"]
     windows = sorted(read, key=len)
     while windows:
@@ -88,7 +88,7 @@ def speed_lines(folder: Path, texts: Path, store: Path, turns: int) -> tuple[lis
     size = sum(path.stat().st_size for path in store.glob("layer-*.arrow"))
     said = "✓" if ratio >= LEAST_SPEED else "✗"
     return [
-        "| | time | tokens a second | of the bare pass | wanted at least |",
+        "| | time | tokens per second | share of the bare pass | target: at least |",
         "|---|---|---|---|---|",
         f"| bare forward pass | {alone:.1f} s | {tokens / alone:,.0f} | | |",
         f"| `isoscope.embed`, all layers to disk ({size / 1e9:.1f} GB) | {whole:.1f} s | {tokens / whole:,.0f} | "
@@ -104,12 +104,12 @@ def audit_lines(store: Path, extraction: float) -> list[str]:
     said = "✓" if taken <= MOST_AUDIT * extraction else "✗"
     return [
         f"The audit by layer of what it wrote, {len(found.groups)} layers, {rows:,} rows in all: {taken:.1f} s, "
-        f"{taken / extraction:.2f}× the extraction (wanted: at most {MOST_AUDIT:g}×) {said}."
+        f"{taken / extraction:.2f}× the extraction (target: at most {MOST_AUDIT:g}×) {said}."
     ]
 
 
 def tell_peak(model: Path, texts: Path, copies: int) -> None:
-    """Print the peak memory, in bytes, of a process that embeds so many copies of a text file."""
+    """Print the peak memory in bytes of a process that embeds several copies of a text file."""
     with tempfile.TemporaryDirectory() as folder:
         longer = Path(folder, "texts.txt")
         longer.write_bytes(copies * texts.read_bytes())
@@ -153,7 +153,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if options.page:
-        put(options.page, text, "embedding")
+        write_table(options.page, text, "embedding")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
     python benchmarks/estimators.py --page docs/estimators.md --model MODEL --data DATA
 
 Three tables. Independent rows: plug-in is `isoscore(X)`; IsoScore* is `isoscore_star` at ζ = 0.2, helped by an oracle:
-its shrinkage matrix is the true covariance; unbiased is `isoscore(X, unbiased=True)`, with the share of its 95%
-intervals that hold the truth. Dependent rows: whole texts, drawn from a known distribution and from the token states of
-a model by layer. Peer: the package `dimensionality` (Chun et al., 2026), with its corrections for rows and columns.
-MODEL is a folder with a Hugging Face encoder, DATA one that holds 20newsgroups/train.jsonl.gz. `--only` makes one of
-the tables.
+its shrinkage matrix is the true covariance; unbiased is `isoscore(X, unbiased=True)`, with the coverage of its 95%
+intervals. Dependent rows: complete texts, sampled from a known distribution and from the token states of a model by
+layer. Peer: the package `dimensionality` (Chun et al., 2026), with its corrections for rows and columns.
+MODEL is a folder with a Hugging Face encoder, DATA one that holds 20newsgroups/train.jsonl.gz. `--only` makes one
+table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 import isoscope
 from isoscope.studies.stable_anisotropic_regularization.estimators import DISTRIBUTIONS, true_isoscore
-from pages import put
+from pages import write_table
 
 ROWS = (16, 64, 256, 1024, 4096)
 DIMENSIONS = (64, 384, 768)
@@ -52,7 +52,7 @@ Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 def grouped_row(name: str, d: int, texts: int, truth: float, draw: Draw, draws: int) -> str:
-    """Return bias and coverage of each estimator on whole texts."""
+    """Return bias and coverage of each estimator on complete texts."""
     rng = np.random.default_rng([texts, d, *name.encode()])
     values, inside, tokens = [], np.zeros(2), []
     for _ in range(draws):
@@ -216,7 +216,7 @@ def main() -> None:
         if arguments.only in (None, name):
             lines = make()
             if arguments.page:
-                put(arguments.page, "\n".join(lines), name)
+                write_table(arguments.page, "\n".join(lines), name)
 
 
 if __name__ == "__main__":

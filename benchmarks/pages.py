@@ -1,10 +1,10 @@
-"""Tables that a benchmark writes into a page of the documentation, between two marks."""
+"""Write a benchmark's tables into a documentation page, between two markers."""
 
 from pathlib import Path
 
 
-def put(page: Path, table: str, name: str = "measured") -> None:
-    """Replace what stands between the marks `<!-- name: begin -->` and `<!-- name: end -->` of `page`."""
+def write_table(page: Path, table: str, name: str = "measured") -> None:
+    """Replace the text between the markers `<!-- name: begin -->` and `<!-- name: end -->` of `page`."""
     begin, end = _marks(name)
     before, rest = page.read_text(encoding="utf-8").split(begin)
     after = rest.split(end)[1]

@@ -1,9 +1,9 @@
-"""What the regularisers do to a real model on a real task: the arms of two papers, several seeds, one table.
+"""Measure the effect of the regularizers on a real model and task: the arms of two papers over several seeds.
 
 make regularizers DATA=folder MODEL=folder RUNS=folder
 
 DATA holds cola/train.tsv and dev.tsv, MODEL all-MiniLM-L6-v2; each arm is a run of `isoscope finetune` in a folder of
-RUNS, and what is done already is not done again.
+RUNS. Rerun to resume.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from isoscope._report.training_page import render_training_page
 from isoscope.finetuning.task_data import read_glue
 from isoscope.training.capture import probe_states
 from isoscope.training.history import HISTORY_FILE, History
-from pages import put
+from pages import write_table
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("no regulariser", {}),
@@ -46,7 +46,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def tokens_score(folder: Path, texts: list[str]) -> float:
-    """IsoScore of all layers' token states together, the cloud that I-STAR works on."""
+    """Return the IsoScore of all layers' token states together, which I-STAR regularizes."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     batches = [
@@ -58,7 +58,7 @@ def tokens_score(folder: Path, texts: list[str]) -> float:
 
 
 def run(name: str, options: Any) -> dict[str, Any]:
-    """One arm: its outcome, and the score of the token states of each seed's model."""
+    """Run one arm; return its outcome and the IsoScore of each seed's token states."""
     folder = options.runs / name
     kept = folder / "tokens.json"
     found = isoscope.finetune(
@@ -107,7 +107,7 @@ def row(name: str, found: dict[str, Any], last: int) -> str:
 
 
 def start_row(found: dict[str, Any], last: int) -> str:
-    """The model before it learns."""
+    """Return the row of the model before training."""
     first = [next(r for r in seed.layers if r["step"] == 0 and r["order"] == last) for seed in found["outcome"].seeds]
     keys = ("anisotropy_1", "anisotropy_1_centred", "isoscore_unbiased", "mean_cosine", "silhouette")
     return f"| *before* |  | {' | '.join(spread([r[key] for r in first]) for key in keys)} |  |"
@@ -167,7 +167,7 @@ def main() -> None:
     text = table(options, lambda line: print(line, flush=True))
     print(text)
     if options.page:
-        put(options.page, text, "regularizers")
+        write_table(options.page, text, "regularizers")
 
 
 if __name__ == "__main__":

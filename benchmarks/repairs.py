@@ -1,7 +1,7 @@
-"""Repairs beside what a user would do without them: the published notebook, one syrk, one product and one sum.
+"""Compare repairs with what users would otherwise run: the published notebook, one syrk, one product and one sum.
 
-Both sides have the same data and the same number of threads, in turns; times are the best of several, but for the
-notebook, which is long and runs once. `make bench` runs it after the audits.
+Both sides use the same data and number of threads, and alternate. Times are the best of several runs, except for the
+notebook, which runs once. `make bench` runs it after the audits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import isoscope
-from pages import put
+from pages import write_table
 
 CLUSTERS, COMPONENTS = 27, 12
 Call = Callable[[], object]
 
 
 def token_cloud(n: int, d: int = 768, seed: int = 0) -> np.ndarray:
-    """Like the token states of a language model: kinds of very different size, fading variances, one common mean."""
+    """Return data like token states: clusters of different sizes, decaying variances, a common mean."""
     rng = np.random.default_rng(seed)
     fading = (np.arange(1, d + 1) ** -0.35).astype(np.float32)
     kinds = 60
@@ -43,7 +43,7 @@ def token_cloud(n: int, d: int = 768, seed: int = 0) -> np.ndarray:
 
 
 def notebook(X: np.ndarray, n_clusters: int, n_components: int) -> np.ndarray:
-    """What the notebook of Rajaee and Pilehvar does: all components of every cluster, then row by row."""
+    """Repeat the notebook of Rajaee and Pilehvar: all components of every cluster, then row by row."""
     _, labels = kmeans2(X, n_clusters, minit="points", missing="warn", rng=np.random.default_rng(0))
     repaired = np.zeros(X.shape)
     for cluster in range(n_clusters):
@@ -77,7 +77,7 @@ def repeated(call: Call, loops: int) -> None:
 
 
 def fastest(calls: dict[str, Call], repeats: int, loops: int = 1) -> dict[str, float]:
-    """The best time of each call, in turns; before each is a pause, in which the other's threads come to rest."""
+    """Return the best time of each call; calls alternate, with a pause before each for the other's threads to stop."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(repeats):
         for name, call in calls.items():
@@ -111,10 +111,10 @@ def cluster_lines(X: np.ndarray) -> list[str]:
         )
         print(lines[-1], flush=True)
     return [
-        f"`ClusterNull({CLUSTERS}, {COMPONENTS}).fit_transform` beside the notebook; partition isotropy of the result "
-        "wanted: no lower than the notebook's.",
+        f"`ClusterNull({CLUSTERS}, {COMPONENTS}).fit_transform` and the notebook; target for the partition isotropy of "
+        "the result: no lower than the notebook's.",
         "",
-        "| vectors | notebook | ours | ratio | wanted | isotropy before | after the notebook | after ours |",
+        "| vectors | notebook | ours | ratio | target | isotropy before | after the notebook | after ours |",
         "|---|---|---|---|---|---|---|---|",
         *lines,
     ]
@@ -133,17 +133,17 @@ def fit_lines(n: int) -> list[str]:
     for name in (*repairs, "sketch"):
         ratio = best[name] / best["ssyrk"]
         wanted = f"2.5× {kept(ratio <= 2.5)}" if name in repairs else ""
-        told = f"`{name}().fit`" if name in repairs else "its sums alone (`sketch`)"
+        told = f"`{name}().fit`" if name in repairs else "its sums only (`sketch`)"
         lines.append(
             f"| {told} | {best[name]:.3g} s | {best['ssyrk']:.3g} s | {ratio:.3g}× | {wanted} "
             f"| {best['dsyrk']:.3g} s | {best[name] / best['dsyrk']:.3g}× |"
         )
         print(lines[-1], flush=True)
     return [
-        f"Fitted to {n:,}×768 float32, beside one `syrk` over the same data: in float32 as a user would call it, which "
-        "the promise is of, and in float64, as our sums are kept (the peer's float64 copy is made before).",
+        f"Fitted to {n:,}×768 float32, next to one `syrk` over the same data: in float32, as a user would call it (the "
+        "target), and in float64, the precision of our sums (the peer's float64 copy is not timed).",
         "",
-        "| work | ours | ssyrk | of ssyrk's time | wanted at most | dsyrk | of dsyrk's time |",
+        "| work | ours | ssyrk | ratio to ssyrk | target: at most | dsyrk | ratio to dsyrk |",
         "|---|---|---|---|---|---|---|",
         *lines,
     ]
@@ -182,17 +182,17 @@ def main() -> None:
     options = parser.parse_args()
     given = options.vectors is not None and options.vectors.exists()
     X = np.asarray(np.load(options.vectors)[:10_000], np.float32) if given else token_cloud(10_000)
-    source = options.vectors.name if given else "a made cloud: 60 kinds, fading variances, a common mean"
+    source = options.vectors.name if given else "generated data: 60 clusters, decaying variances, a common mean"
     parts = [cluster_lines(X), fit_lines(options.rows), query_lines(X)]
     head = (
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
         f"scikit-learn {version('scikit-learn')}; {platform.machine()}, {blas_threads()} threads for both sides, "
-        f"unless said otherwise; {source}."
+        f"unless stated otherwise; {source}."
     )
     text = "\n\n".join([head, *("\n".join(part) for part in parts)])
     print(text)
     if options.page:
-        put(options.page, text, "repairs")
+        write_table(options.page, text, "repairs")
 
 
 if __name__ == "__main__":

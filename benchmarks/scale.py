@@ -1,9 +1,8 @@
-"""What rows and workers cost: the moments and the whole audit of files from 1e5 to 1e7 rows, on threads and on Dask.
+"""Measure the cost of rows and workers: sketch and audit of files from 1e5 to 1e7 rows, with threads and with Dask.
 
-Each figure is a process of its own, warmed up on a small file and then timed on the large one, without its imports;
-before each the file is dropped from the page cache, so that it comes from the disk. The peer is what the machine needs
-to read the same file and to multiply its rows with themselves (`ssyrk`), one after the other. Memory is what the
-processes hold themselves (RssAnon, all workers together), sampled while they run.
+Each figure comes from its own process, warmed up on a small file and then timed on the large one, without imports. The
+file is dropped from the page cache first, so that it is read from disk. The peer is the time to read the same file plus
+the time of `ssyrk` on its rows. Memory is RssAnon of all workers together, sampled during the run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from audits import write_cloud
-from pages import put
+from pages import write_table
 
 D = 128
 ROWS = (100_000, 1_000_000, 10_000_000)
@@ -41,7 +40,7 @@ SHARE, MEMORY, DASK, EXPONENT = 0.6, 1000, 1.3, 1.05  # what is promised
 
 
 def dropped(path: Path) -> None:
-    """Have the page cache forget a file."""
+    """Drop a file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -55,7 +54,7 @@ def read(path: Path) -> None:
 
 
 def syrk(path: Path) -> None:
-    """As many products as the file has, of rows that are in the cache."""
+    """Time the products of all rows, with the rows in the cache."""
     from scipy.linalg.blas import ssyrk
 
     n, d = np.load(path, mmap_mode="r").shape
@@ -65,7 +64,7 @@ def syrk(path: Path) -> None:
 
 
 def moments(path: Path, engine: Any = "local") -> None:
-    """The sums of all rows, and everything that follows from them."""
+    """Time a sketch and the measurements that follow from it."""
     import isoscope
 
     sketch = isoscope.sketch(path, engine=engine)
@@ -80,7 +79,7 @@ def audit(path: Path, engine: Any = "local") -> None:
 
 
 def measured(kind: str, path: Path, small: Path, cold: bool) -> float:
-    """Seconds of one kind of work, warmed up."""
+    """Return the seconds of one kind of work after a warm-up."""
     work: Callable[..., None] = {"read": read, "syrk": syrk, "moments": moments, "audit": audit}[kind.split()[-1]]
     if kind.startswith("dask"):
         from distributed import Client, LocalCluster
@@ -112,7 +111,7 @@ def _timed(work: Callable[[], None], warm: Callable[[], None], path: Path, cold:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that come from it."""
+    """Return a process and its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -121,7 +120,7 @@ def family(pid: int) -> list[int]:
 
 
 def own_memory(pid: int) -> float:
-    """Megabytes that a process and its children hold beyond the page cache."""
+    """Return the megabytes that a process and its children hold, without the page cache."""
     total = 0
     for each in family(pid):
         try:
@@ -133,7 +132,7 @@ def own_memory(pid: int) -> float:
 
 
 def run(kind: str, path: Path, small: Path, *, cold: bool = True) -> tuple[float, float]:
-    """Seconds and megabytes of one kind of work in a process of its own."""
+    """Return seconds and megabytes of one kind of work in its own process."""
     command = [sys.executable, __file__, "--measure", kind, str(path), str(small), "cold" if cold else "warm"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak, over = [0.0], threading.Event()
@@ -157,7 +156,7 @@ def run(kind: str, path: Path, small: Path, *, cold: bool = True) -> tuple[float
 
 
 def in_turns(paths: dict[int, Path], small: Path, repeats: int) -> dict[tuple[str, int], tuple[float, float]]:
-    """The median time and the peak memory of everything, each in turn with the others."""
+    """Return the median time and the peak memory of each kind of work; the kinds alternate."""
     taken: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for n, path in paths.items():
         for _ in range(repeats):
@@ -201,7 +200,7 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
 
 
 def confined(path: Path) -> str:
-    """The real command on a file several times larger than the address space that it may have."""
+    """Run the command on a file several times larger than its address space limit."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "isoscope", "audit", str(path), "--max-memory", "300MB"],
@@ -221,7 +220,7 @@ def confined(path: Path) -> str:
 
 
 def model(folder: Path, small_rows: int) -> tuple[str, dict[str, Any]]:
-    """What a row costs a core, a·d + b·d² seconds, from files of two widths and two lengths that are in memory.
+    """Fit the cost of a row per core, a·d + b·d² seconds, to files of two widths and two lengths in memory.
 
     From 400,000 rows on an audit asks for the neighbours of a thousand rows, below of more.
     """
@@ -253,7 +252,7 @@ def model(folder: Path, small_rows: int) -> tuple[str, dict[str, Any]]:
 
 
 def prediction(costs: dict[str, tuple[float, float]], constant: float, read_rate: float) -> str:
-    """What 1e9 × 768 would take on machines of 16 cores like these, each with a disk like this one."""
+    """Predict the time for 1e9 × 768 on machines with 16 such cores and one such disk each."""
     n, d, cores = 1e9, 768, 16
     size = n * d * 4
     lines = [
@@ -311,9 +310,9 @@ def main() -> None:
     told = f"{costs}\n\nThe sample's part of an audit takes {numbers['constant']:.0f} s, whatever the rows."
     print(f"{text}\n\n{told}\n\n{predicted}")
     if options.page:
-        put(options.page, text, "scale")
-        put(options.page, told, "cost")
-        put(options.page, predicted, "prediction")
+        write_table(options.page, text, "scale")
+        write_table(options.page, told, "cost")
+        write_table(options.page, predicted, "prediction")
 
 
 if __name__ == "__main__":

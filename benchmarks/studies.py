@@ -1,10 +1,10 @@
-"""What scoring costs in isotropy-clusters-classifiers: IsoScore and silhouette beside the paper's tools.
+"""Measure the cost of scoring in isotropy-clusters-classifiers, next to the paper's tools.
 
     python benchmarks/studies.py --page docs/performance.md
 
-A cloud of the size of the polarity data set, 10,662×384 in float32, is optimised as in the study. After some of the
-updates both pairs of tools score the same vectors, in turns and in the study's order: isoscope's, and scikit-learn's
-silhouette_score with IsoScore 2.0.1. What is told is the median over those updates, and what the update itself costs.
+Vectors of the size of the polarity data set, 10,662×384 in float32, are optimized as in the study. After some updates,
+both pairs of tools score the same vectors, alternating: isoscope's, and scikit-learn's silhouette_score with IsoScore
+2.0.1. The result is the median over those updates, and the cost of the update itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from IsoScore import IsoScore
 from sklearn.metrics import silhouette_score
 
 import isoscope
-from pages import put
+from pages import write_table
 
 ROWS, DIM = 10_662, 384
 WARM = 50
@@ -32,7 +32,7 @@ WARM = 50
 PROMISED = 6.0
 
 
-class Optimised:
+class Optimized:
     """Unit vectors of two classes and a linear head without bias."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="put the table into this page, between its marks")
     parser.add_argument("--updates", type=int, default=5, help="how many are scored")
     arguments = parser.parse_args()
-    run = Optimised()
+    run = Optimized()
     held = run.vectors.detach().numpy()
     tools: dict[str, Callable[[], object]] = {
         "silhouette, isoscope": lambda: isoscope.silhouette(held, run.labels),
@@ -94,7 +94,7 @@ def main() -> None:
         lines.append(f"| {score} | {1000 * a:.0f} ms | {1000 * b:.0f} ms |")
     lines.append(
         f"| both | {1000 * statistics.median(own):.0f} ms | {1000 * statistics.median(published):.0f} ms, "
-        f"**{ratio:.1f}×** (promised: {PROMISED:g}×) |"
+        f"**{ratio:.1f}×** (target: {PROMISED:g}×) |"
     )
     lines += [
         f"| the update itself | {1000 * median['update']:.0f} ms | |",
@@ -106,7 +106,7 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     if arguments.page:
-        put(arguments.page, table, "studies")
+        write_table(arguments.page, table, "studies")
 
 
 if __name__ == "__main__":

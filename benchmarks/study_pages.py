@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscope.studies.study import STUDIES
-from pages import put
+from pages import write_table
 
 LONGEST = 64  # entries of a list: longer ones are points of a figure
 
@@ -89,7 +89,7 @@ def main() -> None:
         keep_page(run, options.docs)
         keep_results(run, options.docs)
         print(f"{name}: written")
-    put(options.docs / "studies.md", table(options.docs), "claims")
+    write_table(options.docs / "studies.md", table(options.docs), "claims")
 
 
 if __name__ == "__main__":

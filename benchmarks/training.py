@@ -1,8 +1,8 @@
-"""What a regulariser adds to a step of training, beside the same with the published packages.
+"""Measure what a regularizer adds to a training step, next to the published packages.
 
-all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; every arm takes the same batches
-in turns, and what is told is the median, over the batches, of an arm's time over the plain step's. Memory is the peak
-of a process of its own for each arm. `make bench` runs it after the repairs.
+all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; arms alternate on the same
+batches, and the result is the median ratio of an arm's time to the plain step's. Memory is the peak of a separate
+process for each arm. `make bench` runs it after the repairs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import isoscope
 from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
 from isoscope.training.capture import Capture
 from packaged import packaged_model
-from pages import put
+from pages import write_table
 
 BATCH = 64
 Batch = dict[str, torch.Tensor]
@@ -41,7 +41,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class PublishedIStar(Regularizer):
-    """The same cloud through the istar of IsoScore 2.0.1, with a covariance that is given."""
+    """The same states through the istar loss of IsoScore 2.0.1, with a given covariance."""
 
     layer, pool, together = "all", "tokens", True
 
@@ -54,7 +54,7 @@ class PublishedIStar(Regularizer):
 
 
 class PublishedEntropy(Regularizer):
-    """The entropy of each class's bars, which torch-topological finds."""
+    """The entropy of each class's bars, computed by torch-topological."""
 
     needs_labels = True
 
@@ -93,7 +93,7 @@ def refreshed(covariance: torch.Tensor) -> IStar:
 
 
 def sentences(data: Path) -> tuple[list[str], list[int], str]:
-    """CoLA's training set, or the glosses of the demo where that is not at hand."""
+    """Return CoLA's training set, or the demo's glosses if it is not available."""
     path = data / "cola" / "train.tsv"
     if path.exists():
         with path.open(encoding="utf-8", newline="") as lines:
@@ -165,7 +165,7 @@ def covariance_of(model: Any, batches: Any) -> torch.Tensor:
 
 
 def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Tensor) -> dict[str, np.ndarray]:
-    """Seconds of each arm on each batch; who is first goes round."""
+    """Return the seconds of each arm on each batch; the order rotates."""
     names = list(ARMS)
     found = {name: np.zeros(len(batches)) for name in names}
     for name in names:  # once for what is compiled or set up
@@ -181,7 +181,7 @@ def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Te
 
 
 def peak(name: str, model: Path, data: Path) -> int:
-    """Bytes of memory at the most that a process needs for some steps of an arm."""
+    """Return the peak memory in bytes of a process that runs some steps of an arm."""
     command = [sys.executable, __file__, "--model", str(model), "--data", str(data), "--peak", name]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
@@ -225,17 +225,17 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
     return [
         f"One step, batch {BATCH}, {source}; {count} batches, the median of their ratios to the plain step.",
         "",
-        "| arm | step | added | wanted at most | memory added | wanted at most |",
+        "| arm | step | added | target: at most | memory added | target: at most |",
         "|---|---|---|---|---|---|",
         *lines,
         "",
         f"The covariance of `IStar`, once an epoch from {states:,} token states: {refresh:.2g} s, {share:.1%} of an "
-        f"epoch of {len(found)} steps (wanted: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
+        f"epoch of {len(found)} steps (target: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
     ]
 
 
 def alone_lines(model: Path, data: Path) -> list[str]:
-    """The term alone, forward and backward to the states, beside a whole step: what noise of a step cannot hide."""
+    """Measure the term alone, forward and backward, next to a complete step."""
     found, _ = loader(model, data)
     net, optimizer = classifier(model)
     batch = next(iter(found))
@@ -264,9 +264,9 @@ def alone_lines(model: Path, data: Path) -> list[str]:
         wanted = "" if most is None else f"{most:.0%} {'✓' if share <= most else '✗'}"
         lines.append(f"| {name} | {len(states):,} | {taken * 1e3:.1f} ms | {share:.2%} | {wanted} |")
     return [
-        f"The term alone, forward and backward to the states, best of 10, beside a plain step of {plain * 1e3:.0f} ms:",
+        f"The term alone, forward and backward, best of 10, next to a plain step of {plain * 1e3:.0f} ms:",
         "",
-        "| arm | rows | time | of a step | wanted at most |",
+        "| arm | rows | time | share of a step | target: at most |",
         "|---|---|---|---|---|",
         *lines,
     ]
@@ -292,13 +292,13 @@ def main() -> None:
     alone = "\n".join([head, "", *alone_lines(options.model, options.data)])
     print(alone)
     if options.page:
-        put(options.page, alone, "terms")
+        write_table(options.page, alone, "terms")
     if options.alone:
         return
     text = "\n".join(lines_of(options.model, options.data, options.batches))
     print(text)
     if options.page:
-        put(options.page, text, "training")
+        write_table(options.page, text, "training")
 
 
 if __name__ == "__main__":
