@@ -1,4 +1,4 @@
-"""What all tests share: array libraries, clouds, the papers' vectors, one tolerance."""
+"""Fixtures of all tests: array libraries, data sets, the papers' vectors, one tolerance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isoscope._core.threads import thread_count
 
 VECTORS = Path(__file__).parent / "vectors"
 
-# The first call of a kernel compiles it, which is no fault of the example that happened to be first.
+# The first call of a kernel compiles it, so examples have no deadline.
 settings.register_profile(
     "isoscope",
     deadline=None,
@@ -27,12 +27,25 @@ settings.load_profile("isoscope")
 DTYPES = ["float32", "float64"]
 
 _SERVERS = {"client": ("tests/engines/", "tests/cli/test_engines.py"), "postgres": ("tests/",)}
-"""Fixtures that start processes, and where they do."""
+"""Fixtures that start servers, and the tests that use them."""
+
+
+_ONE_WORKER = (
+    "test_gathering",
+    "test_shrink_the_longest",
+    "test_isotropic_word_representation",
+    "test_isotropy_clusters_classifiers",
+    "test_clusters_and_manifolds",
+    "test_stable_anisotropic_regularization",
+)
+"""Modules with fixtures that take seconds: one worker runs each of them, and builds its fixtures once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have tests that share a cluster or a server run in one process, which starts it once."""
+    """Run tests that share a server or an expensive fixture on one worker."""
     for item in items:
+        if item.path.stem in _ONE_WORKER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         for server, places in _SERVERS.items():
             if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
                 item.add_marker(pytest.mark.xdist_group(server))
