@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _PACKAGE = "isoscope.stores.databases"
 _READS = {
-    "postgresql": ("postgres", "open_postgres"),
+    "postgresql": ("postgres_read", "open_postgres"),
     "qdrant": ("qdrant", "open_qdrant"),
     "lancedb": ("lance", "open_lance"),
     "chroma": ("chroma", "open_chroma"),
 }
 _WRITES = {
-    "postgresql": ("postgres_writing", "open_postgres_destination"),
-    "qdrant": ("qdrant_writing", "open_qdrant_destination"),
-    "lancedb": ("lance_writing", "open_lance_destination"),
-    "chroma": ("chroma_writing", "open_chroma_destination"),
+    "postgresql": ("postgres_write", "open_postgres_destination"),
+    "qdrant": ("qdrant", "open_qdrant_destination"),
+    "lancedb": ("lance", "open_lance_destination"),
+    "chroma": ("chroma", "open_chroma_destination"),
 }
 
 
