@@ -14,7 +14,7 @@ __version__ = "0.1.0.dev0"
 _ROOMS = {
     "_core.errors": ["DataWarning", "InputError", "MissingExtra"],
     "_core.memory": ["memory_limit"],
-    "sketching.sketch": ["Sketch", "sketch"],
+    "sketching.sketch": ["Sketch"],
     "metrics.spectra": [
         "Estimate",
         "anisotropy",
@@ -34,6 +34,7 @@ _ROOMS = {
     "stores.store": ["Batch", "Store"],
     "stores.open": ["open_store"],
     "stores.write": ["write_store"],
+    "engines.engine": ["sketch"],
     "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
     "transforms.chain": ["Chain"],
     "transforms.clustered": ["ClusterCenter", "ClusterNull"],
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.embedding.embed import embed
+    from isoscope.engines.engine import sketch
     from isoscope.finetuning.finetune import finetune
     from isoscope.finetuning.result import FineTuning
     from isoscope.finetuning.task_data import Split, Task
@@ -99,7 +101,7 @@ if TYPE_CHECKING:
         spectrum,
     )
     from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
-    from isoscope.sketching.sketch import Sketch, sketch
+    from isoscope.sketching.sketch import Sketch
     from isoscope.stores.open import open_store
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.write import write_store

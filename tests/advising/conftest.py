@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from isoscope.advising.task import Rows
-from isoscope.sketching.sketch import sketch
+from isoscope.engines.engine import sketch
 from isoscope.transforms.repair import Repair
 
 

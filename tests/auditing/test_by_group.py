@@ -14,8 +14,7 @@ from isoscope.auditing.by_group import GroupTally, measure_groups, split_by_grou
 from isoscope.auditing.grouping import Grouping, group_rows
 from isoscope.auditing.measure import measure
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import LocalEngine
-from isoscope.engines.sums import SketchTally
+from isoscope.engines.engine import LocalEngine, SketchTally
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 

@@ -19,7 +19,7 @@ from isoscope.auditing.passes import (
     second_pass,
 )
 from isoscope.auditing.settings import Settings
-from isoscope.engines.engine import LocalEngine, Tally, tally_batches
+from isoscope.engines.engine import LocalEngine, Tally
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
 from tests.conftest import DTYPES, rotation, tolerance
@@ -50,7 +50,7 @@ def chunks(X, size):
 
 
 def partition(sketch, raw, batches):
-    return tally_batches(PartitionTally(sketch, raw), batches).log_partitions()
+    return PartitionTally(sketch, raw).add_batches(batches).log_partitions()
 
 
 def logs_of(X, size):
@@ -211,7 +211,7 @@ def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metr
     placed = RowScaling(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
     search = NeighborSearch(placed(X[asked]), 5, centre=placed.centre, own=asked)
-    tally_batches(NeighborTally([search], placed), chunks(X, 37))
+    NeighborTally([search], placed).add_batches(chunks(X, 37))
     distances, indices = search.found()
     unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
     expected = nearest_neighbors((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
@@ -226,7 +226,7 @@ def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found
     placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
     search = NeighborSearch(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
-    tally_batches(NeighborTally([search], placed), chunks(X, 2))
+    NeighborTally([search], placed).add_batches(chunks(X, 2))
     assert sorted(search.found()[1][0].tolist()) == found
 
 
@@ -236,7 +236,7 @@ def test_a_rotation_turns_the_neighbours_along(rng):
     for Y in (X, X @ rotation(5, rng)):
         placed = RowScaling("cosine", isoscope.sketch(Y))
         search = NeighborSearch(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
-        tally_batches(NeighborTally([search], placed), chunks(Y, 11))
+        NeighborTally([search], placed).add_batches(chunks(Y, 11))
         answers.append(search.found())
     np.testing.assert_array_equal(answers[0][1], answers[1][1])
     np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=tolerance("float64"))

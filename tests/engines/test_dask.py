@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.engines.engine import LocalEngine, open_engine
-from isoscope.engines.sums import SketchTally
+from isoscope.engines.engine import LocalEngine, SketchTally, open_engine
 from isoscope.stores.open import open_store
 from isoscope.stores.shards import spans as cut
 from isoscope.transforms import parts
@@ -69,7 +68,7 @@ def same(found, expected, rel=1e-6):
             assert mine == theirs or mine == pytest.approx(theirs, rel=near, abs=1e-12, nan_ok=True), one.name
 
 
-def test_an_audit_is_that_of_one_machine(folder, client):
+def test_audit_equals_that_of_one_machine(folder, client):
     here = isoscope.audit(folder, sample=2000)
     there = isoscope.audit(folder, sample=2000, engine=client)
     same(there, here)
@@ -80,7 +79,7 @@ def test_an_audit_is_that_of_one_machine(folder, client):
     assert there.measured.types.names.tolist() == here.measured.types.names.tolist()
 
 
-def test_the_number_of_workers_changes_no_bit(folder, client):
+def test_number_of_workers_changes_no_bit(folder, client):
     one = isoscope.sketch(folder, engine=client)
     with open_engine("dask") as threads:
         assert isoscope.sketch(folder, engine=threads) == one
@@ -88,7 +87,7 @@ def test_the_number_of_workers_changes_no_bit(folder, client):
     assert same_again == one
 
 
-def test_groups_are_those_of_one_machine(folder, client):
+def test_groups_equal_those_of_one_machine(folder, client):
     here = isoscope.audit(folder, by="layer", sample=500)
     there = isoscope.audit(folder, by="layer", sample=500, engine=client)
     assert list(there.groups) == list(here.groups) == ["0", "1", "2"]
@@ -97,7 +96,7 @@ def test_groups_are_those_of_one_machine(folder, client):
         np.testing.assert_array_equal(there[name].measured.sample.vectors, here[name].measured.sample.vectors)
 
 
-def test_queries_and_given_columns_go_along(folder, client, rng):
+def test_queries_and_given_columns_are_sent_to_workers(folder, client, rng):
     labels = np.arange(ROWS) % 3
     queries = rng.standard_normal((50, D)).astype(np.float32)
     here, there = (
@@ -108,12 +107,12 @@ def test_queries_and_given_columns_go_along(folder, client, rng):
     np.testing.assert_array_equal(there.measured.sample.columns["labels"], here.measured.sample.columns["labels"])
 
 
-def test_an_array_is_sent_to_the_workers(client, rng):
+def test_array_is_sent_to_workers(client, rng):
     X = rng.standard_normal((5000, D)) + 1
     same(isoscope.audit(X, engine=client, sample=500), isoscope.audit(X, sample=500))
 
 
-def test_a_sample_that_too_few_finite_rows_make_short_is_taken_anew(client, rng):
+def test_sample_is_redrawn_when_too_few_rows_are_finite(client, rng):
     X = rng.standard_normal((6000, D))
     X[rng.random(6000) < 0.6] = np.nan
     here, there = (
@@ -132,7 +131,7 @@ def test_a_sample_that_too_few_finite_rows_make_short_is_taken_anew(client, rng)
     ],
     ids=lambda repair: type(repair).__name__,
 )
-def test_fits_learn_the_same(folder, client, repair, rng):
+def test_fits_equal_those_of_one_machine(folder, client, repair, rng):
     from sklearn.base import clone
 
     X = rng.standard_normal((20, D)).astype(np.float32)
@@ -154,7 +153,7 @@ class Batches(SketchTally):
     join = add
 
 
-def test_workers_keep_within_the_limit_of_memory_too(client, tmp_path, monkeypatch):
+def test_workers_respect_memory_limit(client, tmp_path, monkeypatch):
     monkeypatch.setattr(dask, "_MIN_SPAN_BYTES", 2**27)
     np.save(tmp_path / "a.npy", np.zeros((60_000, 200), np.float32))
     free = dask.DaskEngine(client).tally(Batches(), open_store(tmp_path / "a.npy")).largest
@@ -172,7 +171,7 @@ class Slow(SketchTally):
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_killed_costs_time_and_not_the_result(folder, client):
+def test_killed_worker_does_not_change_result(folder, client):
     expected = LocalEngine().tally(SketchTally(), open_store(folder)).total
     pids = list(client.run(os.getpid).values())
     assert len(set(pids)) == 2
@@ -195,7 +194,7 @@ def test_a_worker_that_is_killed_costs_time_and_not_the_result(folder, client):
 
 @pytest.mark.parametrize("engine", ["local", "cluster"])
 @pytest.mark.parametrize("columns", [True, False])
-def test_a_repair_is_applied_part_by_part(folder, client, tmp_path, engine, columns):
+def test_repair_is_applied_part_by_part(folder, client, tmp_path, engine, columns):
     repair = isoscope.Center().fit(folder)
     isoscope.repair_store(repair, folder, tmp_path / "one.parquet")
     running = client if engine == "cluster" else "local"
@@ -206,7 +205,7 @@ def test_a_repair_is_applied_part_by_part(folder, client, tmp_path, engine, colu
     assert set(many.columns) == (set(one.columns) if columns else set())
 
 
-def test_parts_that_are_there_are_not_written_again(folder, client, tmp_path):
+def test_finished_parts_are_not_rewritten(folder, client, tmp_path):
     repair = isoscope.Center().fit(folder)
 
     def stop(stage, rows, share):
@@ -231,7 +230,7 @@ def test_parts_that_are_there_are_not_written_again(folder, client, tmp_path):
     assert isoscope.repair_store(other, folder, tmp_path / "many", engine=client, restart=True) == ROWS
 
 
-def test_groups_that_too_few_finite_rows_make_short_are_sampled_anew(client, rng):
+def test_groups_are_resampled_when_too_few_rows_are_finite(client, rng):
     X = rng.standard_normal((6000, D))
     X[rng.random(6000) < 0.6] = np.nan
     store = open_store(X, by=np.arange(6000) % 2)
@@ -242,12 +241,12 @@ def test_groups_that_too_few_finite_rows_make_short_are_sampled_anew(client, rng
         np.testing.assert_array_equal(there[name].measured.sample.rows, here[name].measured.sample.rows)
 
 
-def test_a_function_of_a_script_is_sent_along(client, rng):
+def test_function_of_a_script_is_sent_to_workers(client, rng):
     store = open_store(rng.standard_normal((3000, D))).mapped(lambda rows: 2 * rows, D)
     assert isoscope.sketch(store, engine=client).n == 3000
 
 
-def test_a_cluster_itself_is_an_engine_and_stays_open(client, rng):
+def test_cluster_is_an_engine_and_stays_open(client, rng):
     X = rng.standard_normal((3000, D))
     assert isoscope.sketch(X, engine=client.cluster) == isoscope.sketch(X, engine=client)
 
@@ -255,14 +254,14 @@ def test_a_cluster_itself_is_an_engine_and_stays_open(client, rng):
 # what is refused
 
 
-def test_what_cannot_be_sent_is_told(client, rng):
+def test_object_that_cannot_be_pickled_raises(client, rng):
     lock = threading.Lock()
     store = open_store(rng.standard_normal((3000, D))).mapped(lambda rows: lock and rows, D)
     with pytest.raises(isoscope.InputError, match=r"cannot be sent to the workers \(.*lock"):
         isoscope.sketch(store, engine=client)
 
 
-def test_a_column_that_lacks_values_is_told_as_here(tmp_path, client, rng):
+def test_missing_values_raise_the_same_error_as_locally(tmp_path, client, rng):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -270,16 +269,16 @@ def test_a_column_that_lacks_values_is_told_as_here(tmp_path, client, rng):
         tokens = [None if row in lacking else "a" for row in range(2000)]
         table = pa.table({"embedding": list(rng.standard_normal((2000, D))), "token": tokens})
         pq.write_table(table, tmp_path / f"{i}.parquet", row_group_size=500)
-    told = []
+    messages = []
     for engine in ("local", client):
         with pytest.raises(isoscope.InputError) as error:
             isoscope.sketch(tmp_path, types="token", engine=engine)
-        told.append(str(error.value))
-    assert told[0] == told[1]
-    assert "row 2017" in told[0]
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert "row 2017" in messages[0]
 
 
-def test_a_client_that_is_closed_is_told(client, rng):
+def test_closed_client_raises(client, rng):
     with distributed.Client(client.cluster, set_as_default=False) as other:
         pass
     with pytest.raises(isoscope.InputError, match="the client is closed"):
@@ -293,7 +292,7 @@ def slowly(item):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("what", ["tally", "each"])
-def test_a_cluster_that_all_workers_have_left_is_not_waited_for(what, folder, monkeypatch):
+def test_cluster_without_workers_raises(what, folder, monkeypatch):
     monkeypatch.setattr(dask, "_TIMEOUT", 1.0)
     monkeypatch.setattr(dask, "_WORKER_TIMEOUT", 2.0)
     with lone_worker() as (client, worker):
@@ -331,12 +330,12 @@ def lone_worker():
             worker.kill()  # it would wait for its scheduler, and we for it
 
 
-def test_one_file_is_not_written_by_many(folder, client, tmp_path):
+def test_one_output_file_is_rejected(folder, client, tmp_path):
     with pytest.raises(isoscope.InputError, match="name a folder"):
         isoscope.repair_store(isoscope.Center().fit(folder), folder, tmp_path / "a.npy", engine=client)
 
 
-def test_a_folder_with_something_else_is_left_alone(folder, client, tmp_path):
+def test_foreign_folder_is_not_touched(folder, client, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-00000.npy").write_text("dear diary")
     with pytest.raises(isoscope.InputError, match="something else"):
@@ -344,27 +343,27 @@ def test_a_folder_with_something_else_is_left_alone(folder, client, tmp_path):
     assert (tmp_path / "mine" / "part-00000.npy").read_text() == "dear diary"
 
 
-def test_a_scheduler_that_does_not_answer_is_told_in_a_line(monkeypatch, rng):
+def test_unreachable_scheduler_raises_one_line(monkeypatch, rng):
     monkeypatch.setattr(dask, "_TIMEOUT", 0.5)
-    with pytest.raises(isoscope.InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9") as told:
+    with pytest.raises(isoscope.InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9") as error:
         isoscope.audit(rng.standard_normal((100, 4)), engine="tcp://127.0.0.1:9")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_workers_of_another_version_are_told(client, rng, monkeypatch):
+def test_other_version_on_workers_raises(client, rng, monkeypatch):
     monkeypatch.setattr(isoscope, "__version__", "99.0")
-    with pytest.raises(isoscope.InputError, match=r"worker tcp://.* has isoscope .*, and here it is 99.0: install"):
+    with pytest.raises(isoscope.InputError, match=r"worker tcp://.* has isoscope .* this process has 99\.0"):
         isoscope.sketch(rng.standard_normal((100, 4)), engine=client)
 
 
-def test_a_row_that_is_not_finite_is_told_by_its_number(client, rng):
+def test_nonfinite_row_is_named_by_number(client, rng):
     X = rng.standard_normal((6000, D))
     X[4321] = np.nan
     with pytest.raises(isoscope.InputError, match="4321"):
         isoscope.sketch(X, engine=client)
 
 
-def test_files_that_a_worker_does_not_find_are_told(client, tmp_path, rng):
+def test_file_missing_on_worker_raises(client, tmp_path, rng):
     np.save(tmp_path / "a.npy", rng.standard_normal((100, 4)))
     store = open_store(tmp_path / "a.npy")
     (tmp_path / "a.npy").rename(tmp_path / "b.npy")
@@ -373,6 +372,15 @@ def test_files_that_a_worker_does_not_find_are_told(client, tmp_path, rng):
 
 
 @pytest.mark.parametrize("engine", ["spark", None, 3])
-def test_an_engine_that_is_none_is_refused(engine, rng):
+def test_unknown_engine_raises(engine, rng):
     with pytest.raises(isoscope.InputError, match="engine is"):
         isoscope.audit(rng.standard_normal((100, 4)), engine=engine)
+
+
+def test_own_workers_keep_freed_memory(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    with open_engine("dask", 1) as engine:
+        (environment,) = engine.client.run(lambda: dict(os.environ)).values()
+    assert environment["MALLOC_TRIM_THRESHOLD_"] == str(256 * 2**20)
+    assert environment["MALLOC_MMAP_THRESHOLD_"] == str(32 * 2**20)
+    assert environment["OMP_NUM_THREADS"] == "1"  # Dask's own defaults stay

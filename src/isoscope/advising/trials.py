@@ -13,10 +13,10 @@ from isoscope._core.errors import InputError
 from isoscope.advising.candidates import AS_IS
 from isoscope.advising.inference import Scores
 from isoscope.advising.labels import Labels
+from isoscope.engines.engine import sketch
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.spectra import isoscore
-from isoscope.sketching.sketch import sketch
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.chain import Chain
 

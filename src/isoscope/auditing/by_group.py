@@ -14,7 +14,7 @@ from isoscope._io.progress import ignore_progress
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.measure import MeasurementRun
 from isoscope.auditing.passes import FirstPassTally, sample_batches
-from isoscope.engines.engine import Tally, tally_batches
+from isoscope.engines.engine import Tally
 from isoscope.sketching.group_blocks import max_blocks
 from isoscope.stores.store import Batch, default_rows
 
@@ -252,4 +252,4 @@ def _run_second_pass(
         engine.tally(GroupTally(read, names, grouping, default_rows(store.dim)), store, progress, stage)
     for one in found.values():
         if one.whole:
-            tally_batches(one.second(), sample_batches(one.sample, ignore_progress, stage))
+            one.second().add_batches(sample_batches(one.sample, ignore_progress, stage))

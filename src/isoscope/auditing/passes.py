@@ -13,7 +13,7 @@ from isoscope._core.arrays import TILE_BYTES, blocks, to_numpy, unit_rows
 from isoscope._core.errors import InputError
 from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
-from isoscope.engines.engine import Tally, tally_batches
+from isoscope.engines.engine import Tally
 from isoscope.metrics.partition import LogSum
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sample, Sampler
@@ -202,7 +202,7 @@ def second_pass(
         gathered = engine.tally(tally, store, progress, stage)
         assert gathered is tally
         return
-    tally_batches(tally, sample_batches(sample, progress, stage))
+    tally.add_batches(sample_batches(sample, progress, stage))
 
 
 def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:

@@ -25,8 +25,7 @@ from isoscope.auditing.measure import measure_cosines
 from isoscope.auditing.settings import Settings
 from isoscope.auditing.similarity import Similarity
 from isoscope.cli.session import interrupted, mute_stdout
-from isoscope.engines.engine import Engine
-from isoscope.engines.sums import SketchTally
+from isoscope.engines.engine import Engine, SketchTally
 from isoscope.stores.databases.address import Address
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store

@@ -141,7 +141,7 @@ def fix(
         repair.save(saved)
         _report_written(saved)
     _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
-    name = target.name if isinstance(target, Path) else target.shown
+    name = target.name if isinstance(target, Path) else target.redacted
     try:
         done, held_out = compare_held_out(method.repair(), store, name, written=rows)
     except InputError as error:

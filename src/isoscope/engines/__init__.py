@@ -1,4 +1,4 @@
-"""Who reads the rows and adds them up: threads of this process, or the workers of a cluster."""
+"""Engines that read and tally rows: threads of this process, or the workers of a Dask cluster."""
 
 from isoscope.engines.engine import CombinedTally, Engine, LocalEngine, Tally, open_engine
 

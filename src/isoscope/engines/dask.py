@@ -1,4 +1,4 @@
-"""The Dask engine: a store's rows tallied by the workers of a cluster."""
+"""The Dask engine: the workers of a cluster tally the rows of a store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import isoscope
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import InputError, MissingExtra, ParameterError
 from isoscope._core.memory import check_memory, current_limit, memory_limit
 from isoscope._core.threads import single_threaded
 from isoscope._io.progress import ignore_progress
-from isoscope.engines.allocating import retain_freed_memory
-from isoscope.engines.engine import tally_batches
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.shards import SPAN_BYTES, spans
 
@@ -33,53 +31,61 @@ _TERMINATION_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", 
 
 
 def dask_setup(worker: Any) -> None:
-    """Have a worker pass Ctrl-C over, which a terminal sends to it too: it would print where it was.
+    """Make a worker ignore Ctrl-C, which a terminal also sends to it: it would print a traceback.
 
-    Dask calls this in each process that it is told to load this module in.
+    Dask calls this function in each worker that preloads this module.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Signals that end the process wait until this is done: a cluster that starts cannot be ended in order."""
+    """Delay signals that end the process until the block is done: a cluster cannot shut down while it starts."""
     if current_thread() is not main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     handlers = {
-        number: signal.signal(number, lambda number, frame: came.append(number)) for number in _TERMINATION_SIGNALS
+        number: signal.signal(number, lambda number, frame: received.append(number)) for number in _TERMINATION_SIGNALS
     }
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came[:1]:
+        for number in received[:1]:
             os.kill(os.getpid(), number)
 
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_BRANCHES = 8  # what so many workers gathered is joined in one task
-_SPANS, _MIN_SPAN_BYTES = (
-    32,
-    16 * 2**20,
-)  # so many at least, if they hold as many bytes: for workers to be done together
-_TIMEOUT = 10.0  # seconds until a scheduler that does not answer is given up
-_WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any: one that was killed is started again
-_POLL = 0.02
-_SILENT = logging.CRITICAL  # what goes wrong over there is raised here, in a line
+_BRANCHES = 8  # partial results that one task joins
+_SPANS = 32  # at least this many spans, so that all workers finish at about the same time …
+_MIN_SPAN_BYTES = 16 * 2**20  # … unless a span would be smaller than this
+_TIMEOUT = 10.0  # seconds to wait for a scheduler's answer
+_WORKER_TIMEOUT = 60.0  # seconds that a cluster may have no worker: Dask restarts one that was killed
+_POLL = 0.02  # seconds between two looks at the finished tasks
+_SILENT = logging.CRITICAL  # errors of workers are raised here, so their logs would repeat them
+_ENVIRONMENT = {
+    # Dask's default makes glibc return freed memory at once, but a pass over vectors needs the same sizes again
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 * 2**20,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 * 2**20,
+}
 
 
 @contextmanager
 def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngine]:
-    """A cluster, itself or by its scheduler's address; or this process's client; or one that ends with the context."""
+    """Open the engine of a cluster or a scheduler's address.
+
+    Without an address, use this process's Dask client, or start a cluster that ends with the context.
+    """
     distributed = _import_distributed()
     if address is not None:
         if workers is not None:
-            raise InputError(f"workers is {workers} and the scheduler {address} has its own: give one of the two")
+            raise ParameterError(
+                f"workers is {workers}, but the scheduler {address} has its own workers: give one of the two"
+            )
         with _connect(distributed, address) as client:
             yield DaskEngine(client)
         return
@@ -88,12 +94,14 @@ def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngin
         yield DaskEngine(client)
         return
     if workers is not None and workers < 1:
-        raise InputError(f"workers is {workers}: need 1 at least")
+        raise ParameterError(f"workers is {workers}: need at least 1")
     own: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": _SILENT, "processes": bool(workers)}
     if workers:
         own |= {"n_workers": workers, "threads_per_worker": 1, "preload": __name__}
+    from dask import config as dask_config
+
     with ExitStack() as stack:
-        with defer_signals():
+        with defer_signals(), dask_config.set(_ENVIRONMENT):
             cluster = stack.enter_context(distributed.LocalCluster(**own))
             client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
         yield DaskEngine(client)
@@ -104,9 +112,9 @@ class DaskEngine:
 
     def __init__(self, client: Any):
         if client.asynchronous:
-            raise InputError("the client is asynchronous: need one that waits, Client(address)")
+            raise ParameterError("the client is asynchronous: need a synchronous one, Client(address)")
         if client.status != "running":
-            raise InputError(f"the client is {client.status}: need one that is connected, Client(address)")
+            raise ParameterError(f"the client is {client.status}: need a connected one, Client(address)")
         self.client = client
         _check_versions(client)
 
@@ -115,8 +123,8 @@ class DaskEngine:
     ) -> TallyT:
         """See `Engine`."""
         size = len(store) * store.dim * store.dtype.itemsize
-        cut = spans(store, min(max(size // _SPANS, _MIN_SPAN_BYTES), SPAN_BYTES))
-        parts = [(span, tally.share(span.first, len(span))) for span in cut]
+        span_bytes = min(max(size // _SPANS, _MIN_SPAN_BYTES), SPAN_BYTES)
+        parts = [(span, tally.share(span.first, len(span))) for span in spans(store, span_bytes)]
         empty = _serialize(tally)
         tally.expect(len(store))
         try:
@@ -125,7 +133,7 @@ class DaskEngine:
                 tally = pickle.loads(empty)
                 tally.join(self._run_tally(tally, parts, progress, stage))
         except ColumnError as error:
-            store.column(error.role)  # a worker knows its own rows alone: this tells of all
+            store.column(error.role)  # a worker knows only its own rows: this error counts all
             raise
         return tally
 
@@ -141,7 +149,7 @@ class DaskEngine:
             _release_futures([shared, *futures])
 
     def _run_tally(self, tally: TallyT, parts: Sequence[tuple[Span, Any]], progress: Progress, stage: str) -> Any:
-        """What the workers gather of all parts."""
+        """Return the joined partial result of all parts."""
         empty = self._submit(_identity, _serialize((tally, current_limit())))
         leaves = {self._submit(_tally_span, empty, _serialize(part), share): len(part) for part, share in parts}
         level = list(leaves)
@@ -163,45 +171,44 @@ class DaskEngine:
             return self.client.submit(work, *given, pure=False, priority=priority)
 
     def _watch(self, leaves: dict[Any, int], root: Any, progress: Progress, stage: str) -> None:
-        """Tell how many rows are done until all are; what is done, but the root, is held from here no longer."""
+        """Report progress until all leaves are done, and release each finished one except the root."""
         rows = sum(leaves.values())
         waiting = _import_distributed().as_completed(leaves, loop=self.client.loop)
-        done, seen = 0, time.monotonic()
+        done, last_result = 0, time.monotonic()
         while not waiting.is_empty():
-            found = waiting.next_batch(block=False)
-            for future in found:
+            finished = waiting.next_batch(block=False)
+            for future in finished:
                 if future.status != "finished":
                     self._result(future)
                 done += leaves[future]
                 progress(stage, done, done / rows)
                 if future is not root:
                     future.release()
-            if found:
-                seen = time.monotonic()
+            if finished:
+                last_result = time.monotonic()
                 continue
             time.sleep(_POLL)
-            if time.monotonic() - seen > _TIMEOUT:
+            if time.monotonic() - last_result > _TIMEOUT:
                 self._check_workers()
-                seen = time.monotonic()
+                last_result = time.monotonic()
 
     def _wait_for(self, future: Any) -> Any:
-        """What a task gives, for as long as there is somebody to do it."""
+        """Return the result of a task; raise if the cluster has no worker left to run it."""
         while True:
             try:
                 return self._result(future, _TIMEOUT)
             except TimeoutError:
-                if future.done():  # it is the task's own
+                if future.done():  # the task itself raised it
                     raise
                 self._check_workers()
 
     def _check_workers(self) -> None:
-        """Refuse to wait for nobody."""
+        """Raise if the cluster stays without a worker."""
         try:
             self.client.wait_for_workers(1, timeout=_WORKER_TIMEOUT)
         except TimeoutError as error:
             raise InputError(
-                f"the cluster has had no worker for {_WORKER_TIMEOUT:.0f} seconds: look at the workers' logs, and run "
-                "the same again"
+                f"the cluster has had no worker for {_WORKER_TIMEOUT:.0f} seconds: check the workers' logs, then rerun"
             ) from error
         except OSError as error:
             raise _connection_lost_error(error) from error
@@ -214,8 +221,8 @@ class DaskEngine:
             raise
         except distributed.KilledWorker as error:
             raise InputError(
-                f"workers died {error.allowed_failures + 1} times over the same rows: mostly for want of memory; give "
-                "them more, or fewer threads, and look at their logs"
+                f"workers died {error.allowed_failures + 1} times on the same rows, most often because memory ran out: "
+                "give them more memory or fewer threads, and check their logs"
             ) from error
         except (distributed.CancelledError, distributed.comm.CommClosedError, OSError) as error:
             if isinstance(error, OSError) and self.client.status == "running":
@@ -224,46 +231,47 @@ class DaskEngine:
 
 
 def _serialize(given: Any) -> bytes:
-    """As it is sent: functions and classes of a script too, which no worker could import."""
+    """Return the pickled object; functions and classes of a script are included, as no worker could import them."""
     import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(given))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InputError(
-            f"this cannot be sent to the workers ({error}): leave the engine, or have it made of what can be pickled"
+            f'the source or work cannot be sent to the workers ({error}): use engine="local", or pass only objects '
+            "that can be pickled"
         ) from error
 
 
 def _release_futures(futures: Iterable[Any]) -> None:
-    """What nobody wants any longer the scheduler forgets, done or not."""
+    """Tell the scheduler to forget these tasks, finished or not."""
     for future in futures:
         future.release()
 
 
 def _connection_lost_error(error: BaseException) -> InputError:
-    return InputError(f"the connection to the scheduler was lost ({type(error).__name__}): run the same again")
+    return InputError(f"the connection to the scheduler was lost ({type(error).__name__}): rerun the same command")
 
 
-# what a worker does
+# functions that workers run
 
 
-def _identity(held: bytes) -> bytes:
-    return held
+def _identity(data: bytes) -> bytes:
+    return data
 
 
 def _tally_span(empty: bytes, span: bytes, share: Any) -> Any:
-    """What the rows of a span give."""
+    """Return the partial result of the rows of a span."""
     tally, limit = pickle.loads(empty)
     tally.narrow(share)
     part = _deserialize(span)
     with _worker_context(limit):
         check_memory(part.dim)
-        return tally_batches(tally, part.numbered_batches(tally.columns)).partial_result()
+        return tally.add_batches(part.numbered_batches(tally.columns)).partial_result()
 
 
 def _merge_parts(empty: bytes, parts: list[Any]) -> Any:
-    """What several parts gave, in their order."""
+    """Join partial results in the order of their rows."""
     tally, _ = pickle.loads(empty)
     for part in parts:
         tally.join(part)
@@ -271,30 +279,30 @@ def _merge_parts(empty: bytes, parts: list[Any]) -> Any:
 
 
 def _run_item(work: bytes, item: bytes) -> Any:
-    done, limit = pickle.loads(work)
-    given = _deserialize(item)
+    function, limit = pickle.loads(work)
+    argument = _deserialize(item)
     with _worker_context(limit):
-        return done(given)
+        return function(argument)
 
 
 @contextmanager
 def _worker_context(limit: int | None) -> Iterator[None]:
-    """As it was asked for: in one thread, and in as much memory as the asking process may take."""
-    with single_threaded(), retain_freed_memory(), nullcontext() if limit is None else memory_limit(limit):
+    """Limit a task to one thread and to the memory limit of the process that submitted it."""
+    with single_threaded(), nullcontext() if limit is None else memory_limit(limit):
         yield
 
 
-def _deserialize(held: bytes) -> Any:
-    """What was sent, with the files of its stores opened here."""
+def _deserialize(data: bytes) -> Any:
+    """Return the unpickled object; stores open their files on this worker."""
     try:
-        return pickle.loads(held)
+        return pickle.loads(data)
     except (InputError, OSError) as error:
         from distributed import get_worker
 
         raise InputError(f"{error} (worker {get_worker().address}: all workers must see the same files)") from error
 
 
-# how it is reached
+# connecting
 
 
 def _import_distributed() -> Any:
@@ -306,7 +314,7 @@ def _import_distributed() -> Any:
 
 
 def _current_client(distributed: Any) -> Any:
-    """The client that this process uses already, if there is one."""
+    """Return the Dask client of this process, or None."""
     try:
         return distributed.get_client()
     except ValueError:
@@ -318,30 +326,30 @@ def _connect(distributed: Any, address: Any) -> Any:
         client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(
-            f"no Dask scheduler answers at {address}: look whether it runs and whether this machine may reach it"
+            f"no Dask scheduler answers at {address}: check that it runs and that this machine can reach it"
         ) from error
     return client
 
 
 def _check_versions(client: Any) -> None:
-    """Refuse workers that would read differently what is sent to them, or none at all."""
+    """Raise unless there are workers, and all have the same versions as this process."""
     try:
         client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError as error:
-        raise InputError(f"the scheduler at {client.scheduler.address} has no workers: start some") from error
-    found = client.get_versions(packages=["isoscope"])
-    here = {**found["client"]["packages"], "isoscope": isoscope.__version__}
-    for worker, about in found["workers"].items():
+        raise InputError(f"the scheduler at {client.scheduler.address} has no workers: start at least one") from error
+    versions = client.get_versions(packages=["isoscope"])
+    here = {**versions["client"]["packages"], "isoscope": isoscope.__version__}
+    for worker, about in versions["workers"].items():
         there = about["packages"]
         for package in ("python", "distributed", "isoscope"):
-            mine, theirs = (_version(package, held.get(package)) for held in (here, there))
+            mine, theirs = (_version(package, side.get(package)) for side in (here, there))
             if mine != theirs:
                 what = f"has {package} {theirs}" if theirs else f"has no {package}"
                 raise InputError(
-                    f"worker {worker} {what}, and here it is {mine}: install the same on all workers and here"
+                    f"worker {worker} {what}, but this process has {mine}: install the same version everywhere"
                 )
 
 
 def _version(package: str, version: str | None) -> str | None:
-    """What must be the same: of Python the first two numbers."""
+    """Return the part of a version that must agree: major and minor for Python, all of it otherwise."""
     return ".".join(version.split(".")[:2]) if version and package == "python" else version

@@ -1,70 +1,88 @@
-"""Engines read the rows of a store and add them up: the tally protocol, and threads of this process."""
+"""Engines read the rows of a store and tally them, in threads of this process or on a Dask cluster."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from isoscope._core.errors import InputError
+import numpy as np
+
+from isoscope._core.arrays import to_numpy
+from isoscope._core.errors import MissingValueError, ParameterError
 from isoscope._core.threads import map_in_threads
 from isoscope._io.progress import ignore_progress
+from isoscope.sketching.sketch import Sketch, sketch_chunks
+from isoscope.stores.open import open_store
+from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
+    from isoscope.stores.sampling import Sample
     from isoscope.stores.store import Batch, Store
+
+T = TypeVar("T")
+R = TypeVar("R")
+TallyT = TypeVar("TallyT", bound="Tally")
 
 
 class Tally:
-    """Something that is known of the rows seen so far; what others gathered of other rows can be joined to it.
+    """A quantity accumulated over rows, which can be merged with the same quantity of other rows.
 
-    It begins with no rows. An engine has items summed up apart, by any thread, and adds them in order. Where several
-    processes read, each begins with a copy, and what they `gathered` is joined in the order of the rows.
+    A new tally has no rows. `summarize` runs in any thread; `add` runs in the order of the rows. Where several
+    processes read, each starts from a copy, and their partial results are joined in the order of the rows.
     """
 
     columns: Sequence[str] = ()
-    """What is read beside the vectors."""
+    """The columns to read in addition to the vectors."""
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Any]:
-        """What is to be summed up, of batches that come in order."""
+        """Yield the items to summarize from batches in the order of the rows; by default the batches themselves."""
         for batch in batches:
             self.watch(batch)
             yield batch
 
     def watch(self, batch: Batch) -> None:
-        """See the next batch, in order, before it is summed up."""
+        """Inspect the next batch, in order, before any thread summarizes it."""
 
     def finish(self) -> None:
-        """Be told that all rows are in: what is not needed any longer may go."""
+        """Release what only further rows would need: the last row has been added."""
 
     def summarize(self, item: Any) -> Any:
-        """What an item adds; by any thread."""
+        """Return the contribution of one item; runs in any thread."""
         raise NotImplementedError
 
     def add(self, part: Any) -> None:
-        """Add what the next item gave."""
+        """Add the contribution of the next item."""
         raise NotImplementedError
 
+    def add_batches(self: TallyT, batches: Iterable[Batch]) -> TallyT:
+        """Add batches that come in the order of the rows, and return the tally."""
+        for part in map_in_threads(self.summarize, self.items(batches), 2):
+            self.add(part)
+        return self
+
     def partial_result(self) -> Any:
-        """What the rows gave, without what it began with: this goes from process to process."""
+        """Return the contribution of all rows added so far, in a form that other processes can join."""
         raise NotImplementedError
 
     def join(self, gathered: Any) -> None:
-        """Add what was gathered of rows behind these."""
+        """Add the partial result of later rows."""
         raise NotImplementedError
 
     def share(self, first: int, rows: int) -> Any:
-        """What a process that reads these rows alone must be told of them; it goes to `narrow` there."""
+        """Return what a process needs to know to read only these rows; that process passes it to `narrow`."""
         return None
 
     def narrow(self, share: Any) -> None:
-        """See only the rows of a `share` from now on."""
+        """Restrict the tally to the rows of a `share`."""
 
     def expect(self, rows: int) -> None:
-        """Be told how many rows there are in all, so that less has to be gathered of each part."""
+        """Use the total number of rows to keep less in each partial result."""
 
     def fell_short(self) -> bool:
-        """Whether, for all that was expected, too little was gathered, so that it must be done without."""
+        """Return whether the partial results kept too little, so that the pass must run again without `expect`."""
         return False
 
 
@@ -75,55 +93,117 @@ class CombinedTally(Tally):
         self.tallies = tallies
 
     def summarize(self, item: Batch) -> list[Any]:
-        """What a batch adds to each."""
+        """Return the contribution of a batch to each tally."""
         return [tally.summarize(item) for tally in self.tallies]
 
     def add(self, part: list[Any]) -> None:
-        """Add it to each."""
+        """Add a batch's contributions, one for each tally."""
         for tally, own in zip(self.tallies, part, strict=True):
             tally.add(own)
 
     def partial_result(self) -> list[Any]:
-        """What each gathered."""
+        """Return the partial result of each tally."""
         return [tally.partial_result() for tally in self.tallies]
 
     def join(self, gathered: list[Any]) -> None:
-        """Join to each what its like gathered."""
+        """Join the partial results of later rows, one for each tally."""
         for tally, own in zip(self.tallies, gathered, strict=True):
             tally.join(own)
 
 
-T = TypeVar("T")
-R = TypeVar("R")
-TallyT = TypeVar("TallyT", bound=Tally)
+class SketchTally(Tally):
+    """The sketch of all rows; with `types` also per type, with `groups` also by blocks of groups."""
+
+    def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
+        self.nonfinite = nonfinite
+        self.columns = [role for role, wanted in (("types", types), ("groups", groups)) if wanted]
+        self.total = Sketch()
+
+    def summarize(self, item: Batch) -> Sketch:
+        """Return the sketch of a batch."""
+        columns = item.columns
+        return Sketch.of(
+            item.vectors,
+            columns.get("types"),
+            groups=columns.get("groups"),
+            nonfinite=self.nonfinite,
+            first=item.start,
+        )
+
+    def add(self, part: Sketch) -> None:
+        """Add the sketch of the next batch."""
+        self.total = self.total + part
+
+    def partial_result(self) -> Sketch:
+        """Return the sketch of the rows added so far."""
+        return self.total
+
+    def join(self, gathered: Sketch) -> None:
+        """Add the sketch of later rows."""
+        self.add(gathered)
+
+
+class SampleTally(Tally):
+    """A random sample of a store's rows, all of which must be finite; errors show the store's `name`."""
+
+    def __init__(self, size: int, seed: int, name: str):
+        self.sampler, self.name = Sampler(size, seed), name
+
+    def summarize(self, item: Batch) -> Batch:
+        """Return the batch after checking that its vectors are finite."""
+        finite = np.isfinite(to_numpy(item.vectors)).all(axis=1)
+        if not finite.all():
+            first = item.start + int(np.argmin(finite))
+            raise MissingValueError(f"{self.name} has NaN or infinity, first in row {first}: fix or drop these rows")
+        return item
+
+    def add(self, part: Batch) -> None:
+        """Offer the next batch to the sampler."""
+        self.sampler.offer(part)
+
+    def partial_result(self) -> Sample:
+        """Return the rows sampled so far."""
+        return self.sampler.sample()
+
+    def join(self, gathered: Sample) -> None:
+        """Merge the sample of later rows."""
+        self.sampler.join(gathered)
+
+    def expect(self, rows: int) -> None:
+        """Stop keeping rows that cannot be in the sample of this many rows."""
+        self.sampler.expect(rows)
+
+    def fell_short(self) -> bool:
+        """Return whether the sample may be incomplete."""
+        return self.sampler.fell_short()
 
 
 class Engine(Protocol):
-    """Reads the rows of stores, and does work that has no order."""
+    """Reads the rows of stores, and runs independent work items."""
 
     def tally(
         self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "reading"
     ) -> TallyT:
-        """The tally of all rows of a store, from that of none."""
+        """Return the tally with all rows of a store added; pass a tally without rows."""
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """`work` on each item; the results come in the items' order."""
+        """Yield `work(item)` for each item, in the order of the items."""
 
 
 class LocalEngine:
-    """Threads of this process, each with a batch of rows at a time."""
+    """Threads of this process, each with one batch of rows at a time."""
 
     def tally(
         self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "reading"
     ) -> TallyT:
         """See `Engine`."""
 
-        def watched() -> Iterator[Batch]:
+        def report_each() -> Iterator[Batch]:
             for batch in store.batches(tally.columns):
                 yield batch
                 progress(stage, batch.start + len(batch.vectors), batch.share)
 
-        return tally_batches(tally, watched())
+        return tally.add_batches(report_each())
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See `Engine`."""
@@ -131,19 +211,12 @@ class LocalEngine:
         return map_in_threads(work, items, len(items))
 
 
-def tally_batches(tally: TallyT, batches: Iterable[Batch]) -> TallyT:
-    """A tally, with rows that come in order added to it."""
-    for part in map_in_threads(tally.summarize, tally.items(batches), 2):
-        tally.add(part)
-    return tally
-
-
 @contextmanager
 def open_engine(engine: Any, workers: int | None = None) -> Iterator[Engine]:
-    """The engine that is meant by "local", "dask", a scheduler's address, a client or cluster of Dask's, or an engine.
+    """Open the engine for "local", "dask", a scheduler's address, a Dask client or cluster, or an engine itself.
 
-    "dask" is the client that is in use in this process, if there is one; else Dask's threads in this process, or that
-    many `workers`, each a process, which end with the context.
+    "dask" uses this process's current Dask client. Without one it starts Dask threads in this process, or `workers`
+    processes, which end with the context.
     """
     if engine == "local":
         yield LocalEngine()
@@ -159,6 +232,52 @@ def open_engine(engine: Any, workers: int | None = None) -> Iterator[Engine]:
 
         yield DaskEngine(engine)
     else:
-        raise InputError(
+        raise ParameterError(
             f'engine is {engine!r}: need "local", "dask", the address of a Dask scheduler or a dask.distributed.Client'
         )
+
+
+def sketch(
+    source: Any,
+    *,
+    types: Any = None,
+    groups: Any = None,
+    nonfinite: Literal["raise", "drop"] = "raise",
+    engine: Any = "local",
+) -> Sketch:
+    """Return the sketch of a data set: its sums, computed chunk by chunk on all cores.
+
+    Parameters
+    ----------
+    source : (n, d) array, store, path, or iterable
+        An array (a memory-mapped one is never loaded completely); a store, or whatever `open_store` opens; or chunks:
+        (m, d) arrays, pairs of such an array and its rows' types, or triples that add the rows' groups.
+    types : (n,) labels, optional
+        What each row of an array is an instance of; needed for S_inter, S_intra and the label objectives. For a store
+        or a path: the values, or the name of a column.
+    groups : (n,) labels, optional
+        The group of each row, for rows that are not independent, such as the tokens of one text. The unbiased
+        IsoScore then uses only rows from different groups: see `isoscope.isoscore`.
+    nonfinite : {"raise", "drop"}
+        Reject rows with NaN or infinity, or drop and count them.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Where a store or a path is read: in threads of this process, with Dask in this process, or on a cluster.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((10_000, 64))
+    >>> s = isoscope.sketch(X[i : i + 1000] for i in range(0, 10_000, 1000))
+    >>> s.n, round(s.isoscore(), 3), round(s.mean_cosine(), 3)
+    (10000, 0.993, 0.0)
+    """
+    if nonfinite not in ("raise", "drop"):
+        raise ParameterError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+    if not isinstance(source, str | os.PathLike) and not hasattr(source, "batches") and engine == "local":
+        return sketch_chunks(source, types, groups, nonfinite)
+    store = open_store(source, types=types, groups=groups)
+    with open_engine(engine) as running:
+        total = running.tally(SketchTally(nonfinite, types=types is not None, groups=groups is not None), store).total
+    if not total.n:
+        raise MissingValueError(f"{store.name} has no finite row: need at least one")
+    return total

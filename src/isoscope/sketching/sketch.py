@@ -38,41 +38,8 @@ _CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is adde
 _ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
 
 
-def sketch(
-    source: Any, *, types: Any = None, groups: Any = None, nonfinite: str = "raise", engine: Any = "local"
-) -> Sketch:
-    """Sum up a whole cloud, chunk by chunk, on all cores.
-
-    Parameters
-    ----------
-    source : (n, d) array, store, path, or iterable
-        An array (a memory-mapped one is never loaded whole); a store, or the path of whatever `open_store` opens; or
-        chunks: (m, d) arrays, pairs of such an array and its rows' types, or triples with their groups too.
-    types : (n,) labels, optional
-        What each row of an array is an instance of; gives S_inter, S_intra and the label objectives.
-    groups : (n,) labels, optional
-        The group of each row of an array, for rows that are not independent, such as the tokens of one text. The
-        unbiased IsoScore then uses only rows from different groups: see `isoscope.isoscore`.
-    nonfinite : {"raise", "drop"}
-        Refuse rows with NaN or infinity, or leave them out and count them.
-    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        Who reads a store or a path: threads of this process; the client that it uses, or Dask's threads; a cluster.
-
-    Examples
-    --------
-    >>> import numpy as np, isoscope
-    >>> X = np.random.default_rng(0).standard_normal((10_000, 64))
-    >>> s = isoscope.sketch(X[i : i + 1000] for i in range(0, 10_000, 1000))
-    >>> s.n, round(s.isoscore(), 3), round(s.mean_cosine(), 3)
-    (10000, 0.993, 0.0)
-    """
-    if nonfinite not in ("raise", "drop"):
-        raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
-
-    if isinstance(source, str | os.PathLike) or hasattr(source, "batches") or engine != "local":
-        from isoscope.engines.sums import sketch_store
-
-        return sketch_store(source, types, groups, nonfinite, engine)
+def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: str) -> Sketch:
+    """Return the sketch of an array or of an iterable of chunks, on all cores; see `isoscope.sketch`."""
 
     def summed(item: tuple[int, Any, Any, Any]) -> Sketch:
         first, chunk, chunk_types, chunk_groups = item

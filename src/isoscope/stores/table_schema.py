@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope._core.errors import InputError
+from isoscope.stores.columns import INVERSE_RANK
+
+if TYPE_CHECKING:
+    from isoscope.stores.store import Store
 
 VECTOR_COLUMN = "embedding"
 """What the vectors are called where they have no name of their own."""
@@ -69,6 +73,11 @@ class Layout:
         import pyarrow as pa
 
         return Layout(pa.schema(fields, metadata=self.schema.metadata), self.vectors)
+
+
+def output_names(store: Store) -> dict[str, str]:
+    """Return the name that the column of each role gets where a store is written."""
+    return {role: role if name in (VECTOR_COLUMN, INVERSE_RANK) else name for role, name in store.columns.items()}
 
 
 def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:

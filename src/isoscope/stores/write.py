@@ -12,11 +12,11 @@ import numpy as np
 
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
-from isoscope.stores.columns import INVERSE_RANK, ColumnError
+from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_address
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch, Store
-from isoscope.stores.table_schema import VECTOR_COLUMN
+from isoscope.stores.table_schema import output_names
 from isoscope.stores.targets import Checkpoint, Flat, Parquet, npy_header, role_layout, safetensors_header
 
 if TYPE_CHECKING:
@@ -115,11 +115,6 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
         batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
         for batch in store.batches([*own], start=start)
     )
-
-
-def output_names(store: Store) -> dict[str, str]:
-    """What the column of each role is called where it is written."""
-    return {role: role if name in (VECTOR_COLUMN, INVERSE_RANK) else name for role, name in store.columns.items()}
 
 
 def can_drop_column(error: ColumnError, store: Store) -> bool:

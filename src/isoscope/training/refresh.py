@@ -14,8 +14,9 @@ from torch.utils.data import ConcatDataset, IterableDataset
 
 from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import InputError
+from isoscope.engines.engine import sketch
 from isoscope.losses.regularizer import is_parallel
-from isoscope.sketching.sketch import Sketch, sketch
+from isoscope.sketching.sketch import Sketch
 from isoscope.training.capture import check_finite_states, evaluation_mode
 
 if TYPE_CHECKING:

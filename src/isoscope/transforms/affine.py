@@ -10,7 +10,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.errors import InputError
-from isoscope.sketching.sketch import Sketch, sketch
+from isoscope.engines.engine import sketch
+from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import subtract
 from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 

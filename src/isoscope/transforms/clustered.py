@@ -16,8 +16,7 @@ from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, 
 from isoscope._core.errors import InputError
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.threads import map_in_threads, run_all
-from isoscope.engines.engine import open_engine
-from isoscope.engines.sums import SampleTally
+from isoscope.engines.engine import SampleTally, open_engine
 from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import split_float32, subtract

@@ -1,4 +1,4 @@
-"""What every database must do, whichever it is: read as one fixed cloud, be written by ids."""
+"""Checks that every database must pass: reading in a fixed order, and writing by id."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from isoscope.stores.store import Batch, Store
 ABOUT = {"source": "docs.npy", "repair": "9f2c", "version": "1"}
 
 
-def reads_as_one_cloud(store: Store, vectors: np.ndarray, columns: dict[str, list[Any]]) -> None:
-    """Whole, in parts, from the middle, by numbers, a second time and from a pickle: always the same rows."""
+def check_reading(store: Store, vectors: np.ndarray, columns: dict[str, list[Any]]) -> None:
+    """Read all rows, in batches, from the middle, by number, again and from a pickle: the rows are the same."""
     n, roles = len(vectors), list(columns)
     assert (len(store), store.dim) == vectors.shape
     for rows in (n, 7, 1000):
@@ -40,16 +40,16 @@ def reads_as_one_cloud(store: Store, vectors: np.ndarray, columns: dict[str, lis
 
 
 def some_rows(ids: Any, vectors: np.ndarray, **columns: Any) -> Batch:
-    """A batch to write."""
+    """Return a batch to write."""
     values = {"ids": np.asarray(ids, None if isinstance(ids[0], int) else object)}
     values |= {name: np.asarray(each, object) for name, each in columns.items()}
     return Batch(0, vectors, values, 1.0)
 
 
-def is_written_by_ids(
+def check_writing(
     destination: Callable[[], Any], reader: Callable[[], Store], vectors: np.ndarray, ids: list[Any]
 ) -> None:
-    """Twice is once; an interrupted run is gone on with; of something else is refused; cleared is gone."""
+    """Write twice, resume an interrupted run, reject another origin, and clear."""
     half = len(ids) // 2
     texts = [f"text {each}" for each in ids]
     first = destination()
@@ -62,16 +62,16 @@ def is_written_by_ids(
 
     with pytest.raises(InputError, match="with another repair"):
         destination().begin(vectors.shape[1], vectors.dtype, None, {**ABOUT, "repair": "0000"})
-    with pytest.warns(UserWarning, match="was not written to its end"):
+    with pytest.warns(UserWarning, match="is incomplete"):
         assert len(reader()) == half
 
     again = destination()
     assert again.begin(vectors.shape[1], vectors.dtype, None, ABOUT) is True
-    lacking = again.find_missing(np.asarray(ids, object if isinstance(ids[0], str) else None))
-    np.testing.assert_array_equal(lacking, np.arange(len(ids)) >= half)
+    missing = again.find_missing(np.asarray(ids, object if isinstance(ids[0], str) else None))
+    np.testing.assert_array_equal(missing, np.arange(len(ids)) >= half)
     again.write(some_rows(ids[half - 2 :], vectors[half - 2 :], text=texts[half - 2 :]))
     again.finish(len(ids))
-    with pytest.raises(InputError, match="ids must be different"):
+    with pytest.raises(InputError, match="unique ids"):
         again.finish(len(ids) + 1)
     again.close()
     del again
@@ -93,11 +93,11 @@ def is_written_by_ids(
     assert len(reader()) == 3
 
 
-def leaves_what_is_not_its_own(destination: Callable[[], Any], reader: Callable[[], Store]) -> None:
-    """Somebody else's collection is neither written nor cleared."""
+def check_foreign_collection_is_safe(destination: Callable[[], Any], reader: Callable[[], Store]) -> None:
+    """A collection that isoscope did not make is neither written nor cleared."""
     rows = len(reader())
-    with pytest.raises(InputError, match="was not made by isoscope"):
+    with pytest.raises(InputError, match="not made by isoscope"):
         destination().begin(4, np.dtype(np.float32), None, ABOUT)
-    with pytest.raises(InputError, match="was not made by isoscope"):
+    with pytest.raises(InputError, match="not made by isoscope"):
         destination().clear()
     assert len(reader()) == rows

@@ -25,7 +25,7 @@ SECRET = "s3cr3t%40x"
 def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
     found = parse_address(text)
     for words in (
-        found.shown,
+        found.redacted,
         str(found),
         repr(found),
         f"{found}",
@@ -51,8 +51,8 @@ def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
 )
 def test_what_is_shown_leads_to_the_same_place(text):
     found = parse_address(text)
-    assert found.shown == text
-    assert parse_address(found.shown) == found
+    assert found.redacted == text
+    assert parse_address(found.redacted) == found
 
 
 def test_the_name_of_a_folder_is_left_in_other_words():

@@ -16,7 +16,7 @@ from isoscope.stores.databases import base, chroma
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
 from tests.stores.databases.chroma_server import serving
-from tests.stores.databases.contract import reads_as_one_cloud
+from tests.stores.databases.contract import check_reading
 
 chromadb = pytest.importorskip("chromadb")
 
@@ -70,12 +70,12 @@ def small_pages(monkeypatch):
 
 
 def test_a_folder_is_one_cloud_in_the_order_of_adding(folder, small_pages):
-    reads_as_one_cloud(opened(f"chroma:{folder}#docs"), VECTORS, COLUMNS)
+    check_reading(opened(f"chroma:{folder}#docs"), VECTORS, COLUMNS)
 
 
 def test_a_server_is_the_same_cloud(folder, small_pages):
     with serving(folder) as url:
-        reads_as_one_cloud(opened(f"chroma:{url}#docs"), VECTORS, COLUMNS)
+        check_reading(opened(f"chroma:{url}#docs"), VECTORS, COLUMNS)
 
 
 def test_documents_are_the_text_unless_another_is_named(folder):
@@ -84,15 +84,14 @@ def test_documents_are_the_text_unless_another_is_named(folder):
 
 
 def test_rows_may_have_vectors_alone(folder):
-    reads_as_one_cloud(opened(f"chroma:{folder}#bare"), np.array([[1, 2], [3, 4]], np.float32), {"ids": ["b", "a"]})
+    check_reading(opened(f"chroma:{folder}#bare"), np.array([[1, 2], [3, 4]], np.float32), {"ids": ["b", "a"]})
 
 
-def test_documents_and_metadata_stand_beside_with_the_settings_of_the_index(folder):
+def test_other_columns_are_documents_and_metadata(folder):
     store = opened(f"chroma:{folder}#docs")
     layout = store.layout()
     assert layout.schema.names == ["id", "embedding", "document", "metadata"]
     assert layout.schema.metadata[b"isoscope:distance"] == b"dot"
-    assert json.loads(layout.schema.metadata[b"isoscope:chroma"])["ef_construction"] == 50
     record = next(store.batches(rows=20, beside=True)).other_columns
     assert record.column("document")[7].as_py() == "text 7"
     assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
@@ -105,7 +104,7 @@ def test_a_folder_that_the_program_has_open_is_read(tmp_path):
 
 def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
     theirs = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(allow_reset=True))
-    with pytest.raises(InputError, match="is open in this program with other settings"):
+    with pytest.raises(InputError, match="with other settings"):
         opened(f"chroma:{tmp_path}#docs")
     assert theirs.list_collections() == []
 
@@ -113,10 +112,10 @@ def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("#dosc", "does not exist: is it docs"),
-        ("", "says no collection: need .*#NAME; it has"),
+        ("#dosc", "does not exist: did you mean docs"),
+        ("", "names no collection: .*#NAME; it has"),
         ("#empty", "has no rows"),
-        ("#docs?mising=drop", "mising= is not an option here: need missing"),
+        ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
 )
 def test_what_is_not_there_is_said_in_a_line(folder, name, message):
@@ -132,11 +131,11 @@ def test_a_path_that_is_no_folder_of_chromas_stays_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "theirs").mkdir()
     sqlite3.connect(tmp_path / "theirs" / "chroma.sqlite3").execute("CREATE TABLE mine (id)").connection.close()
-    with pytest.raises(InputError, match="is not a folder of Chroma's"):
+    with pytest.raises(InputError, match="is not a Chroma folder"):
         opened(f"chroma:{tmp_path}/theirs#docs")
-    with pytest.raises(InputError, match="is not a folder of Chroma's"):
+    with pytest.raises(InputError, match="is not a Chroma folder"):
         opened(f"chroma:{tmp_path}#docs")
-    with pytest.raises(InputError, match="does not exist: need one, or"):
+    with pytest.raises(InputError, match="does not exist: .* or a server"):
         opened(f"chroma:{tmp_path}/nowhere#docs")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["notes.txt", "theirs"]
 
@@ -145,13 +144,13 @@ def test_rows_that_vanish_are_noticed(tmp_path):
     made = fill(client_of(tmp_path))
     store = opened(f"chroma:{tmp_path}#docs")
     made.delete(ids=["doc 7"])
-    with pytest.raises(InputError, match="has lost rows since it was opened"):
+    with pytest.raises(InputError, match="lost rows after it was opened"):
         list(store.chunks())
 
 
 def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_pages):
     monkeypatch.setattr(base, "PAUSES", (0.01,))
-    with pytest.raises(InputError, match=r"chroma:http://me@127.0.0.1:9#docs cannot be reached: is the server up\?"):
+    with pytest.raises(InputError, match=r"chroma:http://me@127.0.0.1:9#docs: the server cannot be reached"):
         opened("chroma:http://me:s3cr3t@127.0.0.1:9#docs")
     with serving(folder) as url:
         store = opened(f"chroma:{url}#docs")

@@ -10,7 +10,7 @@ from isoscope._core.errors import DataWarning, InputError
 from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.lance import open_lance
-from tests.stores.databases.contract import reads_as_one_cloud
+from tests.stores.databases.contract import check_reading
 
 lancedb = pytest.importorskip("lancedb")
 
@@ -56,7 +56,7 @@ def test_a_table_of_many_fragments_is_one_cloud(database, door, monkeypatch):
     made = database.create_table("docs", table().slice(0, 100))
     made.add(table().slice(100, 17))
     made.add(table().slice(117))
-    reads_as_one_cloud(opened(f"{door}#docs"), VECTORS, COLUMNS)
+    check_reading(opened(f"{door}#docs"), VECTORS, COLUMNS)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
@@ -72,14 +72,14 @@ def test_what_is_written_after_opening_is_not_read(database, door):
     store = opened(f"{door}#docs")
     made.add(table())
     made.delete("label = 1")
-    reads_as_one_cloud(store, VECTORS, COLUMNS)
+    check_reading(store, VECTORS, COLUMNS)
 
 
 def test_deleted_rows_are_not_there(database, door):
     database.create_table("docs", table()).delete("label = 1")
     kept = np.arange(N) % 3 != 1
     columns = {role: [values[i] for i in np.flatnonzero(kept)] for role, values in COLUMNS.items()}
-    reads_as_one_cloud(opened(f"{door}#docs"), VECTORS[kept], columns)
+    check_reading(opened(f"{door}#docs"), VECTORS[kept], columns)
 
 
 def test_every_column_stands_beside(database, door):
@@ -102,29 +102,29 @@ def test_rows_without_a_vector_are_counted_and_left_out_if_asked(database, door,
         rows[2], rows[64] = [1.0], []
         vectors = pa.array(rows, pa.list_(pa.float32()))
     database.create_table("docs", table(vectors).rename_columns({"vector": "emb"}))  # LanceDB refuses by name
-    with pytest.raises(InputError, match=r"in 5 of 300 rows, the first has the id doc '2': .*\?missing=drop"):
+    with pytest.raises(InputError, match=r"5 of 300 rows .* id doc '2': .*missing=drop"):
         opened(f"{door}#docs")
-    with pytest.warns(DataWarning, match="in 5 of 300 rows"):
+    with pytest.warns(DataWarning, match="5 of 300 rows .*dropped"):
         store = opened(f"{door}#docs?missing=drop")
     kept = np.delete(np.arange(N), gone)
     columns = {role: [values[i] for i in kept] for role, values in COLUMNS.items()}
-    reads_as_one_cloud(store, VECTORS[kept], columns)
+    check_reading(store, VECTORS[kept], columns)
 
 
 def test_a_column_with_a_strange_name_is_quoted(database, door):
     odd = table(lists(VECTORS, [0])).rename_columns({"vector": "my Emb's"})
     database.create_table("docs", odd)
-    with pytest.raises(InputError, match="no my Emb's in 1 of 300 rows"):
+    with pytest.raises(InputError, match="1 of 300 rows has .*no my Emb's"):
         opened(f"{door}#docs", vectors="my Emb's")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("#dosc", "does not exist: is it docs"),
-        ("", "says no table: need .*#NAME; it has docs, empty"),
+        ("#dosc", "does not exist: did you mean docs"),
+        ("", "names no table: .*#NAME; it has docs, empty"),
         ("#empty", "has no rows"),
-        ("#docs?column=x", "column= is not an option here"),
+        ("#docs?column=x", "unknown option column="),
     ],
 )
 def test_what_is_not_there_is_said_in_a_line(database, door, name, message):
@@ -138,9 +138,9 @@ def test_what_is_not_there_is_said_in_a_line(database, door, name, message):
 
 def test_a_path_that_is_no_folder_of_lancedbs_stays_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not a folder of LanceDB's"):
+    with pytest.raises(InputError, match="is not a LanceDB folder"):
         opened(f"lancedb:{tmp_path}#docs")
-    with pytest.raises(InputError, match="does not exist: need the folder"):
+    with pytest.raises(InputError, match="does not exist"):
         opened(f"lancedb:{tmp_path}/nowhere#docs")
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -150,6 +150,6 @@ def test_a_damaged_table_is_said(database, door, tmp_path):
     store = opened(f"{door}#docs")
     for file in (tmp_path / "docs.lance" / "data").iterdir():
         file.write_bytes(b"gone")
-    with pytest.raises(InputError, match="may be damaged, or out of reach"):
+    with pytest.raises(InputError, match="may be damaged or unreachable"):
         list(opened(f"{door}#docs").chunks())
     assert len(store) == N

@@ -8,14 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from isoscope.stores.databases.base import (
+    CollectionInfo,
     batch_payloads,
-    collection_metadata,
     holds_ids,
     object_field,
-    read_distance,
-    read_ids_origin,
-    read_index_settings,
-    read_vector_name,
     scalar_fields,
     to_json_column,
 )
@@ -76,11 +72,10 @@ def test_only_the_column_that_ids_are_from_is_left_out_and_only_if_it_says_the_s
     assert not holds_ids(batch(ids=(7, 8)), "n")
 
 
-def test_what_a_collection_is_goes_along_in_the_schema():
-    schema = pa.schema([object_field("payload")], metadata=collection_metadata("dot", "dense", "qdrant", "{}"))
-    read = [part(schema) for part in (read_distance, read_vector_name, read_ids_origin, read_index_settings)]
-    assert read == ["dot", "dense", "qdrant", "{}"]
-    assert read_distance(None) == read_distance(pa.schema([])) == ""
+def test_collection_info_survives_a_schema():
+    info = CollectionInfo("dot", "dense", "qdrant")
+    assert CollectionInfo.from_schema(pa.schema([object_field("payload")], metadata=info.to_metadata())) == info
+    assert CollectionInfo.from_schema(None) == CollectionInfo.from_schema(pa.schema([])) == CollectionInfo()
 
 
 def test_fields_are_those_that_never_hold_lists_or_objects():

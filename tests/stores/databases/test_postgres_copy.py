@@ -55,5 +55,5 @@ def test_no_rows():
 
 def test_a_vector_of_another_length_is_refused():
     data = pack_rows([pack_vectors(np.ones((2, 3), np.float32), "vector")])
-    with pytest.raises(InputError, match="has not the 4 dimensions"):
+    with pytest.raises(InputError, match="no longer has 4 dimensions"):
         CopiedRows([data], 1).vectors("vector", 4)

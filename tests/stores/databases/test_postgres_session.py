@@ -31,7 +31,7 @@ def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
     postgres.run("INSERT INTO counted VALUES (2)")
     assert count() == 1
     before = session.snapshot
-    session.rest()
+    session.release_snapshot()
     assert count() == 2
     assert session.snapshot > before
     session.close()

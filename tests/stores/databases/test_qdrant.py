@@ -15,7 +15,7 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import QdrantStore, open_qdrant
-from tests.stores.databases.contract import reads_as_one_cloud
+from tests.stores.databases.contract import check_reading
 from tests.stores.databases.qdrant_rest import serving
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -63,7 +63,7 @@ COLUMNS = {"text": [f"text {i}" for i in range(N)], "labels": [i % 3 for i in ra
 @pytest.mark.parametrize("ids", [list(range(N)), UUIDS])
 def test_a_folder_is_one_cloud_in_the_order_of_ids(client, door, ids):
     fill(client, ids=ids)
-    reads_as_one_cloud(opened(f"{door}#docs"), VECTORS, {"ids": ids, **COLUMNS})
+    check_reading(opened(f"{door}#docs"), VECTORS, {"ids": ids, **COLUMNS})
 
 
 @pytest.mark.parametrize("ids", [list(range(N)), UUIDS])
@@ -74,7 +74,7 @@ def test_a_server_is_the_same_cloud(client, ids, monkeypatch):
     monkeypatch.setattr(qdrant, "_PAGE_ROWS", 50)
     fill(client, ids=ids)
     with serving(client) as url:
-        reads_as_one_cloud(opened(f"qdrant:{url}#docs"), VECTORS, {"ids": ids, **COLUMNS})
+        check_reading(opened(f"qdrant:{url}#docs"), VECTORS, {"ids": ids, **COLUMNS})
 
 
 def test_ids_that_are_numbers_and_uuids_are_text_numbers_first(client, door):
@@ -101,9 +101,9 @@ def test_one_of_several_vectors_is_named(client, door):
     }
     fill(client, config=config, vectors=[{"small": v, "other": [1.0, 0.0]} for v in VECTORS.tolist()])
     np.testing.assert_array_equal(opened(f"{door}#docs", vectors="small").take([3]), VECTORS[[3]])
-    with pytest.raises(InputError, match="has several that may be the vectors: small, late, other"):
+    with pytest.raises(InputError, match="small, late, other"):
         opened(f"{door}#docs")
-    with pytest.raises(InputError, match="several vectors for each point"):
+    with pytest.raises(InputError, match="several vectors per point"):
         opened(f"{door}#docs", vectors="late")
 
 
@@ -120,13 +120,13 @@ def test_points_without_the_vector_are_counted_and_left_out_if_asked(client, doo
     }
     vectors = [{"small": v} if i % 3 else {"other": [1.0, 0.0]} for i, v in enumerate(VECTORS.tolist())]
     fill(client, config=config, vectors=vectors)
-    with pytest.raises(InputError, match=r"no small in 100 of 300 rows, the first has the id 0: .*\?missing=drop"):
+    with pytest.raises(InputError, match=r"100 of 300 rows .*no small.* id 0: .*missing=drop"):
         opened(f"{door}#docs", vectors="small")
-    with pytest.warns(DataWarning, match="no small in 100 of 300 rows"):
+    with pytest.warns(DataWarning, match="100 of 300 rows .*no small"):
         store = opened(f"{door}#docs?missing=drop", vectors="small")
     kept = np.arange(N) % 3 > 0
     columns = {"ids": np.flatnonzero(kept).tolist(), "text": [f"text {i}" for i in np.flatnonzero(kept)]}
-    reads_as_one_cloud(store, VECTORS[kept], columns)
+    check_reading(store, VECTORS[kept], columns)
 
 
 def test_a_field_beyond_the_first_points_can_be_named(client, door):
@@ -140,25 +140,24 @@ def test_a_field_beyond_the_first_points_can_be_named(client, door):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("#dosc", "does not exist: is it docs?"),
-        ("", "says no collection: need .*#NAME; it has docs"),
-        ("#empty", "has no points"),
-        ("#docs?mising=drop", "mising= is not an option here: need missing"),
+        ("#dosc", "does not exist: did you mean docs"),
+        ("", "names no collection: .*#NAME; it has docs"),
+        ("#empty", "has no rows"),
+        ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
 )
 def test_what_is_not_there_is_said_in_a_line(client, door, name, message):
     fill(client)
     client.create_collection("empty", vectors_config=models.VectorParams(size=D, distance="Dot"))
-    message = message if name != "#dosc" else "does not exist: is it docs"
     with pytest.raises(InputError, match=message):
         opened(door + name)
 
 
 def test_a_path_that_is_no_folder_of_qdrants_stays_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not a folder of Qdrant's local mode"):
+    with pytest.raises(InputError, match="is not a Qdrant folder"):
         opened(f"qdrant:{tmp_path}#docs")
-    with pytest.raises(InputError, match="does not exist: need one, or a server"):
+    with pytest.raises(InputError, match="does not exist: .* or a server"):
         opened(f"qdrant:{tmp_path}/nowhere#docs")
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -176,7 +175,7 @@ sys.stdin.read()
     other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"ready\n"
-        with pytest.raises(InputError, match="is open in another process or client"):
+        with pytest.raises(InputError, match="is open in another process"):
             opened(f"qdrant:{tmp_path}#docs")
     finally:
         other.communicate(b"")
@@ -196,11 +195,11 @@ store = open_store("qdrant:{tmp_path}#docs")
 
 def test_a_server_that_is_down_or_wants_a_key_is_said(client, monkeypatch):
     monkeypatch.setattr(base, "PAUSES", (0.01,))
-    with pytest.raises(InputError, match=r"cannot be reached: .* is the server up\?"):
+    with pytest.raises(InputError, match=r"cannot be reached .* check that it is running"):
         opened("qdrant:http://127.0.0.1:9#docs")
     fill(client)
     with serving(client, key="s3cr3t") as url:
-        with pytest.raises(InputError, match=r"does not let you in \(401\): set QDRANT_API_KEY"):
+        with pytest.raises(InputError, match=r"denies access \(401\): set QDRANT_API_KEY"):
             opened(f"qdrant:{url}#docs")
         monkeypatch.setenv("QDRANT_API_KEY", "s3cr3t")
         with pytest.warns(UserWarning, match="insecure connection"):
@@ -231,6 +230,6 @@ def test_points_that_vanish_are_noticed(client, door):
     store = opened(f"{door}#docs")
     store.take([0])
     client.delete("docs", points_selector=[5])
-    with pytest.raises(InputError, match="has lost points since it was opened"):
+    with pytest.raises(InputError, match="lost rows after it was opened"):
         list(store.chunks())
     assert isinstance(store, QdrantStore)

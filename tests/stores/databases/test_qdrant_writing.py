@@ -15,7 +15,7 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import open_qdrant, open_qdrant_destination
-from tests.stores.databases.contract import ABOUT, is_written_by_ids, leaves_what_is_not_its_own, some_rows
+from tests.stores.databases.contract import ABOUT, check_foreign_collection_is_safe, check_writing, some_rows
 from tests.stores.databases.qdrant_rest import serving
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -35,13 +35,13 @@ def doors(where):
 @pytest.mark.parametrize(
     "ids", [list(range(N)), UUIDS, [f"doc/{i}" for i in range(N)], [i - 20 for i in range(N)]], ids="nuts"
 )
-def test_a_folder_is_written_by_ids(tmp_path, ids):
-    is_written_by_ids(*doors(f"qdrant:{tmp_path}/db#docs?distance=dot"), VECTORS, ids)
+def test_a_folder_check_writing(tmp_path, ids):
+    check_writing(*doors(f"qdrant:{tmp_path}/db#docs?distance=dot"), VECTORS, ids)
 
 
-def test_a_server_is_written_by_ids():
+def test_a_server_check_writing():
     with serving(qdrant_client.QdrantClient(":memory:")) as url:
-        is_written_by_ids(*doors(f"qdrant:{url}#docs?distance=dot"), VECTORS, [f"doc {i}" for i in range(N)])
+        check_writing(*doors(f"qdrant:{url}#docs?distance=dot"), VECTORS, [f"doc {i}" for i in range(N)])
 
 
 def test_what_is_not_its_own_is_left(tmp_path):
@@ -49,7 +49,7 @@ def test_what_is_not_its_own_is_left(tmp_path):
     client.create_collection("docs", vectors_config=models.VectorParams(size=4, distance="Dot"))
     client.upsert("docs", points=[models.PointStruct(id=1, vector=[1.0, 2.0, 3.0, 4.0])])
     client.close()
-    leaves_what_is_not_its_own(*doors(f"qdrant:{tmp_path}#docs"))
+    check_foreign_collection_is_safe(*doors(f"qdrant:{tmp_path}#docs"))
 
 
 def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path):
@@ -116,7 +116,7 @@ def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
         url.failures = 3
         destination.write(some_rows(list(range(N)), VECTORS))
         url.failures = 1000
-        with pytest.raises(InputError, match="The same command goes on"):
+        with pytest.raises(InputError, match="rerun to resume"):
             destination.write(some_rows(list(range(N)), VECTORS))
         url.failures = 0
         destination.finish(N)
@@ -126,7 +126,7 @@ def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
     ("where", "message"),
     [
         ("#docs?distance=cosinus", "distance=cosinus: need cosine, dot, euclid, manhattan"),
-        ("", "says no collection"),
+        ("", "names no collection"),
         ("#a/b", "Collection name cannot contain"),
     ],
 )

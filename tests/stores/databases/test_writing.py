@@ -23,7 +23,7 @@ def test_what_is_read_is_not_written_to(kind):
     where = f"{kind}:library#docs"
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=f"{where}?missing=drop")
     for restart in (False, True):
-        with pytest.raises(InputError, match="is what is read: give another place"):
+        with pytest.raises(InputError, match="is the source itself"):
             write_to_database(parse_address(where), store, restart=restart)
 
 
@@ -43,5 +43,5 @@ def test_what_is_read_is_not_written_to(kind):
 )
 def test_one_place_that_is_typed_in_two_ways_is_what_is_read(read, written):
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=read)
-    with pytest.raises(InputError, match="is what is read: give another place"):
+    with pytest.raises(InputError, match="is the source itself"):
         write_to_database(parse_address(written), store, restart=True)

@@ -1,4 +1,4 @@
-"""Where vectors are in a database: what was typed taken apart, and the form of it that may be shown."""
+"""Addresses of vectors in databases: parsing them, and removing their secrets before they are shown."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
-_MISTYPED_POSTGRES = re.compile(
-    r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE
-)  # a slash or the colon is missing
+_MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # without a slash or the colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
-_OWN = ("table", "column", "key", "missing", "type")  # the other options of a PostgreSQL URL are libpq's
+_OWN = ("table", "column", "key", "missing", "type")  # all other options of a PostgreSQL URL belong to libpq
 _SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#]*@")
-_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # a path has one of the two slashes
+_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # a path has only one slash
 _SECRET_OPTION = re.compile(r"([?&]\w*(?:pass|secret|token|api_?key|credential)\w*=)[^\s&#]*", re.IGNORECASE)
 _SAFE = "/:,.-_~()*"
 _FORMS = {
@@ -32,64 +30,64 @@ _FORMS = {
 
 @dataclass(frozen=True, repr=False)
 class Address:
-    """Where vectors are in a database, as it was typed, and as it may be shown."""
+    """The address of vectors in a database; its text form contains no secret."""
 
     kind: str
     """postgresql, qdrant, lancedb or chroma."""
     place: str
-    """URL or path, with the credentials: it is never printed."""
+    """URL or path with the credentials; never printed."""
     collection: str
-    """The table or collection; empty if it was not said."""
+    """The table or collection; empty if not given."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What stands behind the "?" and is isoscope's to know: column, key, missing, …"""
+    """isoscope's own options after the "?": column, key, missing, …"""
 
     @property
-    def shown(self) -> str:
-        """The address without a password, a token or a key: the only form that is shown or written anywhere."""
-        said = [(name, value) for name, value in self.options.items() if not _SECRET.search(name)]
+    def redacted(self) -> str:
+        """The address without passwords, tokens and keys: the only form that is printed or saved."""
+        own = [(name, value) for name, value in self.options.items() if not _SECRET.search(name)]
         place, _, query = self.place.partition("?")
-        place = _USER.sub(lambda found: _drop_password(found[0]), place)
-        told = [each for each in query.split("&") if each and not _SECRET.search(unquote(each.partition("=")[0]))]
+        place = _USER.sub(lambda match: _drop_password(match[0]), place)
+        pairs = [each for each in query.split("&") if each and not _SECRET.search(unquote(each.partition("=")[0]))]
         if self.kind == "postgresql":
-            own = [("table", self.collection)] if self.collection else []
-            told += [f"{name}={quote(value, safe=_SAFE)}" for name, value in own + said]
-            return place + ("?" + "&".join(told) if told else "")
-        told += [f"{name}={value}" for name, value in said]
+            own = ([("table", self.collection)] if self.collection else []) + own
+            pairs += [f"{name}={quote(value, safe=_SAFE)}" for name, value in own]
+            return place + ("?" + "&".join(pairs) if pairs else "")
+        pairs += [f"{name}={value}" for name, value in own]
         collection = f"#{self.collection}" if self.collection else ""
-        return f"{self.kind}:{place}{collection}" + ("?" + "&".join(told) if told else "")
+        return f"{self.kind}:{place}{collection}" + ("?" + "&".join(pairs) if pairs else "")
 
-    def redact(self, words: str) -> str:
-        """Words of somebody else, an error of a driver for example, without what is secret here, on one line."""
+    def redact(self, message: str) -> str:
+        """Return a message, such as a driver's error, on one line and without the secrets of this address."""
         for secret in self._secrets():
-            words = words.replace(secret, "…")
-        if "://" in self.place:  # the name of a folder may be a part of any word
-            words = words.replace(self.place, self.shown)
-        return " ".join(words.split())
+            message = message.replace(secret, "…")
+        if "://" in self.place:  # a folder's name may occur in any word
+            message = message.replace(self.place, self.redacted)
+        return " ".join(message.split())
 
     def _secrets(self) -> list[str]:
-        users = [found.rstrip("@").partition(":")[2] for found in _USER.findall(self.place)]
+        users = [user.rstrip("@").partition(":")[2] for user in _USER.findall(self.place)]
         pairs = [each.partition("=") for each in self.place.partition("?")[2].split("&")]
         pairs += [(name, "=", value) for name, value in self.options.items()]
-        found = [*users, *(value for name, _, value in pairs if _SECRET.search(unquote(name)))]
-        forms = {form for each in found for form in (each, unquote(each), quote(each, safe="")) if form}
+        secrets = [*users, *(value for name, _, value in pairs if _SECRET.search(unquote(name)))]
+        forms = {form for each in secrets for form in (each, unquote(each), quote(each, safe="")) if form}
         return sorted(forms, key=len, reverse=True)
 
     def __str__(self) -> str:
-        return self.shown
+        return self.redacted
 
     def __repr__(self) -> str:
-        return f"Address({self.shown})"
+        return f"Address({self.redacted})"
 
 
 def parse_address(text: Any) -> Address | None:
-    """The address of vectors in a database; None if the text is none, and the name of a file for example.
+    """Return the database address in a text, or None for anything else, such as a path.
 
-    An `InputError` if it is one that cannot be read. A path is none, whatever its name.
+    Raises a `ParameterError` for an address with a syntax error.
 
     Examples
     --------
-    >>> where = parse_address("postgresql://me:secret@db.example:5432/library?table=docs&column=embedding")
-    >>> where.collection, where.options["column"], where
+    >>> address = parse_address("postgresql://me:secret@db.example:5432/library?table=docs&column=embedding")
+    >>> address.collection, address.options["column"], address
     ('docs', 'embedding', Address(postgresql://me@db.example:5432/library?table=docs&column=embedding))
     >>> parse_address("lancedb:/data/library#docs?missing=drop").options
     {'missing': 'drop'}
@@ -98,36 +96,38 @@ def parse_address(text: Any) -> Address | None:
     """
     if isinstance(text, Address) or not isinstance(text, str):
         return text if isinstance(text, Address) else None
-    if found := _POSTGRES.match(text):
-        return _parse_postgresql(text[found.end() :])
+    if match := _POSTGRES.match(text):
+        return _parse_postgresql(text[match.end() :])
     if _MISTYPED_POSTGRES.match(text):
-        raise InputError(f"postgres…: the address cannot be read: need {_FORMS['postgresql']}")
-    if found := _OTHERS.match(text):
-        return _parse_other(found[1].lower(), text[found.end() :])
+        raise ParameterError(f"postgres…: cannot parse the address: need {_FORMS['postgresql']}")
+    if match := _OTHERS.match(text):
+        return _parse_other(match[1].lower(), text[match.end() :])
     return None
 
 
 def redact_source_name(name: str) -> str:
-    """What may be shown of the name of a source: all of it, but what is secret in an address.
+    """Return the name of a source; an address without its secrets.
 
     Examples
     --------
     >>> redact_source_name("docs.parquet"), redact_source_name("qdrant:https://host#docs?api_key=secret")
     ('docs.parquet', 'qdrant:https://host#docs')
     """
-    found = parse_address(name)
-    return name if found is None else found.shown
+    address = parse_address(name)
+    return name if address is None else address.redacted
 
 
-def redact_passwords(words: str) -> str:
-    """Any words without what looks like the password of an address: where one was typed in the place of a file.
+def redact_passwords(message: str) -> str:
+    """Return a message without anything that looks like the password of an address.
+
+    This covers addresses given where a file is expected.
 
     Examples
     --------
     >>> redact_passwords("postgresql:/me:secret@host/db?table=docs is not a file, nor is x?password=secret&table=docs")
     'postgresql:/me@host/db?table=docs is not a file, nor is x?password=…&table=docs'
     """
-    return _SECRET_OPTION.sub(r"\1…", _LOGIN.sub(r"\1@", words))
+    return _SECRET_OPTION.sub(r"\1…", _LOGIN.sub(r"\1@", message))
 
 
 def _parse_postgresql(rest: str) -> Address:
@@ -146,38 +146,38 @@ def _parse_other(kind: str, rest: str) -> Address:
     place, _, collection = rest.rpartition("#") if "#" in rest else (rest, "", "")
     scheme, slashes, behind = place.partition("://")
     server = re.split("[/?#]", behind)[0]
-    parted = "#" in behind or (scheme.startswith("http") and "@" in behind[len(server) :])
-    if place.startswith("//") or (slashes and (parted or not _SERVER.fullmatch(server))):
+    is_ambiguous = "#" in behind or (scheme.startswith("http") and "@" in behind[len(server) :])
+    if place.startswith("//") or (slashes and (is_ambiguous or not _SERVER.fullmatch(server))):
         raise _parse_error(kind, ":")
     place, _, first = place.partition("?")
     collection, _, second = collection.partition("?")
     if not place:
-        raise InputError(f"{kind}: says no place: need {_FORMS[kind]}")
+        raise ParameterError(f"{kind}: has no path or URL: need {_FORMS[kind]}")
     return Address(kind, place, collection, _parse_options(first, kind) | _parse_options(second, kind))
 
 
-def _parse_error(kind: str, colon: str) -> InputError:
-    """What cannot be taken apart is not shown: a part of it is the password."""
-    return InputError(
-        f"{kind}{colon}…: the address cannot be read; in a user name or password write %40 for @, %2F for /, %3F "
+def _parse_error(kind: str, colon: str) -> ParameterError:
+    """Return the error for an address that cannot be parsed, without the address: it may contain a password."""
+    return ParameterError(
+        f"{kind}{colon}…: cannot parse the address; in a user name or password write %40 for @, %2F for /, %3F "
         f"for ?, %23 for # (need {_FORMS[kind]})"
     )
 
 
 def _parse_options(query: str, kind: str) -> dict[str, str]:
-    """What stands behind the "?"; a plus is a plus, as libpq has it."""
-    found: dict[str, str] = {}
+    """Return the options after the "?"; a plus is a plus, as in libpq."""
+    options: dict[str, str] = {}
     for pair in query.split("&") if query else []:
         name, equals, value = pair.partition("=")
         name = unquote(name)
         if not equals or not name or "@" in name:
-            raise InputError(f'{kind}: the options behind the "?" cannot be read: need NAME=VALUE, with & between them')
-        if name in found:
-            raise InputError(f"{kind}: {name}= is given twice: give it once")
-        found[name] = unquote(value)
-    if found.get("missing", "drop") not in ("drop", "raise"):
-        raise InputError(f"missing={found['missing']}: need drop, which leaves rows without a vector out, or raise")
-    return found
+            raise ParameterError(f'{kind}: cannot parse the options after "?": need NAME=VALUE, separated by &')
+        if name in options:
+            raise ParameterError(f"{kind}: {name}= is given twice: give it once")
+        options[name] = unquote(value)
+    if options.get("missing", "drop") not in ("drop", "raise"):
+        raise ParameterError(f"missing={options['missing']}: need drop, to drop rows without a vector, or raise")
+    return options
 
 
 def _drop_password(userinfo: str) -> str:

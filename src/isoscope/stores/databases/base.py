@@ -1,17 +1,28 @@
-"""What all databases share: opening, writing rows by id, notes on unfinished writes, retries and payloads."""
+"""What all databases share: opening, one client for collections, row counts, notes, retries and payloads."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import (
+    DatabaseError,
+    InputError,
+    MissingValueError,
+    NotFoundError,
+    OutputError,
+    ParameterError,
+    TooFewRowsError,
+    warn_data,
+)
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -19,68 +30,264 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
     from isoscope.stores.table_schema import Layout
 
+T = TypeVar("T")
 
-_PACKAGE = "isoscope.stores.databases"
-_READS = {
-    "postgresql": ("postgres", "open_postgres"),
+_READERS = {
+    "postgresql": ("postgres_read", "open_postgres"),
     "qdrant": ("qdrant", "open_qdrant"),
     "lancedb": ("lance", "open_lance"),
     "chroma": ("chroma", "open_chroma"),
 }
-_WRITES = {
-    "postgresql": ("postgres_writing", "open_postgres_destination"),
-    "qdrant": ("qdrant_writing", "open_qdrant_destination"),
-    "lancedb": ("lance_writing", "open_lance_destination"),
-    "chroma": ("chroma_writing", "open_chroma_destination"),
+_WRITERS = {
+    "postgresql": ("postgres_write", "open_postgres_destination"),
+    "qdrant": ("qdrant", "open_qdrant_destination"),
+    "lancedb": ("lance", "open_lance_destination"),
+    "chroma": ("chroma", "open_chroma_destination"),
 }
+_MAX_NAMES = 12  # names that an error lists
+
+NOTE = "isoscope"
+"""The key of isoscope's note in the metadata of a collection."""
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds to wait before each further attempt."""
 
 
 def open_database(address: Address, wanted: ColumnSpec) -> Store:
-    """The store that an address leads to."""
-    module, name = _READS[address.kind]
-    store: Store = getattr(import_module(f"{_PACKAGE}.{module}"), name)(address, wanted)
+    """Open the store at an address."""
+    store: Store = _load(_READERS, address)(address, wanted)
     return store
 
 
 def open_destination(address: Address) -> Destination:
-    """The place to write to that an address leads to."""
-    module, name = _WRITES[address.kind]
-    destination: Destination = getattr(import_module(f"{_PACKAGE}.{module}"), name)(address)
+    """Open an address for writing."""
+    destination: Destination = _load(_WRITERS, address)(address)
     return destination
 
 
+def _load(table: Mapping[str, tuple[str, str]], address: Address) -> Callable[..., Any]:
+    module, name = table[address.kind]
+    function: Callable[..., Any] = getattr(import_module(f"isoscope.stores.databases.{module}"), name)
+    return function
+
+
 class Destination(Protocol):
-    """A place in a database that rows are written to by their ids; to write a row twice is to write it once."""
+    """A table or collection that rows are written to by id; writing a row twice has the effect of writing it once."""
 
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
-        """Make what is missing; whether rows of an earlier run with the same `about` are there to go on with.
+        """Create what is missing; return whether rows of an earlier run with the same `about` exist.
 
-        `about["ids"]` names the column that ids are from, and is empty if they are from none. An `InputError` if what
-        is there was made of something else, or is not isoscope's: then nothing is touched.
+        `about["ids"]` names the column that the ids come from, and is empty if there is none. Raises an `OutputError`,
+        before changing anything, if the destination has another origin or was not made by isoscope.
         """
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:
-        """Which of these ids are not there yet, as booleans."""
+        """Return a boolean mask of the ids that the destination does not have yet."""
 
     def write(self, batch: Batch) -> None:
-        """Write the rows of a batch, by `columns["ids"]`, with what is `beside`; they are durable when it returns."""
+        """Write the rows of a batch by `columns["ids"]`, with its other columns; they are durable on return."""
 
     def finish(self, rows: int) -> None:
-        """Note that all is there."""
+        """Note that all rows are written."""
 
     def clear(self) -> None:
-        """Remove what an earlier run of isoscope wrote; an `InputError` for anything else, which stays."""
+        """Remove what an earlier run of isoscope wrote; raise an `OutputError` for anything else."""
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
 
 
-NOTE = "isoscope"
-"""The name of the note among the metadata of a collection."""
+class Client(ABC):
+    """One collection of a database: connects on first use, retries lost connections, raises one-line errors.
+
+    A subclass connects, lists collections, and names the errors of its driver.
+    """
+
+    product: str
+    """The database's name in messages."""
+    server_form: str
+    """The form of a server's address, for messages."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._client: Any = None
+        self._has_answered = False  # a server that never answered is not retried
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the database is a server, not a folder."""
+        return "://" in self.address.place
+
+    def call(self, method: str, **arguments: Any) -> Any:
+        """Return the result of a method of the driver's client."""
+        return self._retry(lambda: getattr(self._connected(), method)(**arguments))
+
+    @abstractmethod
+    def call_collection(self, method: str, **arguments: Any) -> Any:
+        """Return the result of a method for this collection."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+
+    @abstractmethod
+    def _connect(self) -> Any: ...
+
+    @abstractmethod
+    def _is_own_folder(self, path: Path) -> bool: ...
+
+    @abstractmethod
+    def _driver_errors(self) -> tuple[type[Exception], ...]: ...
+
+    @abstractmethod
+    def _is_transient(self, error: Exception) -> bool:
+        """Return whether a lost connection caused the error, so that another attempt may succeed."""
+
+    @abstractmethod
+    def _explain(self, error: Exception, reason: str) -> str:
+        """Return what an error means and what to do; empty if it is unknown."""
+
+    def check_address(self, *, reading: bool) -> None:
+        """Raise unless the folder belongs to this database and the address names a collection."""
+        if not self.is_remote:
+            check_folder(self.address, self._is_own_folder, self.product, self.server_form, reading=reading)
+        if not self.address.collection:
+            raise unnamed_error(self.address, self.names())
+
+    def exists(self) -> bool:
+        """Return whether the collection exists."""
+        return self.address.collection in self.names()
+
+    def require_collection(self) -> None:
+        """Raise a `NotFoundError` that suggests similar names unless the collection exists."""
+        if not self.exists():
+            raise not_found_error(self.address, self.names())
+
+    def close(self) -> None:
+        """Drop the driver's client."""
+        self._client = None
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (*self._driver_errors(), OSError, ValueError, RuntimeError)
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = self._connect()
+        return self._client
+
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        try:
+            answer = retry(attempt, lambda error: self._has_answered and self._is_transient(error))
+            self._has_answered = True
+            return answer
+        except InputError:
+            raise
+        except self._errors() as error:
+            reason = self.address.redact(str(error))[:200] or type(error).__name__
+            advice = self._explain(error, reason) or f"{reason}; check the address and the collection"
+        raise DatabaseError(
+            f"{self.address.redacted}: {advice}"
+        )  # not chained: the driver's message may hold a password
+
+
+def check_folder(
+    address: Address, is_own: Callable[[Path], bool], product: str, server_form: str = "", *, reading: bool
+) -> None:
+    """Raise unless a path is a folder of this database, or can become one: drivers create files in any folder."""
+    path = Path(address.place).expanduser()
+    is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    if is_own(path) or (is_free and not reading):
+        return
+    what = f"is not a {product} folder" if path.exists() else "does not exist"
+    server = f", or a server: {server_form}" if server_form else ""
+    raise NotFoundError(f"{address.redacted}: {path} {what}: give the path of a {product} folder{server}")
+
+
+def unnamed_error(address: Address, names: Sequence[str], what: str = "collection") -> ParameterError:
+    """Return the error for an address that names no collection."""
+    known = f"; it has {', '.join(names[:_MAX_NAMES])}" if names else ""
+    return ParameterError(f"{address.redacted} names no {what}: write {address.redacted}#NAME{known}")
+
+
+def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
+    """Return the error for a collection that does not exist."""
+    return NotFoundError(f"{address.redacted} does not exist: {suggest_names(address.collection, names)}")
+
+
+def rows_lost_error(where: str) -> DatabaseError:
+    """Return the error for rows that disappeared after the store was opened."""
+    return DatabaseError(f"{where} lost rows after it was opened: open it again")
+
+
+def count_usable_rows(
+    address: Address, total: int, problems: Mapping[str, int] | None = None, first: Callable[[], object] | None = None
+) -> int:
+    """Return the number of rows with a usable vector.
+
+    Parameters
+    ----------
+    address : Address
+        With ``missing=drop``, rows without a usable vector are dropped with a warning; otherwise they raise.
+    total : int
+        All rows.
+    problems : mapping, optional
+        What is wrong with how many rows, as in ``{"no embedding": 2}``.
+    first : function, optional
+        Returns the first row with a problem, as in ``"id 7"``.
+    """
+    where = address.redacted
+    if not total:
+        raise TooFewRowsError(f"{where} has no rows: need at least one vector")
+    problems = {what: count for what, count in (problems or {}).items() if count}
+    usable = total - sum(problems.values())
+    if usable == total:
+        return usable
+    what = " and ".join(f"{count:,} with {each}" for each, count in problems.items())
+    verb = "has" if total - usable == 1 else "have"
+    found = f"{where}: {total - usable:,} of {total:,} rows {verb} no usable vector ({what})"
+    if not usable:
+        raise MissingValueError(f"{found}: need at least one vector")
+    if address.options.get("missing") == "drop":
+        warn_data(f"{found}: dropped")
+        return usable
+    at = f"; the first is {first()}" if first else ""
+    raise MissingValueError(f"{found}{at}: give them a vector, or drop them with missing=drop in the address")
+
+
+def suggest_names(name: str, names: Iterable[str]) -> str:
+    """Return a hint for a name that does not exist: similar names, or those that exist."""
+    names = sorted(names)
+    if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
+        return f"did you mean {' or '.join(similar)}?"
+    if not names:
+        return "there is none yet"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
+
+
+def check_options(options: Mapping[str, str], known: Sequence[str], where: str) -> None:
+    """Raise for an option of an address that nothing reads."""
+    for name in options:
+        if name not in known:
+            need = f": need {' or '.join(known)}" if known else ": none are allowed here"
+            raise ParameterError(f"{where}: unknown option {name}={need}")
+
+
+def check_distance(address: Address, known: Iterable[str]) -> None:
+    """Raise unless the option `distance` of an address, if given, is a known distance."""
+    check_options(address.options, ["distance"], address.redacted)
+    known = list(known)
+    if address.options.get("distance", known[0]) not in known:
+        raise ParameterError(f"{address.redacted}: distance={address.options['distance']}: need {', '.join(known)}")
+
+
+# notes: what isoscope wrote to a collection, and whether all of it is there
 
 
 def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
-    """The note on a collection made of this; with the number of its rows once all are there.
+    """Return the note on a collection: its origin, and the number of rows once all are written.
 
     Examples
     --------
@@ -90,97 +297,57 @@ def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
     return json.dumps({"about": dict(about), "rows": rows}, sort_keys=True)
 
 
-def can_resume(found: str | None, about: Mapping[str, str], where: str) -> bool:
-    """Whether a collection is made of the same; an `InputError` if it is of something else, or not isoscope's."""
-    check_ownership(found, where)
-    earlier = _parse_note(found)[0]
-    if earlier == dict(about):
-        return True
+def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> None:
+    """Raise an `OutputError` unless a collection has the same origin as this run."""
+    check_ownership(note, where)
+    earlier = _parse_note(note)[0]
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
-    raise InputError(
-        f"{where} was written by isoscope with another {' and '.join(names)}: write elsewhere, or write it anew "
-        "with restart=True, on the command line --restart"
-    )
-
-
-def check_ownership(found: str | None, where: str) -> None:
-    """Refuse to touch what isoscope has not made."""
-    if not found:
-        raise InputError(f"{where} exists and was not made by isoscope: nothing was touched, write to another name")
-
-
-def warn_if_unfinished(found: str | None, where: str) -> None:
-    """Say that a collection was not written to its end."""
-    if found and _parse_note(found)[1] is None:
-        warn_data(f"{where} was not written to its end: run the command that writes it again")
-
-
-def check_row_count(written: int, there: int, where: str) -> None:
-    """Refuse to call a collection whole that has fewer rows than were written: some had the same id."""
-    if there < written:
-        raise InputError(
-            f"{where} has {there} rows after {written} were written: ids must be different; name other ids, or leave "
-            "them out and rows are numbered"
+    if names:
+        raise OutputError(
+            f"{where} was written by isoscope with another {' and '.join(names)}: write elsewhere, or replace it with "
+            "restart=True (on the command line --restart)"
         )
 
 
-def check_missing_vectors(
-    lacking: int, total: int, first: object, drop: bool, where: str, why: str = "no vector"
-) -> None:
-    """Refuse rows without a vector, or say how many are left out."""
-    if not lacking:
-        return
-    found = f"{where} has {why} in {lacking} of {total} rows, the first has the id {first}"
-    if lacking == total:
-        raise InputError(f"{found}: need at least one vector")
-    if not drop:
-        raise InputError(f"{found}: give them one, or leave them out with ?missing=drop behind the address")
-    warn_data(f"{found}: they are left out")
+def check_ownership(note: str | None, where: str) -> None:
+    """Raise an `OutputError` for a collection that isoscope did not make."""
+    if not note:
+        raise OutputError(f"{where} exists and was not made by isoscope: nothing was changed; write to another name")
 
 
-def suggest_names(name: str, names: Iterable[str]) -> str:
-    """What was meant by a name that is not there: names like it, or those that are there."""
-    names = sorted(names)
-    if found := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
-        return f"is it {' or '.join(found)}?"
-    if not names:
-        return "it has none"
-    return "it has " + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+def warn_if_unfinished(note: str | None, where: str) -> None:
+    """Warn that a collection is incomplete."""
+    if note and _parse_note(note)[1] is None:
+        warn_data(f"{where} is incomplete: rerun the command that writes it")
 
 
-def check_options(options: Mapping[str, str], known: Iterable[str], where: str) -> None:
-    """Refuse an option that would be passed over."""
-    known = list(known)
-    for name in options:
-        if name not in known:
-            need = f" here: need {' or '.join(known)}" if known else ": there are none"
-            raise InputError(f"{where}: {name}= is not an option{need}")
+def check_row_count(written: int, found: int, where: str) -> None:
+    """Raise if a collection has fewer rows than were written: some shared an id."""
+    if found < written:
+        raise OutputError(
+            f"{where} has {found} rows after {written} were written, so some share an id: use unique ids, or no ids to "
+            "number the rows"
+        )
 
 
-def _parse_note(found: str | None) -> tuple[dict[str, str], int | None]:
-    """What a collection was made of, and its rows if it is whole."""
+def _parse_note(note: str | None) -> tuple[dict[str, str], int | None]:
+    """Return the origin of a collection, and its rows if it is complete."""
     try:
-        kept = json.loads(found or "")
-        return dict(kept["about"]), kept["rows"]
+        content = json.loads(note or "")
+        return dict(content["about"]), content["rows"]
     except (ValueError, LookupError, TypeError):
         return {}, None
 
 
-T = TypeVar("T")
-
-PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each further attempt."""
-
-
-def retry(attempt: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
-    """What an attempt gives; one that fails with what may pass is made again, `len(PAUSES)` times at most.
+def retry(attempt: Callable[[], T], is_transient: Callable[[Exception], bool]) -> T:
+    """Return the result of an attempt; repeat it up to `len(PAUSES)` times while it fails with transient errors.
 
     Parameters
     ----------
     attempt : function
-        What is asked of the database: to do it twice must be as good as once.
-    passes : function
-        Whether an error may be gone in a while: a lost connection is, a wrong password is not.
+        A request to the database; repeating it must be harmless.
+    is_transient : function
+        Whether an error may disappear: a lost connection may, a wrong password does not.
 
     Examples
     --------
@@ -197,113 +364,108 @@ def retry(attempt: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
         try:
             return attempt()
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             time.sleep(pause)
     return attempt()
 
 
+# payloads: columns as JSON objects, and what a table remembers of the collection it came from
+
 _KIND, _OBJECTS = b"isoscope:kind", b"objects"
-_DISTANCE, _NAME, _IDS = b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids"
-_SETTINGS = b"isoscope:chroma"
+
+
+class CollectionInfo(NamedTuple):
+    """Properties of a collection that its rows carry along in an Arrow schema."""
+
+    distance: str = ""
+    """cosine, dot, euclid or manhattan; empty if unknown."""
+    vector_name: str = ""
+    """The name of the vectors; empty if they have none."""
+    ids_from: str = ""
+    """The kind of database that the ids come from; empty if none."""
+
+    def to_metadata(self) -> dict[bytes, bytes]:
+        """Return the metadata for a schema."""
+        return {key: value.encode() for key, value in zip(_INFO_KEYS, self, strict=True) if value}
+
+    @classmethod
+    def from_schema(cls, schema: Any) -> CollectionInfo:
+        """Read the metadata of a schema, or of None."""
+        metadata = getattr(schema, "metadata", None) or {}
+        return cls(*(metadata.get(key, b"").decode() for key in _INFO_KEYS))
+
+
+_INFO_KEYS = (b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids")
 
 
 def object_field(name: str) -> Any:
-    """A column of objects as JSON, known as such where it is written to another database."""
+    """Return the Arrow field of a column that holds objects as JSON."""
     import pyarrow as pa
 
     return pa.field(name, pa.string(), metadata={_KIND: _OBJECTS})
 
 
 def to_json_column(objects: Sequence[Mapping[str, Any] | None]) -> Any:
-    """Objects as a column of JSON; a row without one is null."""
+    """Return objects as an Arrow column of JSON; None becomes null."""
     import pyarrow as pa
 
     return pa.array([None if each is None else json.dumps(each, ensure_ascii=False) for each in objects], pa.string())
 
 
-def collection_metadata(distance: str, name: str = "", ids: str = "", settings: str = "") -> dict[bytes, bytes]:
-    """What a collection is beside its rows, for the schema: its distance, the vectors' own name, whose ids they are."""
-    kept = {_DISTANCE: distance, _NAME: name, _IDS: ids, _SETTINGS: settings}
-    return {key: value.encode() for key, value in kept.items() if value}
-
-
-def read_distance(schema: Any) -> str:
-    """The distance of the collection that rows come from: cosine, dot, euclid or manhattan; empty if none is known."""
-    return _read_metadata(schema, _DISTANCE)
-
-
-def read_vector_name(schema: Any) -> str:
-    """The own name that the vectors had; empty if they had none."""
-    return _read_metadata(schema, _NAME)
-
-
-def read_ids_origin(schema: Any) -> str:
-    """The kind of database that the ids are from; empty if they are from none."""
-    return _read_metadata(schema, _IDS)
-
-
-def read_index_settings(schema: Any) -> str:
-    """What Chroma was told about its index, as JSON; empty if rows are from elsewhere."""
-    return _read_metadata(schema, _SETTINGS)
-
-
-def _read_metadata(schema: Any, key: bytes) -> str:
-    return ((getattr(schema, "metadata", None) or {}).get(key) or b"").decode()
-
-
 def holds_ids(batch: Batch, name: str) -> bool:
-    """Whether the column of this name beside a batch holds its ids as they are written."""
+    """Return whether the column of this name holds exactly the ids of a batch."""
     names = batch.other_columns.schema.names if batch.other_columns is not None else []
     return name in names and batch.other_columns.column(name).to_pylist() == batch.columns["ids"].tolist()
 
 
 def batch_payloads(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
-    """What stands beside each row of a batch, but for its id, as values that JSON has; what is missing is left out.
+    """Return the other columns of each row as a JSON object, without nulls and without the id.
 
-    Columns of objects are spread: what was a payload becomes the same payload. `ids` is the column that the ids are
-    from, which need not stand there a second time.
+    Columns of objects are merged in: a payload that was read is written unchanged. `ids` names the column that the
+    ids come from, which is not repeated.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from isoscope.stores.store import Batch
     >>> rows = Batch(0, np.eye(2), {"ids": np.array([7, 8]), "text": np.array(["east", "north"], object)}, 1.0)
     >>> batch_payloads(rows)
     [{'text': 'east'}, {'text': 'north'}]
     """
-    found: list[dict[str, Any]] = [{} for _ in range(len(batch.vectors))]
+    payloads: list[dict[str, Any]] = [{} for _ in range(len(batch.vectors))]
     for name, values in batch.columns.items():
         if name != "ids":
-            for each, value in zip(found, values, strict=True):
-                each[name] = to_json_value(value)
+            for payload, value in zip(payloads, values, strict=True):
+                payload[name] = to_json_value(value)
     if batch.other_columns is None:
-        return found
-    written = {ids} if holds_ids(batch, ids) else {}
+        return payloads
+    skipped = {ids} if holds_ids(batch, ids) else set()
     for field in batch.other_columns.schema:
-        if field.name in written:
+        if field.name in skipped:
             continue
-        spread = (field.metadata or {}).get(_KIND) == _OBJECTS
-        for each, value in zip(found, batch.other_columns.column(field.name).to_pylist(), strict=True):
+        holds_objects = (field.metadata or {}).get(_KIND) == _OBJECTS
+        for payload, value in zip(payloads, batch.other_columns.column(field.name).to_pylist(), strict=True):
             if value is None:
                 continue
-            if spread:
-                each.update(json.loads(value))
+            if holds_objects:
+                payload.update(json.loads(value))
             else:
-                each[field.name] = to_json_value(value)
-    return found
+                payload[field.name] = to_json_value(value)
+    return payloads
 
 
 def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
-    """The names of values, in the order they are met, that are never lists or objects."""
+    """Return the names of fields that never hold a list or an object, in order of appearance."""
     names: dict[str, bool] = {}
     for each in objects:
         for name, value in (each or {}).items():
             names[name] = names.get(name, True) and (value is None or isinstance(value, str | int | float))
-    return [name for name, plain in names.items() if plain]
+    return [name for name, is_scalar in names.items() if is_scalar]
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it; dates are text, and what is not a number is none."""
+    """Return a value as JSON holds it: dates and decimals as text, NaN and infinity as None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

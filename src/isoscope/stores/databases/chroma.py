@@ -8,7 +8,7 @@ import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -16,23 +16,23 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import DatabaseError, MissingExtra
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.base import (
     NOTE,
+    Client,
+    CollectionInfo,
     batch_payloads,
-    can_resume,
+    check_distance,
     check_options,
     check_ownership,
+    check_resumable,
     check_row_count,
-    collection_metadata,
+    count_usable_rows,
     format_note,
     object_field,
-    read_distance,
-    read_index_settings,
-    retry,
+    rows_lost_error,
     scalar_fields,
-    suggest_names,
     to_json_column,
     warn_if_unfinished,
 )
@@ -43,105 +43,84 @@ if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Batch
-    from isoscope.stores.table_schema import Layout
+
+_INTEGER_IDS = "isoscope_ids"  # metadata key: the ids were integers, which Chroma stores as strings
+_DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}  # by Chroma's name
+_SPACES = {distance: space for space, distance in _DISTANCES.items()}
+_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # per answer
+_IDS_PER_PAGE = 20_000  # per answer
+_IDS_PER_QUERY = 2000
+_SAMPLE = 256  # rows whose metadata is searched for fields
+_WAIT = 5.0  # seconds to wait for a folder that another process is writing to
 
 
-_WAIT = 5.0  # seconds for a folder that another process is just writing to
+class ChromaClient(Client):
+    """A collection in a folder or on a server."""
 
+    product = "Chroma"
+    server_form = "chroma:http://host:8000#collection"
 
-@dataclass
-class ChromaCollection:
-    """The client of an address, made when it is first needed."""
-
-    address: Address
-    _client: Any = field(default=None, repr=False)
-    _collection: Any = field(default=None, repr=False)
-    _has_answered: bool = field(default=False, repr=False)  # who never answered is not waited for
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._collection: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None, "_collection": None}
+        return {**super().__getstate__(), "_collection": None}
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether it is on a server."""
-        return "://" in self.address.place
+    def call_collection(self, method: str, **arguments: Any) -> Any:
+        """See `Client`."""
+        return self._retry(lambda: getattr(self._opened(), method)(**arguments))
 
-    def ask(self, question: str, **said: Any) -> Any:
-        """The answer of the client's method of this name."""
-        return self._retry(lambda: getattr(self._connected(), question)(**said))
-
-    def collection(self, question: str, **said: Any) -> Any:
-        """The answer of the collection's method of this name."""
-        return self._retry(lambda: getattr(self._opened(), question)(**said))
-
-    def found(self) -> Any:
-        """The collection; None if there is none of the name."""
-        if not self.address.collection:
-            known = ", ".join(self.names()[:12])
-            has = f"; it has {known}" if known else ""
-            raise InputError(f"{self.address.shown} says no collection: need {self.address.shown}#NAME{has}")
-        return self._retry(self._opened) if self.address.collection in self.names() else None
+    def collection(self) -> Any:
+        """Return the driver's collection, with its metadata and configuration."""
+        return self._retry(self._opened)
 
     def names(self) -> list[str]:
-        """The collections that are there."""
-        found: list[str] = []
-        while page := self.ask("list_collections", limit=1000, offset=len(found)):
-            found += [each.name for each in page]
-        return found
+        """See `Client`."""
+        names: list[str] = []
+        while page := self.call("list_collections", limit=1000, offset=len(names)):
+            names += [each.name for each in page]
+        return names
 
-    def made(self, **said: Any) -> None:
-        """Make the collection."""
-        self.ask("create_collection", name=self.address.collection, embedding_function=None, **said)
+    def create_collection(self, **settings: Any) -> None:
+        """Create the collection."""
+        self.call("create_collection", name=self.address.collection, embedding_function=None, **settings)
 
     def delete_collection(self) -> None:
         """Delete the collection."""
-        self.ask("delete_collection", name=self.address.collection)
+        self.call("delete_collection", name=self.address.collection)
         self._collection = None
 
-    def check_folder(self, *, reading: bool) -> None:
-        """Refuse a path that is not Chroma's, which its client would make one of."""
-        import_chromadb()
-        if self.is_remote:
-            return
-        path = Path(self.address.place).expanduser()
-        file = path / "chroma.sqlite3"
-        right = not reading and (not path.exists() or (path.is_dir() and not any(path.iterdir())))
-        if file.is_file():
-            right = self._is_chroma_database(file)
-        if not right:
-            there = "is not a folder of Chroma's" if path.exists() else "does not exist"
-            raise InputError(f"{self.address.shown}: {path} {there}: need one, or chroma:http://host:8000#collection")
-
-    def _is_chroma_database(self, file: Path) -> bool:
-        """Whether a file has the table of collections; one that is locked is said, as Chroma would wait for ever."""
-        try:
-            with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", timeout=_WAIT, uri=True)) as connection:
-                connection.execute("SELECT count(*) FROM collections").fetchone()
-        except sqlite3.DatabaseError as error:
-            if "locked" in str(error):
-                raise InputError(
-                    f"{self.address.shown} is locked by another process: end that, or run Chroma as a server"
-                ) from error
-            return False
-        return True
-
-    def require_collection(self) -> Any:
-        """The collection, or an `InputError` with the names that it may be."""
-        found = self.found()
-        if found is None:
-            raise InputError(
-                f"{self.address.shown} does not exist: {suggest_names(self.address.collection, self.names())}"
-            )
-        return found
-
     def close(self) -> None:
-        """Let go of it."""
-        self._client = self._collection = None
+        """See `Client`."""
+        super().close()
+        self._collection = None
 
-    def _connected(self) -> Any:
-        if self._client is None:
-            self._client = _connect_server(self.address) if self.is_remote else _open_folder(self.address)
-        return self._client
+    def _connect(self) -> Any:
+        from chromadb.config import Settings
+
+        chromadb = _import_chromadb()
+        settings = Settings(anonymized_telemetry=False)
+        if not self.is_remote:
+            path = os.fspath(Path(self.address.place).expanduser())
+            try:
+                return chromadb.PersistentClient(path, settings=settings)
+            except ValueError as error:
+                if "different settings" not in str(error):
+                    raise
+                return chromadb.PersistentClient(path)  # the program has opened it with its own settings
+        url = urlsplit(self.address.place)
+        headers = {}
+        if url.username:
+            pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+            headers["Authorization"] = "Basic " + b64encode(pair.encode()).decode()
+        return chromadb.HttpClient(
+            host=url.hostname or "localhost",
+            port=url.port or (443 if url.scheme == "https" else 8000),
+            ssl=url.scheme == "https",
+            headers=headers,
+            settings=settings,
+        )
 
     def _opened(self) -> Any:
         if self._collection is None:
@@ -149,38 +128,50 @@ class ChromaCollection:
             self._collection = client.get_collection(self.address.collection, embedding_function=None)
         return self._collection
 
-    def _retry(self, attempt: Any) -> Any:
+    def _is_own_folder(self, path: Path) -> bool:
+        """Return whether the folder's database has a table of collections; raise if it is locked.
+
+        Chroma itself would wait for the lock without end.
+        """
+        file = path / "chroma.sqlite3"
+        if not file.is_file():
+            return False
+        try:
+            with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", timeout=_WAIT, uri=True)) as connection:
+                connection.execute("SELECT count(*) FROM collections").fetchone()
+        except sqlite3.DatabaseError as error:
+            if "locked" in str(error):
+                raise DatabaseError(
+                    f"{self.address.redacted} is locked by another process: end that process, or run Chroma as a server"
+                ) from error
+            return False
+        return True
+
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
         import httpx
         from chromadb.errors import ChromaError
 
-        def passes(error: Exception) -> bool:
-            return self._has_answered and (isinstance(error, httpx.TransportError) or _is_unreachable(error))
+        return ChromaError, httpx.HTTPError
 
-        try:
-            answer = retry(attempt, passes)
-            self._has_answered = True
-            return answer
-        except (ChromaError, httpx.HTTPError, OSError, ValueError, RuntimeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(self._failure(error)) from error
+    def _is_transient(self, error: Exception) -> bool:
+        import httpx
 
-    def _failure(self, error: Exception) -> str:
-        where, why = self.address.shown, self.address.redact(str(error))[:200] or type(error).__name__
+        return isinstance(error, httpx.TransportError) or _is_unreachable(error)
+
+    def _explain(self, error: Exception, reason: str) -> str:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or type(error).__name__ == "ChromaAuthError":
-            return f"{where}: the server does not let you in: give user and password, http://user:password@host:8000"
-        if "different settings" in why:
-            return f"{where} is open in this program with other settings: open it here first, or with Chroma's own"
+            return "the server denies access: give user and password, http://user:password@host:8000"
+        if "different settings" in reason:
+            return "this program has opened the folder with other settings: open it with isoscope first"
         if _is_unreachable(error):
-            return f"{where} cannot be reached: is the server up? The same command goes on when it is"
+            return "the server cannot be reached: check that it is running, then rerun to resume"
         if self.is_remote and (status is None or status >= 500) and not hasattr(error, "code"):
-            return f"{where} cannot be reached: {why}; is the server up? The same command goes on when it is"
-        return f"{where}: {why}; look at the address and the collection"
+            return f"the server cannot be reached ({reason}): check that it is running, then rerun to resume"
+        return ""
 
 
-def import_chromadb() -> Any:
-    """Chroma's package."""
+def _import_chromadb() -> Any:
     try:
         import chromadb
     except ImportError as error:
@@ -192,83 +183,44 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, ValueError) and "Could not connect" in str(error)
 
 
-def _connect_server(address: Address) -> Any:
-    from chromadb.config import Settings
-
-    url = urlsplit(address.place)
-    headers = {}
-    if url.username:
-        pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
-        headers["Authorization"] = "Basic " + b64encode(pair.encode()).decode()
-    return import_chromadb().HttpClient(
-        host=url.hostname or "localhost",
-        port=url.port or (443 if url.scheme == "https" else 8000),
-        ssl=url.scheme == "https",
-        headers=headers,
-        settings=Settings(anonymized_telemetry=False),
-    )
-
-
-def _open_folder(address: Address) -> Any:
-    from chromadb.config import Settings
-
-    path = os.fspath(Path(address.place).expanduser())
-    try:
-        return import_chromadb().PersistentClient(path, settings=Settings(anonymized_telemetry=False))
-    except ValueError as error:
-        if "different settings" not in str(error):
-            raise
-        return import_chromadb().PersistentClient(path)  # the program has it open already, as it chose to
-
-
-INTEGER_IDS_KEY = "isoscope_ids"
-"""Where the metadata of a collection says that its ids were whole numbers: Chroma holds strings alone."""
-SPACES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}
-"""What Chroma calls the distances."""
-
-_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # in an answer
-_IDS_PER_PAGE = 20_000  # ids in an answer
-_SAMPLE = 256  # rows whose metadata say what fields there are
-
-
 def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
-    """A collection of Chroma; its documents are the text, the fields of its metadata columns.
+    """Open a Chroma collection as a store; its documents are the text, its metadata fields are columns.
 
     Parameters
     ----------
     address : Address
         ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``.
-    wanted : Wanted
-        Which fields of the metadata are labels, types, …
+    wanted : ColumnSpec
+        Which metadata fields are labels, types, …
 
     Notes
     -----
-    The ids of all rows are kept in memory. Chroma itself holds the index in memory, and gives the vectors of a cosine
-    collection back with a rounding error of float32, as it keeps direction and length apart.
+    The store keeps all ids in memory, and Chroma itself its index. A cosine collection returns vectors with a float32
+    rounding error, because Chroma stores direction and length separately.
     """
-    check_options(address.options, ["missing"], address.shown)  # Chroma has no row without a vector
-    chroma = ChromaCollection(address)
-    chroma.check_folder(reading=True)
-    return ChromaStore(chroma, wanted)
+    check_options(address.options, ["missing"], address.redacted)  # Chroma has no row without a vector
+    _import_chromadb()
+    client = ChromaClient(address)
+    client.check_address(reading=True)
+    client.require_collection()
+    return ChromaStore(client, wanted)
 
 
 class ChromaStore(Store):
-    """Rows that are asked for by their ids: to ask by their numbers takes longer the further they are behind."""
+    """The rows of a collection, requested by id: requests by row number get slower with the number."""
 
-    def __init__(self, chroma: ChromaCollection, wanted: ColumnSpec) -> None:
-        where = chroma.address.shown
-        collection = chroma.require_collection()
+    def __init__(self, client: ChromaClient, wanted: ColumnSpec) -> None:
+        where = client.address.redacted
+        collection = client.collection()
         choose_vectors([VECTOR_COLUMN], wanted, where)
         metadata = collection.metadata or {}
         warn_if_unfinished(metadata.get(NOTE), where)
-        self._chroma, self._integers = chroma, bool(metadata.get(INTEGER_IDS_KEY))
-        self._configuration = collection.configuration_json or {}
-        self._old_space = str(metadata.get("hnsw:space", ""))
-        sample = chroma.collection("get", limit=_SAMPLE, include=["embeddings", "documents", "metadatas"])
-        if not len(sample["ids"]):
-            raise InputError(f"{where} has no rows: need at least one vector")
+        self._client = client
+        self._distance = _distance(collection.configuration_json or {}, metadata)
+        sample = client.call_collection("get", limit=_SAMPLE, include=["embeddings", "documents", "metadatas"])
+        count_usable_rows(client.address, len(sample["ids"]))
         self._ids = self._list_ids()
-        self._integers = self._integers and _are_integers(self._ids)  # others may have added theirs
+        self._integers = bool(metadata.get(_INTEGER_IDS)) and _are_integers(self._ids)  # others may have added text
         documents = any(document is not None for document in sample["documents"] or [])
         if documents and wanted.roles.get("text") is None:
             wanted = replace(wanted, roles={**wanted.roles, "text": "document"})
@@ -295,10 +247,10 @@ class ChromaStore(Store):
             yield Piece(vectors, values, (start + block.stop) / len(self), _concat_records(records) if beside else None)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        found = np.empty((len(indices), self.dim), self.dtype)
+        vectors = np.empty((len(indices), self.dim), self.dtype)
         for part, answer in self._pages(indices, ["embeddings"]):
-            found[part] = answer["embeddings"]
-        return found
+            vectors[part] = answer["embeddings"]
+        return vectors
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         indices = np.arange(len(self)) if indices is None else indices
@@ -317,10 +269,7 @@ class ChromaStore(Store):
             pa.field("document", pa.string()),
             object_field("metadata"),
         ]
-        hnsw = {name: value for name, value in (self._configuration.get("hnsw") or {}).items() if value is not None}
-        space = hnsw.get("space") or (self._configuration.get("spann") or {}).get("space") or self._old_space
-        kept = collection_metadata(SPACES.get(space, "euclid"), settings=json.dumps(hnsw) if hnsw else "")
-        return Layout(pa.schema(fields, metadata=kept), VECTOR_COLUMN)
+        return Layout(pa.schema(fields, metadata=CollectionInfo(self._distance).to_metadata()), VECTOR_COLUMN)
 
     def _record(self, answer: dict[str, Any]) -> Any:
         import pyarrow as pa
@@ -341,25 +290,31 @@ class ChromaStore(Store):
         return [(each or {}).get(name) for each in answer["metadatas"]]
 
     def _pages(self, numbers: np.ndarray, include: list[str]) -> Iterator[tuple[slice, dict[str, Any]]]:
-        """What the collection has of these rows, some at a time, in their order."""
+        """Yield pages of these rows, in their order."""
         page = _PAGE_ROWS if "embeddings" not in include else max(1, min(_PAGE_ROWS, _PAGE_NUMBERS // self.dim))
         for part in blocks(len(numbers), page):
             ids = self._ids.take(numbers[part]).to_pylist()
-            answer = self._chroma.collection("get", ids=ids, include=include)
+            answer = self._client.call_collection("get", ids=ids, include=include)
             if len(answer["ids"]) < len(ids):
-                raise InputError(f"{self._chroma.address.shown} has lost rows since it was opened: open it again")
+                raise rows_lost_error(self._client.address.redacted)
             yield part, answer if answer["ids"] == ids else _reorder_answer(answer, ids, include)
 
     def _list_ids(self) -> Any:
-        """The ids of all rows, as Arrow holds strings."""
+        """Return the ids of all rows as an Arrow array."""
         import pyarrow as pa
 
         parts: list[Any] = []
         done = 0
-        while found := self._chroma.collection("get", limit=_IDS_PER_PAGE, offset=done, include=[])["ids"]:
-            parts.append(pa.array(found, pa.large_string()))
-            done += len(found)
+        while page := self._client.call_collection("get", limit=_IDS_PER_PAGE, offset=done, include=[])["ids"]:
+            parts.append(pa.array(page, pa.large_string()))
+            done += len(page)
         return pa.concat_arrays(parts)
+
+
+def _distance(configuration: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+    """Return the distance of a collection; older versions of Chroma keep it in the metadata."""
+    index = configuration.get("hnsw") or configuration.get("spann") or {}
+    return _DISTANCES.get(index.get("space") or str(metadata.get("hnsw:space", "")), "euclid")
 
 
 def _are_integers(ids: Any) -> bool:
@@ -369,7 +324,7 @@ def _are_integers(ids: Any) -> bool:
 
 
 def _fields_to_include(names: Sequence[str]) -> list[str]:
-    """What holds these columns."""
+    """Return what to request for these columns."""
     documents = ["documents"] if "document" in names else []
     return documents + (["metadatas"] if set(names) - {"id", "document"} else [])
 
@@ -386,61 +341,56 @@ def _concat_records(records: list[Any]) -> Any:
     return pa.Table.from_batches(records).combine_chunks().to_batches()[0]
 
 
-_IDS_PER_QUERY = 2000  # ids in a question
-_SPACE_NAMES = {distance: space for space, distance in SPACES.items()}
-
-
 def open_chroma_destination(address: Address) -> ChromaDestination:
-    """A collection of Chroma to write to.
+    """Open a Chroma collection for writing.
 
     Parameters
     ----------
     address : Address
-        ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``; `distance` among the options is cosine,
-        dot or euclid, that of the source unless it is said, cosine if the source has none.
+        ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``; the option `distance` is cosine, dot or
+        euclid (default: that of the source, or cosine).
 
     Notes
     -----
-    Chroma keeps float32. Its ids are strings: whole numbers are written as such, and reading gives numbers back. The
-    column ``document`` or ``text`` becomes the documents, the others the metadata, in which objects are JSON.
+    Chroma stores float32. Its ids are strings: integers are written as text, and reading restores them. The column
+    ``document`` or ``text`` becomes the documents, the others the metadata; objects become JSON.
     """
-    check_options(address.options, ["distance"], address.shown)
-    if (said := address.options.get("distance", "cosine")) not in _SPACE_NAMES:
-        raise InputError(f"{address.shown}: distance={said}: need {', '.join(_SPACE_NAMES)}")
-    chroma = ChromaCollection(address)
-    chroma.check_folder(reading=False)
-    return ChromaDestination(chroma)
+    check_distance(address, _SPACES)
+    _import_chromadb()
+    client = ChromaClient(address)
+    client.check_address(reading=False)
+    return ChromaDestination(client)
 
 
 class ChromaDestination:
-    """A collection that is written; see `Destination`. It is made with the first rows, as these say what ids are."""
+    """A collection to write to; see `Destination`. The first rows create it, as they decide the type of the ids."""
 
-    def __init__(self, chroma: ChromaCollection) -> None:
-        self._chroma, self._where = chroma, chroma.address.shown
+    def __init__(self, client: ChromaClient) -> None:
+        self._client, self._where = client, client.address.redacted
         self._about: dict[str, str] = {}
-        self._schema: Any = None
-        self._there = chroma.found() is not None
+        self._source = CollectionInfo()
+        self._exists = client.exists()
 
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """See `Destination`."""
-        self._about, self._schema = dict(about), None if layout is None else layout.schema
-        if not self._there:
+        self._about, self._source = dict(about), CollectionInfo.from_schema(layout and layout.schema)
+        if not self._exists:
             return False
-        can_resume(self._metadata().get(NOTE), about, self._where)
-        return bool(self._chroma.collection("count"))
+        check_resumable(self._metadata().get(NOTE), about, self._where)
+        return bool(self._client.call_collection("count"))
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
         names = list(map(str, ids.tolist()))
-        there: set[str] = set()
-        for part in blocks(len(names) if self._there else 0, _IDS_PER_QUERY):
-            there |= set(self._chroma.collection("get", ids=names[part], include=[])["ids"])
-        return np.array([each not in there for each in names], bool)
+        present: set[str] = set()
+        for part in blocks(len(names) if self._exists else 0, _IDS_PER_QUERY):
+            present |= set(self._client.call_collection("get", ids=names[part], include=[])["ids"])
+        return np.array([each not in present for each in names], bool)
 
     def write(self, batch: Batch) -> None:
         """See `Destination`."""
-        if not self._there:
-            self._make(batch.columns["ids"].dtype.kind in "iu")
+        if not self._exists:
+            self._create(batch.columns["ids"].dtype.kind in "iu")
         ids = list(map(str, batch.columns["ids"].tolist()))
         objects = batch_payloads(batch, self._about.get("ids", ""))
         text = next((name for name in ("document", "text") if any(name in each for each in objects)), "")
@@ -448,10 +398,10 @@ class ChromaDestination:
         metadatas = [_flatten_metadata(each) or None for each in objects]
         vectors = np.asarray(batch.vectors, np.float32)
         first = {each: row for row, each in reversed(list(enumerate(ids)))}
-        rows = sorted(first.values())  # Chroma refuses an id that is twice in a request
-        for part in blocks(len(rows), int(self._chroma.ask("get_max_batch_size"))):
+        rows = sorted(first.values())  # Chroma rejects a request that contains an id twice
+        for part in blocks(len(rows), int(self._client.call("get_max_batch_size"))):
             some = rows[part]
-            self._chroma.collection(
+            self._client.call_collection(
                 "upsert",
                 ids=[ids[row] for row in some],
                 embeddings=vectors[some],
@@ -461,32 +411,31 @@ class ChromaDestination:
 
     def finish(self, rows: int) -> None:
         """See `Destination`."""
-        check_row_count(rows, self._chroma.collection("count"), self._where)
-        kept = {name: value for name, value in self._metadata().items() if name != "hnsw:space"}
-        self._chroma.collection("modify", metadata={**kept, NOTE: format_note(self._about, rows)})
+        check_row_count(rows, self._client.call_collection("count"), self._where)
+        metadata = {name: value for name, value in self._metadata().items() if name != "hnsw:space"}
+        self._client.call_collection("modify", metadata={**metadata, NOTE: format_note(self._about, rows)})
 
     def clear(self) -> None:
         """See `Destination`."""
-        if self._there:
+        if self._exists:
             check_ownership(self._metadata().get(NOTE), self._where)
-            self._chroma.delete_collection()
-            self._there = False
+            self._client.delete_collection()
+            self._exists = False
 
     def close(self) -> None:
         """See `Destination`."""
-        self._chroma.close()
+        self._client.close()
 
-    def _make(self, integers: bool) -> None:
-        said = self._chroma.address.options.get("distance")
-        hnsw = json.loads(read_index_settings(self._schema) or "{}")
-        space = hnsw.get("space") or _SPACE_NAMES.get(read_distance(self._schema) or "cosine", "l2")
-        hnsw["space"] = _SPACE_NAMES[said] if said else space
-        metadata: dict[str, Any] = {NOTE: format_note(self._about), INTEGER_IDS_KEY: integers}
-        self._chroma.made(metadata=metadata, configuration={"hnsw": hnsw})
-        self._there = True
+    def _create(self, integers: bool) -> None:
+        distance = self._client.address.options.get("distance") or self._source.distance or "cosine"
+        metadata: dict[str, Any] = {NOTE: format_note(self._about), _INTEGER_IDS: integers}
+        self._client.create_collection(
+            metadata=metadata, configuration={"hnsw": {"space": _SPACES.get(distance, "l2")}}
+        )
+        self._exists = True
 
     def _metadata(self) -> dict[str, Any]:
-        return dict(self._chroma.found().metadata or {})
+        return dict(self._client.collection().metadata or {})
 
 
 def _text(value: Any) -> str | None:
@@ -494,11 +443,11 @@ def _text(value: Any) -> str | None:
 
 
 def _flatten_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as the metadata of a row may have them: objects and lists of several kinds as JSON, none if missing."""
-    found: dict[str, Any] = {}
+    """Return values that Chroma's metadata can hold: objects and mixed lists as JSON, without None."""
+    metadata: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) or (isinstance(value, list) and not (value and len(set(map(type, value))) == 1)):
             value = json.dumps(value, ensure_ascii=False)
         if value is not None:
-            found[name] = value
-    return found
+            metadata[name] = value
+    return metadata

@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import DatabaseError, InputError, MissingExtra, NotFoundError, ParameterError
 from isoscope.stores.arrow import ArrowStore
 from isoscope.stores.columns import choose_vectors
 from isoscope.stores.databases.base import (
     NOTE,
-    can_resume,
-    check_missing_vectors,
+    check_folder,
     check_options,
     check_ownership,
+    check_resumable,
     check_row_count,
+    count_usable_rows,
     format_note,
     holds_ids,
+    not_found_error,
     retry,
-    suggest_names,
+    rows_lost_error,
+    unnamed_error,
     warn_if_unfinished,
 )
 from isoscope.stores.targets import role_layout
@@ -39,70 +42,69 @@ if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
 
-COLUMN_ROLES_KEY = "isoscope:table"
-"""Where the metadata of a table says which of its columns are the ids, and which the vectors."""
-
+_COLUMN_ROLES = "isoscope:table"  # metadata key: which columns are the ids and the vectors
 _PIECE = 65_536  # rows
-_ROWS_PER_LOOKUP = 4_096  # rows that are looked up at once
+_ROWS_PER_LOOKUP = 4_096
+_IDS_PER_QUERY = 4_096
+_MAX_FRAGMENTS = 64  # a finished table with more is compacted
 _URL = re.compile(r"\w{2,}://")
 
 
 def open_lance(address: Address, wanted: ColumnSpec) -> Store:
-    """A table of LanceDB, with its other columns.
+    """Open a LanceDB table as a store, with its other columns.
 
     Parameters
     ----------
     address : Address
-        ``lancedb:PATH#table``; the path may be one of an object store, ``s3://…``, whose keys are in the environment.
-    wanted : Wanted
+        ``lancedb:PATH#table``; the path may be in an object store, ``s3://…``, with keys from the environment.
+    wanted : ColumnSpec
         Which of several columns holds the vectors, and which are labels, text, …
 
     Notes
     -----
-    The version that is the latest when the table is opened is read, whatever is written to it meanwhile.
+    The store reads the version that is the latest when it is opened, whatever is written later.
     """
-    check_options(address.options, ["missing"], address.shown)
-    table = open_lance_table(address, reading=True)
+    check_options(address.options, ["missing"], address.redacted)
+    table = _open_table(address, reading=True)
     if table is None:
-        raise InputError(
-            f"{address.shown} does not exist: {suggest_names(address.collection, _names(connect_lance(address)))}"
-        )
+        raise not_found_error(address, _names(_connect(address)))
     schema = table.schema
-    warn_if_unfinished(read_note(schema), address.shown)
-    with reraise_as_input_error(address):
+    warn_if_unfinished(_read_note(schema), address.redacted)
+    with _translate_errors(address):
         rows = table.count_rows()
-    if not rows:
-        raise InputError(f"{address.shown} has no rows: need at least one vector")
+    count_usable_rows(address, rows)
     lists = [field.name for field in schema if _list_type(field.type) is not None]
     bad: Sequence[int] = ()
     if lists:
-        vectors = choose_vectors(lists, wanted, address.shown, others=schema.names)
+        vectors = choose_vectors(lists, wanted, address.redacted, others=schema.names)
         bad = _find_rows_without_vector(address, table, vectors, rows)
     return LanceStore(address, LancePieces(address, table, rows, bad), wanted)
 
 
 class LancePieces:
-    """A version of a table in blocks of rows; those without a vector are not among them."""
+    """One version of a table in blocks of rows, without the rows that have no usable vector."""
 
     def __init__(self, address: Address, table: Any, rows: int, bad: Sequence[int]) -> None:
         self._address, self._table, self._version = address, table, table.version
-        with reraise_as_input_error(address):
-            table.checkout(self._version)  # what is written from now on is not read
-        self.schema = drop_notes(table.schema)
+        with _translate_errors(address):
+            table.checkout(self._version)  # ignore later writes
+        self.schema = _drop_notes(table.schema)
         self._blocks = list(blocks(rows, _PIECE))
         self._bad = np.asarray(bad, np.int64)
         self.lengths = [block.stop - block.start - len(self._bad_rows_in(block)) for block in self._blocks]
-        self._kept_before = self._bad - np.arange(len(self._bad))  # how many good rows stand before each bad one
+        self._kept_before = self._bad - np.arange(len(self._bad))  # usable rows before each bad one
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._table = open_lance_table(self._address, reading=True)
+        self._table = _open_table(self._address, reading=True)
         if self._table is None:
-            raise InputError(f"{self._address.shown} does not exist here: need a path that every worker sees")
-        with reraise_as_input_error(self._address):
+            raise NotFoundError(
+                f"{self._address.redacted} does not exist on this worker: need a path that every worker sees"
+            )
+        with _translate_errors(self._address):
             self._table.checkout(self._version)
 
     def settled(self) -> Any:
@@ -116,38 +118,38 @@ class LancePieces:
         block = self._blocks[piece]
         bad, at = self._bad_rows_in(block) - block.start, 0
         query = self._table.search().select(names).offset(block.start).limit(block.stop - block.start)
-        with reraise_as_input_error(self._address):
+        with _translate_errors(self._address):
             for batch in query.to_batches(rows):
-                gone = bad[(bad >= at) & (bad < at + len(batch))] - at
+                dropped = bad[(bad >= at) & (bad < at + len(batch))] - at
                 at += len(batch)
-                if len(gone):
-                    batch = batch.take(pa.array(np.delete(np.arange(len(batch)), gone)))
+                if len(dropped):
+                    batch = batch.take(pa.array(np.delete(np.arange(len(batch)), dropped)))
                 yield batch.select(names)
         if at < block.stop - block.start:
-            raise InputError(f"{self._address.shown} has lost rows since it was opened: open it again")
+            raise rows_lost_error(self._address.redacted)
 
     def rows(self, names: list[str], indices: np.ndarray) -> Any:
-        """A record batch of these rows, which are sorted."""
+        """Return a record batch of these rows, given in ascending order."""
         import pyarrow as pa
 
         offsets = indices + np.searchsorted(self._kept_before, indices, side="right")
-        with reraise_as_input_error(self._address):
+        with _translate_errors(self._address):
             found = self._table.take_offsets(offsets.tolist()).select([*names, "_rowoffset"]).to_arrow()
         order = np.argsort(found.column("_rowoffset").to_numpy(), kind="stable")
         return found.select(names).take(pa.array(order)).combine_chunks().to_batches()[0]
 
     def _bad_rows_in(self, block: slice) -> np.ndarray:
-        found: np.ndarray = self._bad[(self._bad >= block.start) & (self._bad < block.stop)]
-        return found
+        rows: np.ndarray = self._bad[(self._bad >= block.start) & (self._bad < block.stop)]
+        return rows
 
 
 class LanceStore(ArrowStore):
-    """A table whose rows are found by their numbers, without reading those before them."""
+    """A table whose rows are read by number, without reading those before them."""
 
     _pieces: LancePieces
 
     def __init__(self, address: Address, pieces: LancePieces, wanted: ColumnSpec) -> None:
-        super().__init__(address.shown, address.shown, pieces, wanted)
+        super().__init__(address.redacted, address.redacted, pieces, wanted)
 
     def _picked(self, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
         names = list(dict.fromkeys(names))
@@ -155,53 +157,50 @@ class LanceStore(ArrowStore):
             yield self._pieces.rows(names, indices[part]), indices[part]
 
 
-def connect_lance(address: Address) -> Any:
-    """The database; its client makes a folder of any path, so look first."""
+def _connect(address: Address) -> Any:
     try:
         import lancedb
     except ImportError as error:
         raise MissingExtra('lancedb is not installed: pip install "isoscope[lancedb]"') from error
-    with reraise_as_input_error(address):
+    with _translate_errors(address):
         return lancedb.connect(address.place if _URL.match(address.place) else Path(address.place).expanduser())
 
 
-def open_lance_table(address: Address, *, reading: bool) -> Any:
-    """The table; None if the database has none of that name."""
+def _open_table(address: Address, *, reading: bool) -> Any:
+    """Return the table, or None if the database has none of that name."""
     if not _URL.match(address.place):
-        path = Path(address.place).expanduser()
-        tables = [each for each in path.iterdir() if each.name.endswith(".lance")] if path.is_dir() else []
-        empty = not path.exists() or (path.is_dir() and not any(path.iterdir()))
-        if not tables and (reading or not empty):
-            there = "is not a folder of LanceDB's" if path.exists() else "does not exist"
-            raise InputError(f"{address.shown}: {path} {there}: need the folder that the tables are in")
-    connected_to = connect_lance(address)
-    names = _names(connected_to)
+        check_folder(address, _has_tables, "LanceDB", reading=reading)
+    database = _connect(address)
+    names = _names(database)
     if not address.collection:
-        has = f"; it has {', '.join(names[:12])}" if names else ""
-        raise InputError(f"{address.shown} says no table: need {address.shown}#NAME{has}")
+        raise unnamed_error(address, names, "table")
     if address.collection not in names:
         return None
-    with reraise_as_input_error(address):
-        return connected_to.open_table(address.collection)
+    with _translate_errors(address):
+        return database.open_table(address.collection)
 
 
-def read_note(schema: Any) -> str | None:
-    """What isoscope noted of a table: at its making for the table, at its end for a column."""
-    found = (schema.metadata or {}).get(NOTE.encode())
+def _has_tables(folder: Path) -> bool:
+    return folder.is_dir() and any(each.name.endswith(".lance") for each in folder.iterdir())
+
+
+def _read_note(schema: Any) -> str | None:
+    """Return isoscope's note: on the table while it is written, on a column when it is complete."""
+    note = (schema.metadata or {}).get(NOTE.encode())
     for field in schema:
-        found = (field.metadata or {}).get(NOTE.encode(), found)
-    return None if found is None else found.decode()
+        note = (field.metadata or {}).get(NOTE.encode(), note)
+    return None if note is None else note.decode()
 
 
-def drop_notes(schema: Any) -> Any:
-    """The schema for another table, of which isoscope has noted nothing yet."""
+def _drop_notes(schema: Any) -> Any:
+    """Return the schema without isoscope's notes, for another table."""
     import pyarrow as pa
 
     def kept(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
         return {
             name: value
             for name, value in (metadata or {}).items()
-            if name not in (NOTE.encode(), COLUMN_ROLES_KEY.encode())
+            if name not in (NOTE.encode(), _COLUMN_ROLES.encode())
         }
 
     fields = [field.with_metadata(kept(field.metadata)) if field.metadata else field for field in schema]
@@ -209,8 +208,8 @@ def drop_notes(schema: Any) -> Any:
 
 
 @contextmanager
-def reraise_as_input_error(address: Address) -> Iterator[None]:
-    """Say in one line what LanceDB cannot do."""
+def _translate_errors(address: Address) -> Iterator[None]:
+    """Turn errors of LanceDB into a one-line `DatabaseError`."""
     try:
         yield
     except InputError:
@@ -218,29 +217,29 @@ def reraise_as_input_error(address: Address) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        why = address.redact(str(error))[:200] or type(error).__name__
-        raise InputError(f"{address.shown}: {why}; the table may be damaged, or out of reach") from error
+        reason = address.redact(str(error))[:200] or type(error).__name__
+        raise DatabaseError(f"{address.redacted}: {reason}; the table may be damaged or unreachable") from error
 
 
-def quote_column(name: str) -> str:
-    """A column's name in a condition."""
+def _quote_column(name: str) -> str:
+    """Return a column's name, quoted for a condition."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _names(database: Any) -> list[str]:
-    """The tables that are there."""
-    found: list[str] = []
+    """Return the names of all tables."""
+    names: list[str] = []
     token = None
     while True:
         page = database.list_tables(page_token=token)
-        found += page.tables
+        names += page.tables
         token = page.page_token
         if not token:
-            return found
+            return names
 
 
 def _list_type(kind: Any) -> Any:
-    """The type of the numbers in a column of lists; None if it is none."""
+    """Return the number type of a column of lists, or None for other columns."""
     import pyarrow.types as kinds
 
     kind = getattr(kind, "storage_type", kind)
@@ -250,50 +249,44 @@ def _list_type(kind: Any) -> Any:
 
 
 def _find_rows_without_vector(address: Address, table: Any, vectors: str, rows: int) -> list[int]:
-    """The numbers of the rows that have no vector, or one of another length than most first ones; refused or told."""
+    """Return the numbers of rows without a vector, or with one of another length than the first; raise or warn."""
     import pyarrow.types as kinds
 
-    name, kind = quote_column(vectors), table.schema.field(vectors).type
-    wrong, why = f"{name} IS NULL", f"no {vectors}"
-    with reraise_as_input_error(address):
+    name, kind = _quote_column(vectors), table.schema.field(vectors).type
+    is_bad, problem = f"{name} IS NULL", f"no {vectors}"
+    with _translate_errors(address):
         if not kinds.is_fixed_size_list(getattr(kind, "storage_type", kind)):
             first = table.search().where(f"{name} IS NOT NULL").select([vectors]).limit(1).to_arrow()
             dim = len(first.column(0)[0]) if len(first) else 0
-            wrong, why = (
-                f"{name} IS NULL OR array_length({name}) IS NULL OR array_length({name}) <> {dim}",
-                (f"no {vectors}, or one of another length than {dim},"),
-            )
+            is_bad = f"{name} IS NULL OR array_length({name}) IS NULL OR array_length({name}) <> {dim}"
+            problem = f"no {vectors}, or one that has not {dim} dimensions"
         elif not table.schema.field(vectors).nullable:
             return []
-        count = table.count_rows(wrong)
-        if not count:
+        if not table.count_rows(is_bad):
             return []
-        found = table.search().where(wrong).select(["_rowoffset"]).to_arrow()
-        bad = sorted(found.column("_rowoffset").to_pylist())
-        first = table.take_offsets(bad[:1]).to_arrow().drop_columns([vectors]).to_pylist()[0]
-    shown = next(
-        (first[each] for each in ("id", "ids", "_id", "doc_id", "uuid", "key") if each in first), f"row {bad[0]}"
-    )
-    check_missing_vectors(count, rows, shown, address.options.get("missing") == "drop", address.shown, why)
+        bad = sorted(table.search().where(is_bad).select(["_rowoffset"]).to_arrow().column("_rowoffset").to_pylist())
+
+    def first_row() -> str:
+        with _translate_errors(address):
+            row = table.take_offsets(bad[:1]).to_arrow().drop_columns([vectors]).to_pylist()[0]
+        names = ("id", "ids", "_id", "doc_id", "uuid", "key")
+        return next((f"{each} {row[each]}" for each in names if each in row), f"row {bad[0]}")
+
+    count_usable_rows(address, rows, {problem: len(bad)}, first_row)
     return bad
 
 
-_FRAGMENTS = 64  # above which a table is put together when it is whole
-_IDS_PER_QUERY = 4_096  # ids in a condition
-
-
 def open_lance_destination(address: Address) -> LanceDestination:
-    """A table of LanceDB to write to, ``lancedb:PATH#table``."""
-    check_options(address.options, [], address.shown)
-    return LanceDestination(address, open_lance_table(address, reading=False))
+    """Open a LanceDB table for writing, ``lancedb:PATH#table``."""
+    check_options(address.options, [], address.redacted)
+    return LanceDestination(address, _open_table(address, reading=False))
 
 
 class LanceDestination:
-    """A table that is written; see `Destination`.
+    """A table to write to; see `Destination`. The first rows create it, as they decide which column holds the ids.
 
-    It is made with the first rows, as these say which column holds the ids. Rows are appended, but for those whose ids
-    are there: a checksum of every id is kept in memory, 8 bytes for a row, and the table is asked for those alone
-    whose checksum is known.
+    Rows are appended, except those whose id exists. The destination keeps a checksum of every id in memory, 8 bytes
+    per row, and queries the table only for ids with a known checksum.
     """
 
     def __init__(self, address: Address, table: Any) -> None:
@@ -308,70 +301,69 @@ class LanceDestination:
         self._about, self._layout = dict(about), layout
         if self._table is None:
             return False
-        can_resume(read_note(self._table.schema), about, self._address.shown)
-        self._learn()
+        check_resumable(_read_note(self._table.schema), about, self._address.redacted)
+        self._load_ids()
         return bool(len(self._known))
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:
         """See `Destination`."""
-        lacking = np.ones(len(ids), bool)
+        missing = np.ones(len(ids), bool)
         maybe = np.flatnonzero(_isin_sorted(_checksums(ids), self._known))
         for part in blocks(len(maybe), _IDS_PER_QUERY):
-            asked = ids[maybe[part]]
-            condition = f"{quote_column(self._key)} IN ({', '.join(map(_literal, asked.tolist()))})"
-            with reraise_as_input_error(self._address):
-                found = self._table.search().where(condition).select([self._key]).to_arrow()
-            there = set(found.column(0).to_pylist())
-            lacking[maybe[part]] = [each not in there for each in asked.tolist()]
-        return lacking
+            queried = ids[maybe[part]].tolist()
+            condition = f"{_quote_column(self._key)} IN ({', '.join(map(_literal, queried))})"
+            with _translate_errors(self._address):
+                rows = self._table.search().where(condition).select([self._key]).to_arrow()
+            present = set(rows.column(0).to_pylist())
+            missing[maybe[part]] = [each not in present for each in queried]
+        return missing
 
     def write(self, batch: Batch) -> None:
         """See `Destination`."""
         if self._table is None:
-            self._make(batch)
+            self._create_table(batch)
         ids = batch.columns["ids"]
 
         def attempt() -> None:
             import pyarrow as pa
 
             rows = np.flatnonzero(self.find_missing(ids))
-            rows = rows[np.sort(np.unique(ids[rows], return_index=True)[1])]  # one of each id
+            rows = rows[np.sort(np.unique(ids[rows], return_index=True)[1])]  # the first row of each id
             if len(rows):
                 try:
                     self._table.add(pa.Table.from_batches([self._record(batch).take(pa.array(rows))]))
                 except Exception:
-                    self._learn()  # it may be there all the same
+                    self._load_ids()  # the rows may be there nevertheless
                     raise
                 self._known = np.sort(np.concatenate([self._known, _checksums(ids[rows])]), kind="stable")
 
-        with reraise_as_input_error(self._address):
+        with _translate_errors(self._address):
             retry(attempt, lambda error: isinstance(error, OSError) and not isinstance(error, PermissionError))
 
     def finish(self, rows: int) -> None:
         """See `Destination`."""
-        with reraise_as_input_error(self._address):
-            check_row_count(rows, self._table.count_rows(), self._address.shown)
-            if self._table.stats()["fragment_stats"]["num_fragments"] > _FRAGMENTS:
+        with _translate_errors(self._address):
+            check_row_count(rows, self._table.count_rows(), self._address.redacted)
+            if self._table.stats()["fragment_stats"]["num_fragments"] > _MAX_FRAGMENTS:
                 with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "optimize")  # nobody reads a table that is not whole
+                    warnings.filterwarnings("ignore", "optimize")  # no one reads an unfinished table
                     self._table.optimize(cleanup_older_than=timedelta(0))
-            whole = {"path": self._key, "metadata": {NOTE: format_note(self._about, rows)}}
-            self._table.update_field_metadata(whole)
+            self._table.update_field_metadata({"path": self._key, "metadata": {NOTE: format_note(self._about, rows)}})
 
     def clear(self) -> None:
         """See `Destination`."""
         if self._table is not None:
-            check_ownership(read_note(self._table.schema), self._address.shown)
-            with reraise_as_input_error(self._address):
-                connect_lance(self._address).drop_table(self._address.collection)
+            check_ownership(_read_note(self._table.schema), self._address.redacted)
+            with _translate_errors(self._address):
+                _connect(self._address).drop_table(self._address.collection)
             self._table, self._known = None, np.empty(0, np.int64)
 
     def close(self) -> None:
         """See `Destination`."""
         self._table = None
 
-    def _make(self, batch: Batch) -> None:
-        """The table for rows like these."""
+    def _create_table(self, batch: Batch) -> None:
+        """Create the table for rows like these."""
         import pyarrow as pa
 
         ids = batch.columns["ids"]
@@ -389,15 +381,15 @@ class LanceDestination:
             schema = schema.insert(0, pa.field(self._key, kind))
         own = {
             NOTE: format_note(self._about),
-            COLUMN_ROLES_KEY: json.dumps({"key": self._key, "column": layout.vectors}),
+            _COLUMN_ROLES: json.dumps({"key": self._key, "column": layout.vectors}),
         }
         metadata = {**(schema.metadata or {}), **{name.encode(): value.encode() for name, value in own.items()}}
-        with reraise_as_input_error(self._address):
-            database = connect_lance(self._address)
+        with _translate_errors(self._address):
+            database = _connect(self._address)
             self._table = database.create_table(self._address.collection, schema=schema.with_metadata(metadata))
 
     def _record(self, batch: Batch) -> Any:
-        """The rows of a batch, as the table has them."""
+        """Return the rows of a batch in the table's schema."""
         import pyarrow as pa
 
         schema = self._table.schema
@@ -412,9 +404,9 @@ class LanceDestination:
             columns[name] = pa.array(given[name], schema.field(name).type)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _learn(self) -> None:
-        """Know every id that is in the table."""
-        with reraise_as_input_error(self._address):
+    def _load_ids(self) -> None:
+        """Load a checksum of every id in the table."""
+        with _translate_errors(self._address):
             self._table.checkout_latest()
             self._key = _column_roles(self._table.schema)["key"]
             query = self._table.search().select([self._key])
@@ -423,18 +415,18 @@ class LanceDestination:
 
 
 def _column_roles(schema: Any) -> dict[str, str]:
-    found: dict[str, str] = json.loads(schema.metadata[COLUMN_ROLES_KEY.encode()])
-    return found
+    roles: dict[str, str] = json.loads(schema.metadata[_COLUMN_ROLES.encode()])
+    return roles
 
 
 def _checksums(ids: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """A number for each id: different ones may share it, equal ones do."""
+    """Return a number for each id; equal ids have equal numbers, different ids may."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     return np.fromiter(map(hash, values), np.int64, len(values))
 
 
 def _isin_sorted(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Which values are among known ones, which are sorted."""
+    """Return a mask of the values that are among the sorted known ones."""
     at = np.searchsorted(known, values)
     return np.append(known, 0)[at] == values if len(known) else np.zeros(len(values), bool)
 
@@ -444,4 +436,4 @@ def _literal(value: Any) -> str:
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, int):
         return str(value)
-    raise InputError(f"an id is {value!r}: ids are whole numbers or strings")
+    raise ParameterError(f"an id is {value!r}: need integers or strings as ids")

@@ -10,75 +10,82 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import DatabaseError, NotFoundError, ParameterError
 from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.base import suggest_names, to_json_value
 
-_MAX_DIMENSIONS = 16_000  # dimensions of a vector or halfvec of pgvector
+VECTOR_TYPES = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
+"""Column types that are read as vectors, with their number type."""
+UNSUPPORTED_TYPES = {"sparsevec": "sparse vectors", "bit": "bits"}
+COMMENT_PREFIX = "isoscope "
+"""The beginning of a comment that isoscope wrote."""
+
+_MAX_DIMENSIONS = 16_000  # of pgvector's vector and halfvec
+_TABLE_KINDS = "rpvmf"  # tables, partitioned tables, views, materialized views, foreign tables
 _CHOICES = {
     "vector": ("vector", "f4"),
     "halfvec": ("halfvec", "f2"),
     "real[]": ("_float4", "f4"),
     "double precision[]": ("_float8", "f8"),
 }
-
-
-_PLAIN = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
-"""A type that may stand in SQL as it is; what a file says of itself may be anything."""
+_PLAIN_TYPE = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
+"""Types that are safe to put into SQL: the metadata of a file may contain anything."""
 
 
 class VectorType(NamedTuple):
-    """A kind of column for vectors."""
+    """A column type for vectors."""
 
     name: str
-    """As the catalog has it."""
+    """Its name in the catalog."""
     dtype: np.dtype
     sql: Any
 
 
-def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, said: str | None, where: str) -> VectorType:
-    """The kind that holds numbers of this precision as they are: as said, or pgvector's if it is there, or arrays."""
+def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str | None, where: str) -> VectorType:
+    """Return the wanted type, or one that holds these numbers exactly: pgvector's if installed, else arrays."""
     from psycopg import sql
 
     rows = connection.execute(
         "SELECT t.typname, n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
         "WHERE t.typname IN ('vector', 'halfvec')"
     )
-    there = dict(rows.fetchall())
-    choice = said or _choice(dtype, there)
+    installed = dict(rows.fetchall())
+    choice = wanted or _exact_type(dtype, installed)
     name, number = _CHOICES[choice]
     if name.startswith("_"):
         return VectorType(name, np.dtype(number), sql.SQL(choice))
-    if name not in there:
-        raise InputError(f"{where}: pgvector is not in this database: CREATE EXTENSION vector, or type=real[]")
+    if name not in installed:
+        raise DatabaseError(f"{where}: this database lacks pgvector: run CREATE EXTENSION vector, or use type=real[]")
     if dim > _MAX_DIMENSIONS:
-        raise InputError(
-            f"{where}: {dim} dimensions are more than the {_MAX_DIMENSIONS} that a {name} holds: use type=real[]"
+        raise ParameterError(
+            f"{where}: the vectors have {dim} dimensions, a {name} holds at most {_MAX_DIMENSIONS}: use type=real[]"
         )
-    return VectorType(name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, there[name]), sql.Literal(dim)))
+    return VectorType(
+        name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, installed[name]), sql.Literal(dim))
+    )
 
 
-def check_vector_type(said: str | None, where: str) -> None:
-    """Refuse a kind of vectors that there is none of."""
-    if said is not None and said not in _CHOICES:
-        raise InputError(f"{where}: type={said} is not known: need {', '.join(_CHOICES)}")
+def check_vector_type(wanted: str | None, where: str) -> None:
+    """Raise for an unknown vector type."""
+    if wanted is not None and wanted not in _CHOICES:
+        raise ParameterError(f"{where}: type={wanted} is unknown: need {', '.join(_CHOICES)}")
 
 
-def _choice(dtype: np.dtype, there: dict[str, str]) -> str:
-    if dtype == np.float16 and "halfvec" in there:
+def _exact_type(dtype: np.dtype, installed: dict[str, str]) -> str:
+    if dtype == np.float16 and "halfvec" in installed:
         return "halfvec"
     if not np.can_cast(dtype, np.float32):
         return "double precision[]"
-    return "vector" if "vector" in there else "real[]"
+    return "vector" if "vector" in installed else "real[]"
 
 
 def column_type(field: Any) -> str:
-    """The type of a column for a field of Arrow's; that which it had, if it comes from PostgreSQL."""
+    """Return the SQL type for an Arrow field; a field that came from PostgreSQL keeps its type."""
     import pyarrow.types as kinds
 
     kind = getattr(field.type, "storage_type", field.type)
     known = (field.metadata or {}).get(b"postgresql", b"").decode("utf-8", "replace")
-    if _PLAIN.fullmatch(known):
+    if _PLAIN_TYPE.fullmatch(known):
         return str(known)
     if kinds.is_dictionary(kind):
         kind = kind.value_type
@@ -105,7 +112,7 @@ def column_type(field: Any) -> str:
 
 
 def to_text_column(column: Any) -> Any:
-    """The values of a column as text that PostgreSQL reads, in Arrow's strings."""
+    """Return an Arrow column as strings that PostgreSQL can parse."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -129,18 +136,10 @@ def _is_bytes(kind: Any) -> bool:
     return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind))
 
 
-def _format_values(column: Any, form: Callable[[Any], str]) -> Any:
+def _format_values(column: Any, format_one: Callable[[Any], str]) -> Any:
     import pyarrow as pa
 
-    return pa.array([None if each is None else form(each) for each in column.to_pylist()], pa.string())
-
-
-VECTOR_TYPES = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
-"""The kinds of columns that are read as vectors, and the numbers in them."""
-UNSUPPORTED_TYPES = {"sparsevec": "sparse vectors", "bit": "bits"}
-COMMENT_PREFIX = "isoscope "
-"""What a comment of isoscope's begins with."""
-_TABLES = "rpvmf"  # tables, parted ones, views, materialized views, foreign tables
+    return pa.array([None if each is None else format_one(each) for each in column.to_pylist()], pa.string())
 
 
 class Column(NamedTuple):
@@ -148,59 +147,48 @@ class Column(NamedTuple):
 
     name: str
     kind: str
-    """The name of its type in the catalog; that of the base of a domain."""
+    """The name of its type in the catalog; for a domain that of the base type."""
     schema: str
-    """Where the type lives, with its functions."""
+    """The schema of the type and its functions."""
     modifier: int
-    """The dimensions of a vector, if the type says them; else below 1."""
+    """The dimensions of a vector if the type declares them; else below 1."""
     sql: str
-    """Its type as it is written."""
+    """Its type in SQL."""
     comment: str | None
 
 
 class Key(NamedTuple):
-    """What the rows are told apart and ordered by."""
+    """The column that identifies and orders the rows."""
 
-    columns: tuple[Column, ...]
+    column: Column
     is_unique: bool
-    """Whether the database keeps them different."""
+    """Whether the database guarantees unique values."""
 
     @property
     def name(self) -> str:
-        """The column, or the columns joined by a plus."""
-        return "+".join(column.name for column in self.columns)
+        """The name of the column."""
+        return self.column.name
 
     @property
-    def whole(self) -> bool:
-        """Whether ids are whole numbers; they are text otherwise."""
-        return len(self.columns) == 1 and self.columns[0].kind in ("int2", "int4", "int8")
+    def is_integer(self) -> bool:
+        """Whether ids are integers; otherwise they are text."""
+        return self.column.kind in ("int2", "int4", "int8")
 
-    def ordered(self, of: str | None = None) -> Any:
-        """The columns, as they are sorted by."""
+    def sql(self, of: str | None = None) -> Any:
+        """Return the column's quoted name."""
+        return identifier(self.name, of)
+
+    def id(self) -> Any:
+        """Return the SQL expression of a row's id: bigint or text."""
         from psycopg import sql
 
-        return sql.SQL(", ").join(identifier(column.name, of) for column in self.columns)
+        return sql.SQL("{}::bigint" if self.is_integer else "{}::text").format(self.sql())
 
-    def id(self, of: str | None = None) -> Any:
-        """The id of a row: a whole number, or text; that of several columns is a list in JSON."""
+    def cast(self, value: Any) -> Any:
+        """Return an id, given as SQL, in the type of the column, so that its index is used."""
         from psycopg import sql
 
-        if self.whole:
-            return sql.SQL("{}::bigint").format(identifier(self.columns[0].name, of))
-        if len(self.columns) == 1:
-            return sql.SQL("{}::text").format(identifier(self.columns[0].name, of))
-        return sql.SQL("jsonb_build_array({})::text").format(self.ordered(of))
-
-    def parts(self, given: Any) -> Any:
-        """The key's values that an id stands for, given as SQL, in a form that an index is used for."""
-        from psycopg import sql
-
-        if len(self.columns) == 1:
-            return sql.SQL("({})::{}").format(given, sql.SQL(self.columns[0].sql))
-        return sql.SQL(", ").join(
-            sql.SQL("(({})::jsonb ->> {})::{}").format(given, sql.Literal(i), sql.SQL(column.sql))
-            for i, column in enumerate(self.columns)
-        )
+        return sql.SQL("({})::{}").format(value, sql.SQL(self.column.sql))
 
 
 @dataclass(frozen=True)
@@ -211,46 +199,46 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     primary: tuple[str, ...]
-    unique: tuple[frozenset[str], ...]
-    """Columns by which rows are different, for sure."""
+    """The columns of the primary key."""
+    unique: frozenset[str]
+    """The columns whose values the database guarantees to be unique and not null."""
     comment: str | None
 
     @property
     def sql(self) -> Any:
-        """Its name, quoted."""
+        """Its quoted name."""
         return identifier(self.name, self.schema)
 
     def column(self, name: str) -> Column | None:
-        """The column of this name."""
+        """Return the column of this name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
-    def key(self, said: str | None, where: str) -> Key:
-        """What rows are ordered by: as said, or the primary key."""
-        names = [name.strip() for name in said.split(",")] if said else list(self.primary)
-        if not names:
-            raise InputError(
-                f"{where} has no primary key to read its rows in one order by: name columns that differ in every row, "
-                "&key=NAME (several with commas)"
-            )
-        found = [self.column(name) for name in names]
-        for name, column in zip(names, found, strict=True):
-            if column is None:
-                raise InputError(
-                    f"{where} has no column {name} for key=: {suggest_names(name, [c.name for c in self.columns])}"
-                )
-        columns = tuple(column for column in found if column is not None)
-        return Key(columns, any(each <= set(names) for each in self.unique))
+    def key(self, wanted: str | None, where: str) -> Key:
+        """Return the column that orders the rows: the wanted one, or the primary key."""
+        advice = "name one column with unique values, &key=NAME; a view or a generated column can provide it"
+        if not wanted and not self.primary:
+            raise ParameterError(f"{where} has no primary key: {advice}")
+        if not wanted and len(self.primary) > 1:
+            raise ParameterError(f"{where} has a primary key of several columns ({', '.join(self.primary)}): {advice}")
+        name = wanted or self.primary[0]
+        column = self.column(name)
+        if column is None and "," in name:
+            raise ParameterError(f"{where}: key={name} names several columns: {advice}")
+        if column is None:
+            names = [each.name for each in self.columns]
+            raise NotFoundError(f"{where} has no column {name} for key=: {suggest_names(name, names)}")
+        return Key(column, name in self.unique)
 
 
 def find_table(connection: Any, address: Address) -> Table | None:
-    """The table that is meant; None if it is not there."""
+    """Return the table at an address, or None if it does not exist."""
     schema, name = split_name(address.collection)
     row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, obj_description(c.oid, 'pg_class'), "
         "c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = %(name)s AND c.relkind = ANY(%(kinds)s) AND "
         "(n.nspname = %(schema)s OR (%(schema)s::text IS NULL AND pg_table_is_visible(c.oid)))",
-        {"name": name, "schema": schema, "kinds": list(_TABLES)},
+        {"name": name, "schema": schema, "kinds": list(_TABLE_KINDS)},
     ).fetchone()
     if row is None:
         return None
@@ -272,41 +260,41 @@ def find_table(connection: Any, address: Address) -> Table | None:
         (oid,),
     ).fetchall()
     primary = next((tuple(names) for first, names, _ in indices if first), ())
-    # a unique index does not reach into tables that inherit
-    unique = tuple(frozenset(names) for _, names, filled in indices if filled and not inherited)
+    # a unique index does not cover tables that inherit from this one
+    unique = frozenset(names[0] for _, names, filled in indices if len(names) == 1 and filled and not inherited)
     return Table(schema, name, tuple(Column(*column) for column in columns), primary, unique, comment)
 
 
 def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
-    """The table that is meant, or the only one that holds vectors, and the address that says it."""
-    found = _tables(connection)
+    """Return the table at an address, or the only one with vectors, and the complete address."""
+    names = _tables(connection)
     if not address.collection:
-        if len(found) != 1:
-            has = f"those with vectors are {', '.join(found[:12])}" if found else "none holds vectors"
-            raise InputError(f"{address} does not say which table: &table=NAME; {has}")
-        address = Address(address.kind, address.place, found[0], address.options)
+        if len(names) != 1:
+            known = f"tables with vectors are {', '.join(names[:12])}" if names else "no table has vectors"
+            raise ParameterError(f"{address} names no table: add &table=NAME; {known}")
+        address = Address(address.kind, address.place, names[0], address.options)
     table = find_table(connection, address)
     if table is None:
-        said = ".".join(part for part in split_name(address.collection) if part)
-        raise InputError(f"{address}: there is no table {said}: {suggest_names(said, found)}")
+        name = ".".join(part for part in split_name(address.collection) if part)
+        raise NotFoundError(f"{address}: there is no table {name}: {suggest_names(name, names)}")
     return address, table
 
 
 def _tables(connection: Any) -> list[str]:
-    """The tables and views that hold vectors, named as is needed here."""
+    """Return the tables and views with vectors; those outside the search path with their schema."""
     rows = connection.execute(
         "SELECT DISTINCT CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname) ELSE quote_ident(n.nspname) "
         "|| '.' || quote_ident(c.relname) END FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN "
         "pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid WHERE t.typname = ANY(%s) AND "
         "c.relkind = ANY(%s) AND NOT a.attisdropped AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
         "ORDER BY 1",
-        (list(VECTOR_TYPES), list(_TABLES)),
+        (list(VECTOR_TYPES), list(_TABLE_KINDS)),
     )
     return [row[0] for row in rows]
 
 
 def valid_vector_condition(column: Column, dim: int) -> Any:
-    """The condition that a row has a vector of these dimensions."""
+    """Return the SQL condition that a row has a vector with this many dimensions."""
     from psycopg import sql
 
     name = identifier(column.name)
@@ -319,20 +307,20 @@ def valid_vector_condition(column: Column, dim: int) -> Any:
 
 
 def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int | None, int]:
-    """How many rows have a vector of which dimensions; None is none."""
+    """Return the number of rows for each number of dimensions; None counts rows without a vector."""
     from psycopg import sql
 
     if column.modifier > 0 and not column.kind.startswith("_"):
         form = sql.SQL("SELECT count(*), count({}) FROM {}").format(identifier(column.name), table.sql)
-        every, filled = connection.execute(form).fetchone()
-        counts: dict[int | None, int] = {column.modifier: filled, None: every - filled}
+        total, filled = connection.execute(form).fetchone()
+        counts: dict[int | None, int] = {column.modifier: filled, None: total - filled}
         return {dim: count for dim, count in counts.items() if count}
     form = sql.SQL("SELECT {}, count(*) FROM {} GROUP BY 1").format(_dimensions(column), table.sql)
     return dict(connection.execute(form).fetchall())
 
 
 def _dimensions(column: Column) -> Any:
-    """The number of dimensions of a row's vector, in SQL; null for an array that is none."""
+    """Return the SQL expression of a vector's dimensions; null for an array that is not a vector."""
     from psycopg import sql
 
     name = identifier(column.name)
@@ -343,46 +331,48 @@ def _dimensions(column: Column) -> Any:
 
 
 def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> None:
-    """Refuse a key that does not tell the rows apart: some would be read never, or written as another."""
+    """Raise unless the key is unique: rows would be skipped, or written to another row."""
     from psycopg import sql
 
-    empty = sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(identifier(column.name)) for column in key.columns)
-    form = sql.SQL("SELECT count(*), count(DISTINCT ({})), count(*) FILTER (WHERE {}) FROM {}")
-    rows, different, nulls = connection.execute(form.format(key.ordered(), empty, table.sql)).fetchone()
-    if nulls or different != rows:
-        what = f"is null in {nulls:,} rows" if nulls else f"has {different:,} different values in {rows:,} rows"
-        raise InputError(f"{where}: key={','.join(column.name for column in key.columns)} {what}: name another key=")
+    form = sql.SQL("SELECT count(*), count({0}), count(DISTINCT {0}) FROM {1}").format(key.sql(), table.sql)
+    rows, filled, different = connection.execute(form).fetchone()
+    if filled < rows:
+        raise ParameterError(f"{where}: key={key.name} is null in {rows - filled:,} rows: name another key=")
+    if different < rows:
+        raise ParameterError(
+            f"{where}: key={key.name} has {different:,} different values in {rows:,} rows: name another key="
+        )
 
 
 def vector_dtype(column: Column) -> np.dtype:
-    """The numbers in a column of vectors."""
+    """Return the number type of a vector column."""
     return np.dtype(VECTOR_TYPES[column.kind])
 
 
 def read_note(comment: str | None) -> str | None:
-    """What isoscope noted in a comment; None if the comment is not isoscope's."""
+    """Return isoscope's note in a comment, or None if isoscope did not write it."""
     return comment.removeprefix(COMMENT_PREFIX) if comment and comment.startswith(COMMENT_PREFIX) else None
 
 
 def identifier(name: str, of: str | None = None) -> Any:
-    """A name, quoted, and what it is of."""
+    """Return a quoted name, qualified by a schema or table if given."""
     from psycopg import sql
 
     return sql.Identifier(name) if of is None else sql.Identifier(of, name)
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """Schema and name; a dot between double quotes parts nothing, and a quote in a name is two between quotes."""
+    """Return schema and name; in double quotes a dot is part of the name, and two quotes stand for one."""
     parts: list[str] = [""]
     quoted = False
     for at, letter in enumerate(name):
         if letter == '"':
             quoted = not quoted
-            parts[-1] += '"' if quoted and name[at - 1 : at] == '"' else ""  # two are one that is meant
+            parts[-1] += '"' if quoted and name[at - 1 : at] == '"' else ""  # a doubled quote
         elif letter == "." and not quoted:
             parts.append("")
         else:
             parts[-1] += letter
     if len(parts) > 2 or not all(parts):
-        raise InputError(f"table={name}: need NAME or SCHEMA.NAME")
+        raise ParameterError(f"table={name}: need NAME or SCHEMA.NAME")
     return (parts[0] if len(parts) == 2 else None), parts[-1]

@@ -1,4 +1,4 @@
-"""PostgreSQL's binary COPY, read and written column by column with NumPy: no loop runs over the rows."""
+"""PostgreSQL's binary COPY format, read and written column by column with NumPy, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import DatabaseError, ParameterError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""What stands before the rows: a fixed word, no flags, nothing more."""
-_PART = 2**20  # bytes whose places are held at once
+"""The header: a fixed word, no flags, no extension."""
+_PART = 2**20  # bytes whose positions are in memory at once
 _END = struct.pack(">h", -1)
 _NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
 _TIMES = {"date": ">i4", "timestamp": ">i8", "timestamptz": ">i8"}
@@ -21,13 +21,13 @@ _EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_6
 _ELEMENTS = {"vector": ">f4", "halfvec": ">f2", "_float4": ">f4", "_float8": ">f8"}
 _TEXTS = ("text", "varchar", "bpchar", "name", "json")
 VARYING = (*_TEXTS, "bytea")
-"""The kinds whose values may be of any length."""
+"""Types whose values vary in length."""
 NATIVE = (*_NUMBERS, *_TIMES, *VARYING)
-"""The kinds that are read as they are; all others are asked for as text."""
+"""Types that are read in binary; all others are requested as text."""
 
 
 class CopiedRows:
-    """The rows of a binary COPY, taken apart from the first field to the last."""
+    """The rows of a binary COPY; call `vectors` or `column` once for each field, in order."""
 
     def __init__(self, messages: Sequence[Any], fields: int) -> None:
         self._bytes = np.frombuffer(b"".join(messages), np.uint8)
@@ -39,7 +39,7 @@ class CopiedRows:
         return len(self._starts)
 
     def _bounds(self, messages: Sequence[Any], fields: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the rows begin and end: a message holds one, unless something between server and us cut otherwise."""
+        """Return where the rows begin and end: one row per message, unless a proxy split them otherwise."""
         ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
         head = len(SIGNATURE)
         starts = np.concatenate([[head], ends[:-1]])
@@ -57,7 +57,7 @@ class CopiedRows:
         return (starts, ends) if (at == ends).all() else self._scan_bounds(head)
 
     def _scan_bounds(self, at: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same, row by row."""
+        """Return the same by scanning row by row."""
         data, starts, ends = self._bytes.tobytes(), [], []
         while at + 2 <= len(data):
             (fields,) = struct.unpack_from(">h", data, at)
@@ -71,7 +71,7 @@ class CopiedRows:
         return np.array(starts, np.int64), np.array(ends, np.int64)
 
     def _gather(self, at: np.ndarray, width: int) -> np.ndarray:
-        """So many bytes from each place, (n, width); without a copy if the places are as far from each other."""
+        """Return `width` bytes from each position, (n, width); without a copy if the positions are evenly spaced."""
         if len(at) > 1 and width:
             step = int(at[1] - at[0])
             if (np.diff(at) == step).all():
@@ -79,18 +79,18 @@ class CopiedRows:
         return sliding_window_view(self._bytes, width)[at] if width else np.empty((len(at), 0), np.uint8)
 
     def _next(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the next field's bytes are in each row, and how many; -1 for null."""
+        """Return the position and length of the next field in each row; the length of null is -1."""
         lengths = self._gather(self._at, 4).view(">i4")[:, 0].astype(np.int64)
         at = self._at + 4
         self._at = at + np.maximum(lengths, 0)
         return at, lengths
 
     def vectors(self, kind: str, dim: int) -> np.ndarray:
-        """The next field as vectors of equal length, (n, dim)."""
+        """Return the next field as vectors, (n, dim)."""
         at, lengths = self._next()
         form = vector_form(kind, dim)
         if not (lengths == form.itemsize).all():
-            raise InputError(f"a vector has not the {dim} dimensions that the others have: it was changed meanwhile")
+            raise DatabaseError(f"a vector no longer has {dim} dimensions: the table changed during reading; rerun")
         if not len(at):
             return np.empty((0, dim), np.dtype(_ELEMENTS[kind]).newbyteorder("="))
         rows = self._gather(at, form.itemsize).view(form)[:, 0]
@@ -98,7 +98,7 @@ class CopiedRows:
         return np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("="))
 
     def column(self, kind: str) -> Any:
-        """The next field as an array of Arrow's."""
+        """Return the next field as an Arrow array."""
         import pyarrow as pa
 
         at, lengths = self._next()
@@ -106,34 +106,34 @@ class CopiedRows:
         if kind not in _NUMBERS and kind not in _TIMES:
             return self._texts(at, lengths, null, binary=kind == "bytea")
         dtype = np.dtype(_NUMBERS.get(kind) or _TIMES[kind])
-        at = np.where(null, 0, at)  # the signature stands there: it is long enough
+        at = np.where(null, 0, at)  # the header, which is long enough
         values = self._gather(at, dtype.itemsize).copy().view(dtype)[:, 0].astype(dtype.newbyteorder("="))
         mask = null if null.any() else None
         if kind in _NUMBERS:
             return pa.array(values, mask=mask)
-        endless = ~null & ((values == np.iinfo(values.dtype).max) | (values == np.iinfo(values.dtype).min))
-        if endless.any():
-            raise InputError("a date beside the vectors is infinite: leave the columns, --vectors-only")
-        found = pa.array(np.where(null, 0, values + _EPOCH[kind]), mask=mask)
-        return found.cast(pa.int32()).cast(pa.date32()) if kind == "date" else found.cast(time_type(kind))
+        infinite = ~null & ((values == np.iinfo(values.dtype).max) | (values == np.iinfo(values.dtype).min))
+        if infinite.any():
+            raise ParameterError("a date column contains infinity, which Arrow cannot hold: use --vectors-only")
+        times = pa.array(np.where(null, 0, values + _EPOCH[kind]), mask=mask)
+        return times.cast(pa.int32()).cast(pa.date32()) if kind == "date" else times.cast(time_type(kind))
 
     def _texts(self, at: np.ndarray, lengths: np.ndarray, null: np.ndarray, *, binary: bool) -> Any:
         import pyarrow as pa
 
         lengths = np.maximum(lengths, 0)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        found = np.empty(offsets[-1], np.uint8)
-        for part, places in _byte_positions(at, lengths):
-            found[part] = self._bytes[places]
+        data = np.empty(offsets[-1], np.uint8)
+        for part, positions in _byte_positions(at, lengths):
+            data[part] = self._bytes[positions]
         valid = pa.array(~null).buffers()[1] if null.any() else None
         kind = pa.large_binary() if binary else pa.large_string()
-        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(found)]
+        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
         values = pa.Array.from_buffers(kind, len(at), buffers)
         return values.cast(pa.binary() if binary else pa.string())
 
 
 def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Where the bytes of fields lie, for some at a time, as each place takes 8 bytes: which bytes, and their places."""
+    """Yield the positions of the fields' bytes in parts, as each position takes 8 bytes: a slice and its positions."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     row = 0
     while row < len(at):
@@ -147,7 +147,7 @@ def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice
 
 
 def vector_form(kind: str, dim: int) -> np.dtype:
-    """How a vector lies in the bytes of a field: pgvector's, or an array whose elements each say their length."""
+    """Return the binary layout of a vector: that of pgvector, or an array whose elements have a length prefix."""
     number = _ELEMENTS[kind]
     if not kind.startswith("_"):
         return np.dtype([("dim", ">i2"), ("unused", ">i2"), ("x", number, (dim,))])
@@ -156,14 +156,14 @@ def vector_form(kind: str, dim: int) -> np.dtype:
 
 
 def time_type(kind: str) -> Any:
-    """Arrow's type of a point in time."""
+    """Return the Arrow type of a timestamp."""
     import pyarrow as pa
 
     return pa.timestamp("us", "UTC" if kind == "timestamptz" else None)
 
 
 def arrow_kind(kind: str) -> Any:
-    """The type that a column of this kind has in Arrow."""
+    """Return the Arrow type for a column of this type."""
     import pyarrow as pa
 
     if kind in _NUMBERS:
@@ -174,7 +174,7 @@ def arrow_kind(kind: str) -> Any:
 
 
 def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
-    """Vectors as the bytes of a field, (n, width)."""
+    """Return vectors as the bytes of a field, (n, width)."""
     n, dim = vectors.shape
     form = vector_form(kind, dim)
     rows = np.zeros(n, form)
@@ -189,7 +189,7 @@ def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
 
 
 def pack_rows(fields: Sequence[Any]) -> bytes:
-    """The bytes of a COPY of these fields: matrices of bytes, (n, width), or Arrow's strings and bytes."""
+    """Return the bytes of a COPY of these fields: byte matrices, (n, width), or Arrow strings or bytes."""
     n = len(fields[0])
     parts = [_Field.of(field) for field in fields]
     sizes = 2 + sum(4 + part.lengths for part in parts)
@@ -200,15 +200,15 @@ def pack_rows(fields: Sequence[Any]) -> bytes:
         _put(out, at, np.full(n, len(parts), ">i2").view(np.uint8).reshape(n, 2))
         at = at + 2
         for part in parts:
-            said = np.where(part.null, -1, part.lengths).astype(">i4")
-            _put(out, at, said.view(np.uint8).reshape(n, 4))
+            lengths = np.where(part.null, -1, part.lengths).astype(">i4")
+            _put(out, at, lengths.view(np.uint8).reshape(n, 4))
             part.put(out, at + 4)
             at = at + 4 + part.lengths
     return SIGNATURE + out.tobytes() + _END
 
 
 class _Field:
-    """What one field holds in each row: as many bytes, or some."""
+    """The bytes of one field in each row, of equal or varying length."""
 
     def __init__(self, data: np.ndarray, lengths: np.ndarray, null: np.ndarray) -> None:
         self._data, self.lengths, self.null = data, lengths, null
@@ -222,7 +222,7 @@ class _Field:
             return cls(field, np.full(n, width), np.zeros(n, bool))
         field = field.cast(pa.large_binary())
         null = field.is_null().to_numpy(zero_copy_only=False)
-        field = field.fill_null(b"")  # what is null may still point at bytes
+        field = field.fill_null(b"")  # a null may still point at bytes
         offsets = np.frombuffer(field.buffers()[1], np.int64)[field.offset :][: len(field) + 1]
         data = field.buffers()[2]
         every = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
@@ -232,8 +232,8 @@ class _Field:
         if self._data.ndim == 2:
             _put(out, at, self._data)
             return
-        for part, places in _byte_positions(at, self.lengths):
-            out[places] = self._data[part]
+        for part, positions in _byte_positions(at, self.lengths):
+            out[positions] = self._data[part]
 
 
 def _put(out: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:

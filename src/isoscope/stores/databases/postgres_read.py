@@ -1,4 +1,4 @@
-"""PostgreSQL: a column of vectors (pgvector's, or arrays of numbers), read page by page in the order of the key."""
+"""PostgreSQL: read a column of vectors, of pgvector or arrays, page by page in the order of the key."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import NotFoundError, ParameterError, warn_data
 from isoscope.stores.columns import ColumnSpec, choose_columns, choose_vectors
-from isoscope.stores.databases.base import suggest_names, warn_if_unfinished
+from isoscope.stores.databases.base import count_usable_rows, rows_lost_error, suggest_names, warn_if_unfinished
 from isoscope.stores.databases.postgres_catalog import (
     UNSUPPORTED_TYPES,
     VECTOR_TYPES,
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
     from isoscope.stores.databases.postgres_catalog import Column, Key, Table
 
-_ROWS_PER_LOOKUP = 50_000  # rows that are asked for by their numbers at once
-_PAGE = 65_536  # rows, of columns without vectors
-_FIRST, _PAGE_BYTES = 1024, 2**25  # rows whose size says how many are asked for at once, if text stands beside
+_ROWS_PER_LOOKUP = 50_000  # rows requested by number in one query
+_PAGE = 65_536  # rows of a page without vectors
+_FIRST, _PAGE_BYTES = 1024, 2**25  # with text: rows of the first page, whose size decides the next; bytes of a page
 
 
 class _Page(NamedTuple):
-    """Rows one after the other."""
+    """Consecutive rows."""
 
     vectors: np.ndarray | None
     columns: dict[str, Any]
-    """Arrays of Arrow's."""
+    """Arrow arrays by name."""
     rows: int
     last: int | str | None
     """The id of the last row."""
     size: int
-    """Bytes that came for them."""
+    """Bytes received."""
 
 
 class PostgresStore(Store):
     """The rows of a table or view that have a vector, in the order of its key.
 
-    Each page is a query of its own, behind the last key of the page before: after a lost connection the next one goes
-    on there. All see one snapshot for as long as the connection lives.
+    Each page is a query that starts after the last key of the page before, so reading resumes after a lost
+    connection. All queries see one snapshot while the connection lives.
     """
 
     def __init__(
         self, session: Session, table: Table, key: Key, vectors: Column, dim: int, columns: dict[str, str]
     ) -> None:
-        super().__init__(session.address.shown, dim, vector_dtype(vectors), columns)
+        super().__init__(session.address.redacted, dim, vector_dtype(vectors), columns)
         self._session, self._table, self._key, self._vectors = session, table, key, vectors
         self._counted: tuple[int, int] = (-1, 0)
         self._marks: dict[int, int | str | None] = {}
@@ -88,9 +88,7 @@ class PostgresStore(Store):
             record = _record(page.columns, others) if beside else None
             yield Piece(page.vectors, values, done / max(expected, done), record)
         if done < start + max(0, expected - start) or done > max(expected, start):
-            warn_data(
-                f"{self.name} changed while it was read: it had {expected:,} rows with a vector, and now {done:,}"
-            )
+            warn_data(f"{self.name} changed during reading: it had {expected:,} rows with a vector, now {done:,}")
 
     def _layout(self) -> Layout:
         import pyarrow as pa
@@ -104,22 +102,22 @@ class PostgresStore(Store):
         return Layout(pa.schema(fields), self._vectors.name)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        found = [page.vectors for page in self._picked([], indices, vectors=True) if page.vectors is not None]
-        return np.concatenate(found)
+        pages = self._picked([], indices, vectors=True)
+        return np.concatenate([page.vectors for page in pages if page.vectors is not None])
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         if indices is None:
             pages = self._pages([name], _PAGE, 0, vectors=False)
         else:
             pages = self._picked([name], indices, vectors=False)
-        found = [_to_numpy(page.columns[name]) for page in pages]
-        return np.concatenate(found) if found else np.empty(0, object)
+        values = [_to_numpy(page.columns[name]) for page in pages]
+        return np.concatenate(values) if values else np.empty(0, object)
 
     def _pages(self, names: list[str], rows: int, start: int, *, vectors: bool) -> Iterator[_Page]:
-        """Pages from a row on, each behind the last key of the one before."""
+        """Yield pages from a row on, each after the last key of the one before."""
         from psycopg import sql
 
-        len(self)  # connects, if need be: the snapshot that rows are numbered in
+        len(self)  # connects if needed, which fixes the snapshot that numbers the rows
         numbered = self._session.snapshot
         done, after = self._known_key_before(start)
         skip = start - done
@@ -128,14 +126,13 @@ class PostgresStore(Store):
         while True:
             behind: sql.Composable = sql.SQL("")
             if after is not None:
-                keys = self._key.ordered()
-                behind = sql.SQL("AND ({}) > ({})").format(keys, self._key.parts(sql.Literal(after)))
+                behind = sql.SQL("AND {} > {}").format(self._key.sql(), self._key.cast(sql.Literal(after)))
             form = sql.SQL("SELECT {} FROM {} AS t WHERE {} {} ORDER BY {} LIMIT {} OFFSET {}").format(
                 self._select_list(names, vectors),
                 self._table.sql,
                 self._valid_vector_condition,
                 behind,
-                self._key.ordered("t"),
+                self._key.sql("t"),
                 sql.Literal(most),
                 sql.Literal(skip),
             )
@@ -151,7 +148,7 @@ class PostgresStore(Store):
                 most = min(rows, 4 * most, max(1, _PAGE_BYTES * page.rows // page.size))
 
     def _mark(self, row: int, after: int | str | None) -> None:
-        """Remember the key before a row, as long as rows keep their numbers."""
+        """Remember the key before a row while the snapshot lasts."""
         if self._marked != self._session.snapshot:
             self._marks, self._marked = {}, self._session.snapshot
         self._marks[row] = after
@@ -162,7 +159,7 @@ class PostgresStore(Store):
         return at, known.get(at)
 
     def _picked(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
-        """Rows by their numbers: counted by the server if they are few, picked out of the pages if they are many."""
+        """Yield rows by number: the server selects a few; many are picked from the pages."""
         from psycopg import sql
 
         low, high = int(indices[0]), int(indices[-1]) + 1
@@ -170,7 +167,7 @@ class PostgresStore(Store):
             yield from self._pick_from_pages(names, indices, vectors=vectors)
             return
         numbered = sql.SQL("SELECT *, row_number() OVER (ORDER BY {}) - 1 AS {} FROM {} WHERE {}").format(
-            self._key.ordered(), identifier(self._counter), self._table.sql, self._valid_vector_condition
+            self._key.sql(), identifier(self._counter), self._table.sql, self._valid_vector_condition
         )
         for few in np.array_split(indices, -(-len(indices) // _ROWS_PER_LOOKUP)):
             form = sql.SQL("SELECT {0} FROM ({1}) s WHERE {2} = ANY({3}::bigint[]) ORDER BY {2}").format(
@@ -181,12 +178,12 @@ class PostgresStore(Store):
             )
             page = self._copy_page(form, names, vectors)
             if page.rows != len(few):
-                raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
+                raise rows_lost_error(self.name)
             yield page
 
     @property
     def _counter(self) -> str:
-        """A name that no column has."""
+        """A name that no column of the table has."""
         taken = {column.name for column in self._table.columns}
         return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
 
@@ -203,10 +200,10 @@ class PostgresStore(Store):
             at += page.rows
             if high == len(indices):
                 return
-        raise InputError(f"{self.name} changed while it was read: rows are gone; run it again")
+        raise rows_lost_error(self.name)
 
     def _select_list(self, names: list[str], vectors: bool) -> Any:
-        """What is asked for of each row: its vector, its id, and these columns."""
+        """Return the expressions to select: the vector, the id, and these columns."""
         from psycopg import sql
 
         first = [identifier(self._vectors.name)] if vectors else []
@@ -215,80 +212,69 @@ class PostgresStore(Store):
     def _select_expression(self, name: str) -> Any:
         from psycopg import sql
 
-        column = self._table.column(name)
-        if column is None:
-            return self._key.id()
-        form = "{}" if column.kind in NATIVE else "{}::text"
-        return sql.SQL(form).format(identifier(name))
+        return sql.SQL("{}" if self._column(name).kind in NATIVE else "{}::text").format(identifier(name))
 
     def _copy_page(self, form: Any, names: list[str], vectors: bool) -> _Page:
         from psycopg import sql
 
-        whole = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(form)
+        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(form)
 
         def read(connection: Any) -> list[Any]:
-            with connection.cursor() as cursor, cursor.copy(whole) as copy:
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
                 return list(copy)
 
-        messages = self._session.run(read, "its rows are read from the beginning when it is run again")
+        messages = self._session.run(read, "rerun to read it from the beginning")
         names = _unique(names)
         rows = CopiedRows(messages, vectors + 1 + len(names))
-        found = rows.vectors(self._vectors.kind, self.dim) if vectors else None
-        ids = rows.column("int8" if self._key.whole else "text")
+        matrix = rows.vectors(self._vectors.kind, self.dim) if vectors else None
+        ids = rows.column("int8" if self._key.is_integer else "text")
         columns = {name: rows.column(self._kind(name)) for name in names}
-        return _Page(found, columns, len(rows), ids[-1].as_py() if len(rows) else None, sum(map(len, messages)))
+        return _Page(matrix, columns, len(rows), ids[-1].as_py() if len(rows) else None, sum(map(len, messages)))
+
+    def _column(self, name: str) -> Column:
+        return next(column for column in self._table.columns if column.name == name)
 
     def _kind(self, name: str) -> str:
-        column = self._table.column(name)
-        if column is None:
-            return "int8" if self._key.whole else "text"
-        return column.kind if column.kind in NATIVE else "text"
+        kind = self._column(name).kind
+        return kind if kind in NATIVE else "text"
 
 
 def open_postgres(address: Address, wanted: ColumnSpec) -> Store:
-    """A table or view of PostgreSQL; it is counted which rows have a vector."""
+    """Open a table or view of PostgreSQL as a store, and count its rows with a vector."""
     require_psycopg()
-    said = address.options.get("column")
-    if said and wanted.vectors and said != wanted.vectors:
-        raise InputError(f"{address} says column={said}, and vectors is {wanted.vectors}: say one")
-    if said:
-        wanted = ColumnSpec(said, wanted.roles)
+    name = address.options.get("column")
+    if name and wanted.vectors and name != wanted.vectors:
+        raise ParameterError(f"{address} has column={name}, but vectors is {wanted.vectors}: give one of the two")
+    if name:
+        wanted = ColumnSpec(name, wanted.roles)
     session = Session(address)
     try:
         return _open_store(session, address, wanted)
     except BaseException:
-        session.close()  # its snapshot keeps others from changing the table
+        session.close()  # its snapshot would lock the table
         raise
 
 
 def _open_store(session: Session, address: Address, wanted: ColumnSpec) -> Store:
     address, table = session.run(lambda connection: require_table(connection, address))
     session.address = address
-    where = address.shown
+    where = address.redacted
     vectors = _vector_column(table, wanted, where)
     key = table.key(address.options.get("key"), where)
     for comment in (vectors.comment, table.comment):
-        if found := read_note(comment):
-            warn_if_unfinished(found, where)
+        if note := read_note(comment):
+            warn_if_unfinished(note, where)
             break
     counts = session.run(lambda connection: count_dimensions(connection, table, vectors))
-    if not counts:
-        raise InputError(f"{where} has no rows: need at least one vector")
     dim = max((each for each in counts if each), key=lambda each: (counts[each], -each), default=0)
-    if not dim:
-        raise InputError(
-            f"{where}: {vectors.name} is null in all {sum(counts.values()):,} rows: there is no vector yet"
-        )
-    if not key.is_unique:
+    if dim and not key.is_unique:
         session.run(lambda connection: check_unique_key(connection, table, key, where))
-    _check_missing_vectors(session, table, key, vectors, counts, dim)
+    rows = _count_rows(session, table, key, vectors, counts, dim)
     plain = [column.name for column in table.columns if column.kind not in (*VECTOR_TYPES, *UNSUPPORTED_TYPES)]
-    if len(key.columns) > 1:
-        plain.append(key.name)
     if wanted.roles.get("ids") is None and key.name in plain:
         wanted = ColumnSpec(wanted.vectors, {**wanted.roles, "ids": key.name})
     store = PostgresStore(session, table, key, vectors, dim, choose_columns(plain, wanted, where))
-    store._counted = (session.snapshot, counts[dim])
+    store._counted = (session.snapshot, rows)
     return store
 
 
@@ -296,38 +282,32 @@ def _vector_column(table: Table, wanted: ColumnSpec, where: str) -> Column:
     names = [column.name for column in table.columns if column.kind in VECTOR_TYPES]
     own = wanted.vectors and table.column(wanted.vectors)
     if own and own.kind in UNSUPPORTED_TYPES:
-        raise InputError(
-            f"{where}: {own.name} holds {UNSUPPORTED_TYPES[own.kind]}, which are not read: need vector or halfvec"
+        raise ParameterError(
+            f"{where}: {own.name} holds {UNSUPPORTED_TYPES[own.kind]}, which isoscope cannot read: need a vector, "
+            "halfvec, real[] or double precision[] column"
         )
     if wanted.vectors and not own:
-        raise InputError(f"{where} has no column {wanted.vectors}: {suggest_names(wanted.vectors, names)}")
+        raise NotFoundError(f"{where} has no column {wanted.vectors}: {suggest_names(wanted.vectors, names)}")
     others = [column.name for column in table.columns]
-    found = table.column(choose_vectors(names, wanted, where, others=others))
-    assert found is not None
-    return found
+    column = table.column(choose_vectors(names, wanted, where, others=others))
+    assert column is not None
+    return column
 
 
-def _check_missing_vectors(
+def _count_rows(
     session: Session, table: Table, key: Key, vectors: Column, counts: dict[int | None, int], dim: int
-) -> None:
-    """Refuse rows without a vector of these dimensions, or say how many are left out."""
+) -> int:
     from psycopg import sql
 
-    every = sum(counts.values())
-    if counts[dim] == every:
-        return
-    what = [f"no {vectors.name} in {counts[None]:,}"] if counts.get(None) else []
-    what += [f"one of {each} dimensions in {count:,}" for each, count in counts.items() if each not in (None, dim)]
-    words = f"{session.address}: {' and '.join(what)} of {every:,} rows, where the others have {dim} dimensions"
-    if session.address.options.get("missing") == "drop":
-        warn_data(f"{words}: left out")
-        return
-    form = sql.SQL("SELECT {} FROM {} AS t WHERE NOT coalesce({}, false) ORDER BY {} LIMIT 1").format(
-        key.id(), table.sql, valid_vector_condition(vectors, dim), key.ordered("t")
-    )
-    first = session.run(lambda connection: connection.execute(form).fetchone())
-    at = f"; the first is {key.name} {first[0]}" if first else ""
-    raise InputError(f"{words}{at}: fill them, or leave such rows out with &missing=drop")
+    def first() -> str:
+        form = sql.SQL("SELECT {} FROM {} AS t WHERE NOT coalesce({}, false) ORDER BY {} LIMIT 1").format(
+            key.id(), table.sql, valid_vector_condition(vectors, dim), key.sql("t")
+        )
+        return f"{key.name} {session.run(lambda connection: connection.execute(form).fetchone())[0]}"
+
+    others = {f"{each} dimensions instead of {dim}": count for each, count in counts.items() if each not in (None, dim)}
+    problems = {f"no {vectors.name}": counts.get(None, 0), **others}
+    return count_usable_rows(session.address, sum(counts.values()), problems, first)
 
 
 def _record(columns: dict[str, Any], names: list[str]) -> Any:
@@ -337,8 +317,8 @@ def _record(columns: dict[str, Any], names: list[str]) -> Any:
 
 
 def _to_numpy(values: Any) -> np.ndarray:
-    found: np.ndarray = values.to_numpy(zero_copy_only=False)
-    return found
+    array: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return array
 
 
 def _unique(names: Sequence[str]) -> list[str]:

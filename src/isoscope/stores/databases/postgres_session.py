@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that is made again when it is lost; what goes wrong is one line without a secret."""
+"""A PostgreSQL connection that reconnects when it is lost, and raises one-line errors without secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import DatabaseError, MissingExtra, NotFoundError, ParameterError
 from isoscope.stores.databases.base import retry, suggest_names
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ERROR_MESSAGES = {
-    "55P03": "the table is held by another transaction: end that, and run the same command again",
-    "42501": "this user may not do that: {0}; grant it",
-    "25006": "the server is read-only: write to the one that it follows",
-    "53100": "the server's disk is full: make room, and run the same command again",
+    "55P03": "another transaction locks the table: end it, then rerun the same command",
+    "42501": "this user lacks a permission ({0}): grant it",
+    "25006": "the server is read-only: write to its primary",
+    "53100": "the server's disk is full: free some space, then rerun the same command",
 }
-_CONFLICT_CODES = ("40001", "40P01")  # two transactions were in each other's way: one of them is to be made again
+_CONFLICT_CODES = ("40001", "40P01")  # conflicting transactions: repeat one
 _SETTINGS = (
-    "SET DateStyle = 'ISO, YMD'",  # values that go through text come back the same
+    "SET DateStyle = 'ISO, YMD'",  # values survive the conversion to text
     "SET IntervalStyle = 'postgres'",
     "SET TimeZone = 'UTC'",
     "SET extra_float_digits = 1",
@@ -33,14 +33,14 @@ _SETTINGS = (
 
 
 class Session:
-    """A connection of its own, made when it is first needed.
+    """A connection that opens on first use.
 
-    A session that reads keeps one snapshot of the database for all that it reads, until it rests or its connection is
-    lost; `snapshot` counts them. One that writes has a transaction for each piece of work.
+    A session that reads sees one snapshot of the database until it rests or loses its connection; `snapshot` counts
+    them. A session that writes runs each piece of work in its own transaction.
     """
 
     open_readers: ClassVar[WeakSet[Session]] = WeakSet()
-    """Those of this process whose snapshots hold locks."""
+    """The reading sessions of this process, whose snapshots hold locks."""
 
     def __init__(self, address: Address, *, writes: bool = False) -> None:
         self.address, self._writes = address, writes
@@ -60,15 +60,15 @@ class Session:
     def __del__(self) -> None:
         self.close()
 
-    def run(self, work: Callable[[Any], T], going_on: str = "run it again") -> T:
-        """Do a piece of work, all of which can be done again, with the connection; if that is lost, with a new one.
+    def run(self, work: Callable[[Any], T], advice: str = "rerun the command") -> T:
+        """Return the result of repeatable work; if the connection is lost, reconnect and repeat it.
 
         Parameters
         ----------
         work : function
-            Gets an open psycopg connection. A session that writes commits behind it.
-        going_on : str
-            What to do if the connection is lost for good.
+            Takes an open psycopg connection. A session that writes commits afterwards.
+        advice : str
+            What to do if the connection cannot be restored.
         """
         import psycopg
 
@@ -78,35 +78,35 @@ class Session:
             try:
                 return retry(lambda: self._run_once(work), self._is_transient)
             except psycopg.Error as error:
-                words = self.address.redact(_first_line(error))
+                reason = self.address.redact(_first_line(error))
                 if not self._is_lost(error):
-                    raise InputError(f"{self.address}: {_describe_error(error) or words}") from None
-            raise InputError(f"{self.address}: the connection was lost and cannot be made again: {words}; {going_on}")
+                    raise DatabaseError(f"{self.address}: {_describe_error(error) or reason}") from None
+            raise DatabaseError(f"{self.address}: the connection was lost and not restored ({reason}): {advice}")
 
     def _run_once(self, work: Callable[[Any], T]) -> T:
         if self._connection is None:
-            self._connection = self._connected(self.address.place)
+            self._connection = self._open_connection(self.address.place)
             self.snapshot += 1
-        found = work(self._connection)
+        result = work(self._connection)
         if self._writes:
             self._connection.commit()
-        return found
+        return result
 
     @classmethod
     def release_all_snapshots(cls) -> None:
-        """Have those of this process that read rest: a table that is being read cannot be altered."""
+        """End the snapshots of all reading sessions of this process: they block changes to their tables."""
         for session in list(cls.open_readers):
-            session.rest()
+            session.release_snapshot()
 
-    def rest(self) -> None:
-        """End the snapshot, and with it the locks; the next work begins another."""
+    def release_snapshot(self) -> None:
+        """End the snapshot and its locks; the next work begins a new one."""
         with self._lock, suppress(Exception):
             if self._connection is not None:
                 self.snapshot += 1
                 self._connection.rollback()
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         with self._lock, suppress(Exception):
             if self._connection is not None:
                 self._connection.close()
@@ -116,43 +116,42 @@ class Session:
         return self._is_lost(error) or getattr(error, "sqlstate", None) in _CONFLICT_CODES
 
     def _is_lost(self, error: Exception) -> bool:
-        """Whether the connection is gone, and not only a statement refused; what is left of either is cleared away."""
+        """Return whether the connection is lost, and close it; otherwise roll the failed transaction back."""
         import psycopg
 
         if not isinstance(error, psycopg.Error):
             return False
         connection = self._connection
-        gone = connection is None or connection.closed or connection.broken
-        gone = gone or str(getattr(error, "sqlstate", None) or "").startswith(("08", "57P"))
-        if gone:
+        is_lost = connection is None or connection.closed or connection.broken
+        is_lost = is_lost or str(getattr(error, "sqlstate", None) or "").startswith(("08", "57P"))
+        if is_lost:
             self.close()
         else:
             with suppress(Exception):
                 self.snapshot += 1
                 connection.rollback()
-        return gone
+        return bool(is_lost)
 
     def _connect(self) -> None:
-        """The first connection: what is wrong with it is wrong with what was typed, or the server is down."""
+        """Open the first connection, without retries: a failure means a wrong address, or that the server is down."""
         import psycopg
 
         try:
-            self._connection = self._connected(self.address.place)
+            self._connection = self._open_connection(self.address.place)
             self.snapshot += 1
         except psycopg.ProgrammingError as error:
-            words = self.address.redact(_first_line(error)) if "URI query parameter" in str(error) else ""
-            raise InputError(f"{self.address}: the address cannot be read{': ' + words if words else ''}") from None
+            reason = self.address.redact(_first_line(error)) if "URI query parameter" in str(error) else ""
+            raise ParameterError(f"{self.address}: cannot parse the address{': ' + reason if reason else ''}") from None
         except psycopg.Error as error:
             raise self._connection_error(str(error)) from None
 
-    def _connected(self, place: str) -> Any:
+    def _open_connection(self, place: str) -> Any:
         import psycopg
 
-        known = psycopg.conninfo.conninfo_to_dict(place)
-        more = {"connect_timeout": 10, "client_encoding": "utf8", "fallback_application_name": "isoscope"}
+        defaults = {"connect_timeout": 10, "client_encoding": "utf8", "fallback_application_name": "isoscope"}
         connection = psycopg.connect(
-            **{**more, **known},  # type: ignore[arg-type]
-            prepare_threshold=None,  # poolers give each transaction another server process
+            **{**defaults, **psycopg.conninfo.conninfo_to_dict(place)},  # type: ignore[arg-type]
+            prepare_threshold=None,  # a pooler may run each transaction in another server process
         )
         for each in _SETTINGS:
             connection.execute(each.encode())
@@ -162,47 +161,42 @@ class Session:
             connection.read_only = True
         return connection
 
-    def _connection_error(self, words: str) -> InputError:
-        if "password" in words or "no pg_hba.conf entry" in words or "authentication failed" in words:
-            return InputError(
-                f"{self.address}: the server refuses this user or password: look at both; a password may also stand in "
-                "PGPASSWORD or ~/.pgpass"
+    def _connection_error(self, message: str) -> DatabaseError | NotFoundError:
+        if "password" in message or "no pg_hba.conf entry" in message or "authentication failed" in message:
+            return DatabaseError(
+                f"{self.address}: the server rejects this user or password: check both; PGPASSWORD and ~/.pgpass can "
+                "also provide the password"
             )
-        if "database" in words and "does not exist" in words:
-            return InputError(f"{self.address}: there is no such database{self._like()}")
-        words = self.address.redact(next((each for each in words.splitlines() if "failed:" in each), words))
-        return InputError(f"{self.address}: no connection ({words}): is the server up, are host and port right?")
+        if "database" in message and "does not exist" in message:
+            return NotFoundError(f"{self.address}: there is no such database: {self._suggest_database()}")
+        reason = self.address.redact(next((each for each in message.splitlines() if "failed:" in each), message))
+        return DatabaseError(f"{self.address}: no connection ({reason}): check host and port, and that the server runs")
 
-    def _like(self) -> str:
-        """The databases with a name like this one."""
+    def _suggest_database(self) -> str:
         import psycopg
 
         with suppress(psycopg.Error):
             name = str(psycopg.conninfo.conninfo_to_dict(self.address.place).get("dbname") or "")
             place = psycopg.conninfo.make_conninfo(self.address.place, dbname="postgres")
-            with self._connected(place) as connection:
-                names = [
-                    row[0] for row in connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate")
-                ]
-            return f": {suggest_names(name, names)}"
-        return ": look for a slip in its name"
+            with self._open_connection(place) as connection:
+                rows = connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate").fetchall()
+            return suggest_names(name, [row[0] for row in rows])
+        return "check its name"
 
 
 def require_psycopg() -> None:
-    """A `MissingExtra` if the driver is not installed."""
+    """Raise a `MissingExtra` if the driver is not installed."""
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(
-            'PostgreSQL needs the package psycopg: pip install "isoscope[postgres]" brings it'
-        ) from error
+        raise MissingExtra('psycopg is not installed: pip install "isoscope[postgres]"') from error
 
 
 def _first_line(error: Exception) -> str:
-    words = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-    return str(words).strip().partition("\n")[0] or type(error).__name__
+    message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    return str(message).strip().partition("\n")[0] or type(error).__name__
 
 
 def _describe_error(error: Exception) -> str | None:
-    found = _ERROR_MESSAGES.get(str(getattr(error, "sqlstate", "")))
-    return found and found.format(_first_line(error))
+    message = _ERROR_MESSAGES.get(str(getattr(error, "sqlstate", "")))
+    return message and message.format(_first_line(error))

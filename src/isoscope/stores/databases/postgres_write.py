@@ -1,4 +1,4 @@
-"""Writing to PostgreSQL: another column of a table, or a table of isoscope's own, a transaction for each batch."""
+"""Writing to PostgreSQL: a new column of a table, or a new table, with one transaction per batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, warn_data
-from isoscope.stores.databases.base import can_resume, check_ownership, check_row_count, format_note
+from isoscope._core.errors import OutputError, ParameterError, plural, warn_data
+from isoscope.stores.databases.base import check_ownership, check_resumable, check_row_count, format_note
 from isoscope.stores.databases.postgres_catalog import (
     COMMENT_PREFIX,
     Column,
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch
     from isoscope.stores.table_schema import Layout
 
-_PATIENCE = "10s"  # for others who hold the table
+_LOCK_TIMEOUT = "10s"  # to wait for others who lock the table
 _STAGE = "isoscope_rows"
-_RESUME_HINT = "what was written is there, and the same command goes on"
+_RESUME_HINT = "rerun the same command to resume"
 
 
 class PostgresDestination:
-    """A column that is filled by the key of its table, or a table that rows are put into.
+    """A column that is filled by the key of its table, or a table that rows are inserted into.
 
-    A table that is there, and is not isoscope's, gets a column; one that is not there is made, with the other columns
-    of the source. What it is made of stands in the comment on the column or the table.
+    An existing table that isoscope did not make gets a new column. Otherwise a table is created, with the other
+    columns of the source. The comment on the column or table records the origin of the rows.
     """
 
     def __init__(self, address: Address) -> None:
         if not address.collection:
-            raise InputError(f"{address} does not say which table to write to: &table=NAME")
+            raise ParameterError(f"{address} names no table to write to: add &table=NAME")
         check_vector_type(address.options.get("type"), str(address))
         self._address = address
         self._session = Session(address, writes=True)
@@ -57,10 +57,10 @@ class PostgresDestination:
         self._table: Table | None = None
         self._kind: VectorType
         self._key: Key
-        self._own = True  # the table is isoscope's, or is to be
-        self._there = False  # something of an earlier run
-        self._left_out = 0
-        self._unknown: Any = None
+        self._own = True  # isoscope made the table, or will
+        self._has_rows = False  # of an earlier run
+        self._unmatched = 0  # rows of the source that the table lacks
+        self._last_id: Any = None
 
     @property
     def _column(self) -> str:
@@ -73,39 +73,39 @@ class PostgresDestination:
         if self._own:
             self._about["column"] = self._column
             self._check_column_free()
-        said = self._address.options.get("type")
+        wanted = self._address.options.get("type")
         self._kind = self._session.run(
-            lambda connection: choose_vector_type(connection, dtype, dim, said, str(self._address))
+            lambda connection: choose_vector_type(connection, dtype, dim, wanted, str(self._address))
         )
         if self._table is None:
-            return False  # it is made with the first rows, when it is known what their ids are
+            return False  # the first rows create it, as they decide the type of the ids
         if self._own:
-            can_resume(read_note(self._table.comment), self._about, str(self._address))
+            check_resumable(read_note(self._table.comment), self._about, str(self._address))
             self._key = self._table.key(None, str(self._address))
             return True
         return self._begin_column(self._table)
 
     def _check_column_free(self) -> None:
-        """Refuse to write the vectors in the place of another column of the source."""
+        """Raise if the vectors would replace another column of the source."""
         if self._layout is not None and self._column in {field.name for field in self._layout.others}:
-            raise InputError(
-                f"{self._address}: the source has a column {self._column} beside the vectors: name another &column=, "
-                "or leave the others behind with --vectors-only"
+            raise OutputError(
+                f"{self._address}: the source has another column named {self._column}: choose another &column=, or "
+                "write only the vectors with --vectors-only"
             )
 
     def _begin_column(self, table: Table) -> bool:
         self._key = table.key(self._address.options.get("key"), str(self._address))
         self._check_ids_match(table)
-        there = table.column(self._column)
-        if there is not None:
-            can_resume(read_note(there.comment), self._about, f"{self._address}: {there.name}")
-            self._there = True
+        column = table.column(self._column)
+        if column is not None:
+            check_resumable(read_note(column.comment), self._about, f"{self._address}: {column.name}")
+            self._has_rows = True
             return True
 
         def add(connection: Any) -> None:
             from psycopg import sql
 
-            connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             form = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}")
             connection.execute(form.format(table.sql, identifier(self._column), self._kind.sql))
             self._comment(connection, table, None)
@@ -115,17 +115,17 @@ class PostgresDestination:
         return False
 
     def _check_ids_match(self, table: Table) -> None:
-        """Refuse ids by which a vector would go to another row than its own."""
+        """Raise if the ids could assign a vector to the wrong row."""
         where, ids = str(self._address), self._about.get("ids", "")
         if not ids:
-            raise InputError(
-                f"{where}: the source has no ids, and which row of the table is which cannot be known: name them with "
-                "--columns ids=NAME, or write to another table"
+            raise ParameterError(
+                f"{where}: the source has no ids to match with the table's {self._key.name}: name them with "
+                "--columns ids=NAME, or write to a new table"
             )
         if ids != self._key.name and table.column(ids) is not None:
-            raise InputError(
-                f"{where}: the source's ids are {ids}, and the table is written by its {self._key.name}: give the "
-                f"table &key={ids}, or the source --columns ids=NAME"
+            raise ParameterError(
+                f"{where}: the source's ids are {ids}, but the table's key is {self._key.name}: use &key={ids} for "
+                "the table, or --columns ids=NAME for the source"
             )
         if not self._key.is_unique:
             self._session.run(lambda connection: check_unique_key(connection, table, self._key, where))
@@ -134,42 +134,42 @@ class PostgresDestination:
         """See `Destination`."""
         from psycopg import sql
 
-        lack = np.ones(len(ids), bool)
+        missing = np.ones(len(ids), bool)
         if self._table is None:
-            return lack
+            return missing
         form = sql.SQL(
-            "SELECT s.n FROM unnest({}::{}[]) WITH ORDINALITY AS s(id, n) JOIN {} AS t ON ({}) = ({}) "
+            "SELECT s.n FROM unnest({}::{}[]) WITH ORDINALITY AS s(id, n) JOIN {} AS t ON {} = {} "
             "WHERE t.{} IS NOT NULL"
         ).format(
-            sql.Literal(self._fitting(ids).tolist()),  # with parameters a % in a name would be one
+            sql.Literal(self._cast_ids(ids).tolist()),  # not a parameter: names may contain %
             sql.SQL(self._id_type),
             self._table.sql,
-            self._key.ordered("t"),
-            self._key.parts(sql.SQL("s.id")),
+            self._key.sql("t"),
+            self._key.cast(sql.SQL("s.id")),
             identifier(self._column),
         )
-        found = self._session.run(lambda connection: connection.execute(form).fetchall(), _RESUME_HINT)
-        lack[np.array([row[0] for row in found], np.int64) - 1] = False
-        return lack
+        present = self._session.run(lambda connection: connection.execute(form).fetchall(), _RESUME_HINT)
+        missing[np.array([row[0] for row in present], np.int64) - 1] = False
+        return missing
 
     def write(self, batch: Batch) -> None:
         """See `Destination`."""
         ids = batch.columns["ids"]
         if self._table is None:
-            self._make(ids)
+            self._create_table(ids)
         table = self._table
         assert table is not None
-        ids = self._fitting(ids)
+        ids = self._cast_ids(ids)
         others = [] if batch.other_columns is None or not self._own else self._other_fields()
-        fields = [ids.astype(">i8").view(np.uint8).reshape(-1, 8) if self._key.whole else _texts(ids)]
+        fields = [ids.astype(">i8").view(np.uint8).reshape(-1, 8) if self._key.is_integer else _texts(ids)]
         fields += [pack_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)]
         fields += [to_text_column(batch.other_columns.column(field.name)) for field in others]
         rows = pack_rows(fields)
-        self._left_out += len(ids) - self._session.run(
+        self._unmatched += len(ids) - self._session.run(
             lambda connection: self._put(connection, table, rows), _RESUME_HINT
         )
-        self._unknown = ids[-1]
-        if self._left_out == len(ids) and batch.start == 0 and not self._there:
+        self._last_id = ids[-1]
+        if self._unmatched == len(ids) and batch.start == 0 and not self._has_rows:
             raise self._no_match_error(ids[0])
 
     def _put(self, connection: Any, table: Table, rows: bytes) -> int:
@@ -196,12 +196,12 @@ class PostgresDestination:
     def _update_statement(self, table: Table, stage: Any) -> Any:
         from psycopg import sql
 
-        return sql.SQL("UPDATE {} AS t SET {} = s.v FROM {} AS s WHERE ({}) = ({})").format(
+        return sql.SQL("UPDATE {} AS t SET {} = s.v FROM {} AS s WHERE {} = {}").format(
             table.sql,
             identifier(self._column),
             stage,
-            self._key.ordered("t"),
-            self._key.parts(sql.SQL("s.id")),
+            self._key.sql("t"),
+            self._key.cast(sql.SQL("s.id")),
         )
 
     def _insert_statement(self, table: Table, others: list[Any], stage: Any) -> Any:
@@ -216,16 +216,16 @@ class PostgresDestination:
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} AS s ON CONFLICT ({}) DO UPDATE SET {}").format(
             table.sql,
             sql.SQL(", ").join(map(identifier, [self._key.name, *names])),
-            sql.SQL(", ").join([self._key.parts(sql.SQL("s.id")), *values]),
+            sql.SQL(", ").join([self._key.cast(sql.SQL("s.id")), *values]),
             stage,
             identifier(self._key.name),
             sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(identifier(name)) for name in names),
         )
 
-    def _no_match_error(self, first: Any) -> InputError:
-        return InputError(
-            f"{self._address}: none of the source's ids, {first} for example, is a {self._key.name} of the table: name "
-            "what is with --columns ids=NAME"
+    def _no_match_error(self, example: Any) -> ParameterError:
+        return ParameterError(
+            f"{self._address}: the table's {self._key.name} contains none of the source's ids, such as {example}: name "
+            "the matching column of the source with --columns ids=NAME"
         )
 
     def finish(self, rows: int) -> None:
@@ -234,14 +234,16 @@ class PostgresDestination:
 
         table = self._table
         assert table is not None
-        if self._left_out >= rows:
-            raise self._no_match_error(self._unknown)
+        if self._unmatched >= rows:
+            raise self._no_match_error(self._last_id)
         form = sql.SQL("SELECT count({}) FROM {}").format(identifier(self._column), table.sql)
-        there = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _RESUME_HINT)
-        check_row_count(rows - self._left_out, there, str(self._address))
+        found = self._session.run(lambda connection: int(connection.execute(form).fetchone()[0]), _RESUME_HINT)
+        check_row_count(rows - self._unmatched, found, str(self._address))
         self._session.run(lambda connection: self._comment(connection, table, rows), _RESUME_HINT)
-        if self._left_out:
-            warn_data(f"{self._address}: {self._left_out:,} rows of the source are not in the table, and are left out")
+        if self._unmatched:
+            warn_data(
+                f"{self._address}: {plural(self._unmatched, 'row')} of the source not found in the table: skipped"
+            )
 
     def clear(self) -> None:
         """See `Destination`."""
@@ -261,7 +263,7 @@ class PostgresDestination:
             form = sql.SQL("ALTER TABLE {} DROP COLUMN {}").format(table.sql, identifier(column.name))
 
         def drop(connection: Any) -> None:
-            connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             connection.execute(form)
 
         Session.release_all_snapshots()
@@ -274,18 +276,18 @@ class PostgresDestination:
 
     def _find(self) -> None:
         table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
-        said = self._address.options.get("column")
-        column = table and said and table.column(said)
-        apart = said is not None and (not column or read_note(column.comment) is not None)  # not what it was made with
-        self._own = table is None or (read_note(table.comment) is not None and not apart)
+        name = self._address.options.get("column")
+        column = table and name and table.column(name)
+        is_added = name is not None and (not column or read_note(column.comment) is not None)  # after the table
+        self._own = table is None or (read_note(table.comment) is not None and not is_added)
         if not self._own and "column" not in self._address.options:
-            raise InputError(
-                f"{self._address} exists and was not made by isoscope: say which column of it to write, "
-                "&column=NAME, or another table"
+            raise OutputError(
+                f"{self._address} exists and was not made by isoscope: name a new column for it with &column=NAME, or "
+                "write to another table"
             )
 
-    def _make(self, ids: np.ndarray) -> None:
-        """Make the table, with a key for ids of this kind."""
+    def _create_table(self, ids: np.ndarray) -> None:
+        """Create the table, with a key for ids of this type."""
         kind = "bigint" if ids.dtype.kind in "iu" else "text"
         known = {} if self._layout is None else {field.name: field for field in self._layout.others}
         name = self._about.get("ids", "")
@@ -295,7 +297,7 @@ class PostgresDestination:
             name = "id"
             while name in {*known, self._column}:
                 name = f"row_{name}"
-        self._key = Key((Column(name, "int8" if ids.dtype.kind in "iu" else kind, "", -1, kind, None),), True)
+        self._key = Key(Column(name, "int8" if ids.dtype.kind in "iu" else kind, "", -1, kind, None), True)
 
         def create(connection: Any) -> None:
             from psycopg import sql
@@ -309,15 +311,15 @@ class PostgresDestination:
             schema, table = split_name(self._address.collection)
             form = sql.SQL("CREATE TABLE {} ({})").format(identifier(table, schema), sql.SQL(", ").join(columns))
             connection.execute(form)
-            made = find_table(connection, self._address)
-            assert made is not None
-            self._comment(connection, made, None)
+            created = find_table(connection, self._address)
+            assert created is not None
+            self._comment(connection, created, None)
 
         self._session.run(create)
         self._table = self._session.run(lambda connection: find_table(connection, self._address))
 
     def _other_fields(self) -> list[Any]:
-        """The fields beside the vectors and the ids."""
+        """Return the fields other than the vectors and the ids."""
         if self._layout is None:
             return []
         return [field for field in self._layout.others if field.name not in (self._key.name, self._column)]
@@ -334,24 +336,24 @@ class PostgresDestination:
 
     @property
     def _id_type(self) -> str:
-        return "bigint" if self._key.whole else "text"
+        return "bigint" if self._key.is_integer else "text"
 
-    def _fitting(self, ids: np.ndarray) -> np.ndarray:
-        """Ids of the kind that the key is."""
-        if not self._key.whole:
+    def _cast_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids in the type of the key."""
+        if not self._key.is_integer:
             return ids.astype(str).astype(object)
         try:
             return ids.astype(np.int64)
         except (TypeError, ValueError, OverflowError):
             wrong = next((each for each in ids.tolist() if not _is_integer(each)), ids[0])
-            raise InputError(
-                f"{self._address}: {self._key.name} is a whole number below 2⁶³, and the source's ids are not: "
-                f"{wrong!r}; name others with --columns ids=NAME"
+            raise ParameterError(
+                f"{self._address}: {self._key.name} is a 64-bit integer, but the source has the id {wrong!r}: name "
+                "other ids with --columns ids=NAME"
             ) from None
 
 
 def open_postgres_destination(address: Address) -> PostgresDestination:
-    """A column or a table of PostgreSQL to write to."""
+    """Open a column or table of PostgreSQL for writing."""
     require_psycopg()
     return PostgresDestination(address)
 

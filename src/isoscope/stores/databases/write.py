@@ -1,4 +1,4 @@
-"""The rows of a store into a database: only those that it lacks are made and written, by their ids."""
+"""Writing a store to a database by id: only missing rows are computed and written."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import numpy as np
 
 import isoscope
-from isoscope._core.errors import InputError
+from isoscope._core.errors import OutputError, ParameterError, TooFewRowsError
 from isoscope._core.threads import map_in_threads
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
 from isoscope.stores.databases.postgres_catalog import split_name
-from isoscope.stores.table_schema import VECTOR_COLUMN
+from isoscope.stores.table_schema import VECTOR_COLUMN, output_names
 from isoscope.stores.targets import role_layout
-from isoscope.stores.write import output_names
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
@@ -44,68 +43,68 @@ def write_to_database(
     say: Callable[[str], None] | None = None,
     stage: str = "writing",
 ) -> int:
-    """Write the rows of a store that a database lacks; gives the number of rows of the store.
+    """Write the rows of a store that a database lacks; return the number of rows of the store.
 
     Parameters
     ----------
     target : Address
         Where to write.
     store : Store
-        What to read. Its ids are those of the rows; a store without has their numbers.
+        What to read. Its ids identify the rows; a store without ids uses row numbers.
     about : mapping, optional
-        What is made of the rows, as words, beside what they are made of: another such is another run.
+        A description of the work, in addition to the source; a run with another description cannot resume this one.
     made : function, optional
-        What is made of a batch, in a thread; the batch itself unless given.
+        Transforms a batch, in a thread; default: no change.
     columns : bool
-        Whether what stands beside the vectors is written too.
+        Whether to write the other columns too.
     restart : bool
         Remove what an earlier run wrote.
     progress, say : function, optional
         As for `repair_store`.
     stage : str
-        What `progress` is told that is done.
+        The stage that `progress` receives.
     """
     _check_not_source(target, store)
     layout, batches = _rows(store, columns)
     first = next(batches, None)
     if first is None:
-        raise InputError(f"{store.name} has no rows: there is nothing to write")
+        raise TooFewRowsError(f"{store.name} has no rows: nothing to write")
     _check_unique_ids(first.columns["ids"], store.name)  # before anything is cleared
     sample = (made or _identity)(first._replace(vectors=first.vectors[:1]))
     layout = layout or (role_layout(_keep_named_columns(first, store)) if columns else None)
-    whole = {**_source(store, columns), **(about or {}), "version": isoscope.__version__}
+    origin = {**_source(store, columns), **(about or {}), "version": isoscope.__version__}
     with closing(open_destination(target)) as destination:
         if restart:
             destination.clear()
-        kept = layout and layout.with_vectors(sample.vectors.dtype.newbyteorder("="), sample.vectors.shape[1])
-        there = destination.begin(sample.vectors.shape[1], sample.vectors.dtype, kept, whole)
-        if there and say is not None:
-            say(f"going on with what an earlier run wrote to {target}")
-        lacking = _MissingRows(destination, there, store.name, layout, progress, stage)
+        written = layout and layout.with_vectors(sample.vectors.dtype.newbyteorder("="), sample.vectors.shape[1])
+        resumed = destination.begin(sample.vectors.shape[1], sample.vectors.dtype, written, origin)
+        if resumed and say is not None:
+            say(f"resuming an earlier run that wrote to {target}")
+        missing = _MissingRows(destination, resumed, store.name, layout, progress, stage)
         try:
-            with closing(map_in_threads(made or _identity, lacking.of(chain([first], batches)), 2)) as ready:
+            with closing(map_in_threads(made or _identity, missing.of(chain([first], batches)), 2)) as ready:
                 for batch in ready:
                     destination.write(batch)
         except BaseException as error:
-            error.add_note("what was written is there: run the same command again to go on")
+            error.add_note("the rows written so far are kept: rerun the same command to resume")
             raise
-        destination.finish(lacking.rows)
-    return lacking.rows
+        destination.finish(missing.rows)
+    return missing.rows
 
 
 class _MissingRows:
-    """The rows that a database lacks, with their ids, and with what stands beside them as records of Arrow's."""
+    """The rows that a destination lacks, with their ids, and their other columns as Arrow records."""
 
     def __init__(
         self,
         destination: Destination,
-        there: bool,
+        resumed: bool,
         name: str,
         layout: Layout | None,
         progress: Callable[[str, int, float], None] | None,
         stage: str,
     ) -> None:
-        self._destination, self._there, self._name, self._layout = destination, there, name, layout
+        self._destination, self._resumed, self._name, self._layout = destination, resumed, name, layout
         self._progress, self._stage = progress, stage
         self.rows = 0
 
@@ -113,49 +112,49 @@ class _MissingRows:
         for batch in batches:
             ids = batch.columns["ids"]
             _check_unique_ids(ids, self._name)
-            lack = self._destination.find_missing(ids)
-            if not self._there and not lack.all():
-                raise _duplicate_id_error(ids[~lack][0], self._name, ", or another run is writing to the same place")
+            missing = self._destination.find_missing(ids)
+            if not self._resumed and not missing.all():
+                raise _duplicate_id_error(ids[~missing][0], self._name, ", or another run writes to the same place")
             self.rows += len(ids)
-            if lack.any():
-                yield self._select_rows(batch, lack)
+            if missing.any():
+                yield self._select_rows(batch, missing)
             if self._progress is not None:
                 self._progress(self._stage, self.rows, batch.share)
 
-    def _select_rows(self, batch: Batch, lack: np.ndarray) -> Batch:
+    def _select_rows(self, batch: Batch, missing: np.ndarray) -> Batch:
         import pyarrow as pa
 
-        beside = batch.other_columns
-        if beside is None and self._layout is not None:
+        others = batch.other_columns
+        if others is None and self._layout is not None:
             fields = self._layout.others
             values = [pa.array(batch.columns[field.name], field.type) for field in fields]
-            beside = pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
+            others = pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
         ids = {"ids": batch.columns["ids"]}
-        if lack.all():
-            return batch._replace(columns=ids, other_columns=beside)
+        if missing.all():
+            return batch._replace(columns=ids, other_columns=others)
         return batch._replace(
-            vectors=batch.vectors[lack],
-            columns={"ids": ids["ids"][lack]},
-            other_columns=None if beside is None else beside.filter(pa.array(lack)),
+            vectors=batch.vectors[missing],
+            columns={"ids": ids["ids"][missing]},
+            other_columns=None if others is None else others.filter(pa.array(missing)),
         )
 
 
 def _check_unique_ids(ids: np.ndarray, where: str) -> None:
-    """Refuse rows that have the same id: one would take the place of the other."""
+    """Raise if two rows share an id: one would overwrite the other."""
     unique, counts = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_counts=True)
     if len(unique) < len(ids):
         raise _duplicate_id_error(unique[counts > 1][0], where)
 
 
-def _duplicate_id_error(twice: Any, where: str, otherwise: str = "") -> InputError:
-    return InputError(
-        f"{where}: the id {twice} is that of two rows{otherwise}: need different ids to write to a database; name "
-        "others with --columns ids=NAME"
+def _duplicate_id_error(duplicate: Any, where: str, otherwise: str = "") -> ParameterError:
+    return ParameterError(
+        f"{where}: two rows have the id {duplicate}{otherwise}: a database needs unique ids; name others with "
+        "--columns ids=NAME"
     )
 
 
 def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
-    """The table that the store is, if it is to be kept, and its batches, each with ids."""
+    """Return the layout of a table whose columns are written, and the batches with ids."""
     layout = store.layout() if columns else None
     ids = ["ids"] if "ids" in store.columns else []
     if layout is not None or not columns:
@@ -170,7 +169,7 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
 
 
 def _keep_named_columns(batch: Batch, store: Store) -> Batch:
-    """The batch with the columns that the store has, under their own names: its ids are there once."""
+    """Return the batch with the store's columns under their output names, so that ids occur once."""
     return batch._replace(columns={name: batch.columns[name] for name in output_names(store).values()})
 
 
@@ -186,7 +185,7 @@ def _identity(batch: Batch) -> Batch:
 
 
 def _source(store: Store, columns: bool) -> dict[str, str]:
-    """What rows are made of, in words; a file is another one when it has changed, a table is not."""
+    """Describe the origin of rows; a changed file is another origin, a changed table is not."""
     digest = hashlib.blake2b(digest_size=16)
     for file in store.files:
         stat = file.stat()
@@ -206,27 +205,27 @@ def _vectors(store: Store) -> str:
 
 
 def _check_not_source(target: Address, store: Store) -> None:
-    """Refuse to write where it is read from; another column of the same table is another place."""
+    """Raise if the target is the source itself; another column of the same table is allowed."""
     source = parse_address(store.name)
     if source is None or _location_key(source) != _location_key(target):
         return
     if target.options.get("column", _vectors(store)) == _vectors(store):
-        raise InputError(f"{target} is what is read: give another place to write to")
+        raise OutputError(f"{target} is the source itself: write to another place")
 
 
-def _location_key(where: Address) -> tuple[str, ...]:
-    """Where rows are, however it was typed: to take one place for two would clear what is still to be read."""
-    if where.kind != "postgresql" and "://" not in where.place:
-        return where.kind, os.path.realpath(os.path.expanduser(where.place)), where.collection
-    url = urlsplit(where.place)
-    said = dict(parse_qsl(url.query))
+def _location_key(address: Address) -> tuple[str, ...]:
+    """Return the location of rows, independent of spelling: `--restart` must never clear the source."""
+    if address.kind != "postgresql" and "://" not in address.place:
+        return address.kind, os.path.realpath(os.path.expanduser(address.place)), address.collection
+    url = urlsplit(address.place)
+    options = dict(parse_qsl(url.query))
     host, _, port = url.netloc.rpartition("@")[2].lower().rpartition(":")
     if not port.isdigit():
         host, port = f"{host}:{port}".strip(":"), ""
-    host, port = said.get("host", host), said.get("port", port) or _PORTS.get(where.kind, "")
+    host, port = options.get("host", host), options.get("port", port) or _PORTS.get(address.kind, "")
     host = "localhost" if host in _LOCAL_HOSTS or host.startswith("/") else host
-    collection = where.collection
-    if where.kind == "postgresql":
+    collection = address.collection
+    if address.kind == "postgresql":
         schema, table = split_name(collection) if collection else (None, "")
         collection = f"{schema or 'public'}.{table}"
-    return where.kind, host, port, unquote(said.get("dbname") or url.path.strip("/")), collection
+    return address.kind, host, port, unquote(options.get("dbname") or url.path.strip("/")), collection
