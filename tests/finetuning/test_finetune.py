@@ -40,7 +40,7 @@ def place(tmp_path_factory):
 def run(place, out, model="encoder", task="cola", **options):
     if task == "cola":
         options.setdefault("data", place / "data")
-    return finetune(place / model, task, out=out, **{**QUICK, **options})
+    return finetune(place / model, task, output=out, **{**QUICK, **options})
 
 
 def told(found) -> list[dict]:
@@ -115,7 +115,7 @@ def progress(moment, share):
     if moment.step == 15:
         os.kill(os.getpid(), signal.SIGKILL)
 
-finetune(sys.argv[1], "cola", out=sys.argv[2], data=sys.argv[3], progress=progress, regularizer="persistent-entropy",
+finetune(sys.argv[1], "cola", output=sys.argv[2], data=sys.argv[3], progress=progress, regularizer="persistent-entropy",
          epochs=3, batch_size=16, learning_rate=3e-3, probe=24, every=3)
 """
 
@@ -365,12 +365,12 @@ def test_a_model_that_cannot_be_had_is_one_line(place, tmp_path, monkeypatch):
     with pytest.raises(
         InputError, match="no-such-model is no folder here and could not be had from the Hugging Face hub"
     ):
-        finetune("no-such-model", "cola", out=tmp_path / "run", data=place / "data")
+        finetune("no-such-model", "cola", output=tmp_path / "run", data=place / "data")
     with pytest.raises(InputError, match=r"nowhere is not there: name the folder of a model"):
-        finetune(tmp_path / "nowhere", "cola", out=tmp_path / "run", data=place / "data")
+        finetune(tmp_path / "nowhere", "cola", output=tmp_path / "run", data=place / "data")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):
-        finetune(tmp_path / "empty", "cola", out=tmp_path / "run", data=place / "data")
+        finetune(tmp_path / "empty", "cola", output=tmp_path / "run", data=place / "data")
     assert not (tmp_path / "run").exists()
 
 

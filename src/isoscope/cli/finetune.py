@@ -58,7 +58,7 @@ def finetune(request: Request) -> None:
             found = train(
                 request.model,
                 request.task,
-                out=request.output,
+                output=request.output,
                 seeds=seeds,
                 layer=layer,
                 repair=_parse_repair(request.repair),

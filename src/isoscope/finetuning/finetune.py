@@ -39,7 +39,7 @@ def finetune(
     model: str | os.PathLike[str],
     task: str | os.PathLike[str] | Task,
     *,
-    out: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
     dev: str | os.PathLike[str] | None = None,
     text: str | None = None,
@@ -74,7 +74,7 @@ def finetune(
 ) -> FineTuning:
     """Fine-tune a model for a task, with a regulariser of its space or none, and watch the space meanwhile.
 
-    What is done is kept in `out`: called again with the same settings, seeds that are finished are read back, the one
+    What is done is kept in `output`: called again with the same settings, seeds that are finished are read back, the one
     that was interrupted goes on from its last checkpoint and gives what it would have given, and further seeds are
     added. Other settings in the same folder are refused.
 
@@ -85,7 +85,7 @@ def finetune(
     task : str, path or Task
         A name (cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb; `data` says where its files are), a file of texts
         and labels to learn from, or a `Task`.
-    out : path
+    output : path
         The folder of the run: ``settings.json``, ``metrics.json``, ``page.html``, and for each seed ``result.json``,
         ``history.parquet`` and, until it is done, a checkpoint.
     data : path, optional
@@ -142,7 +142,7 @@ def finetune(
     Examples
     --------
     >>> import isoscope
-    >>> isoscope.finetune("bert-base-uncased", "cola", out="run", regularizer="istar")
+    >>> isoscope.finetune("bert-base-uncased", "cola", output="run", regularizer="istar")
     Traceback (most recent call last):
     ...
     isoscope._core.errors.InputError: cola needs the folder of its TSV files: data=, on the command line --data
@@ -176,7 +176,7 @@ def finetune(
         stop_on_collapse=stop_on_collapse,
         repair=None if repair is None else repr(repair),
     )
-    folder = Path(out).expanduser()
+    folder = Path(output).expanduser()
     done = _read_finished_seeds(folder, settings, numbers, keep_model=keep_model)
     run = _Run(folder, settings, found, regularizer, repair, keep_model=keep_model, progress=progress)
     return run.run_seeds(numbers, done)

@@ -82,7 +82,7 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
 
     folder = Path(model.place).expanduser()
     place = str(folder.absolute()) if folder.exists() else model.place  # the same model, however it was typed
-    found = finetune(place, task, out=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
+    found = finetune(place, task, output=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]
     series = _series(one)
     return {

@@ -202,7 +202,7 @@ class StudyRun:
 def run_study(
     name: str,
     *,
-    out: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     models: Sequence[str | os.PathLike[str]] | None = None,
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
@@ -212,14 +212,14 @@ def run_study(
 ) -> StudyRun:
     """Run a paper's protocol, and put its published numbers beside ours.
 
-    What is done is kept in `out`: called again, arms that are finished are read back and the others are run, whatever
-    ended the run before. Other settings in the same folder are refused; more seeds, tasks or models are added.
+    Results are kept in `output`. The same call after an interruption reads finished arms and runs the others. It
+    refuses a folder with other settings; more seeds, tasks or models are added.
 
     Parameters
     ----------
     name : str
         One of `isoscope.studies.study.STUDIES`.
-    out : path
+    output : path
         The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
     models : sequence of str or path, optional
         Folders or names on the Hugging Face hub; the paper's unless told.
@@ -229,7 +229,7 @@ def run_study(
         Whether to run a smaller version, of a few minutes, that shows the same direction.
     only : str or sequence of str
         Run only the arms whose key fits one of these patterns, such as ``"cola/*/seed-0"``; tables and verdicts are
-        then of these and of those that `out` holds already. All arms unless told.
+        then of these and of those that `output` holds already. All arms unless told.
     progress : callable, optional
         Is told how far it is.
     **parameters
@@ -239,14 +239,14 @@ def run_study(
     Examples
     --------
     >>> import isoscope
-    >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
+    >>> isoscope.run_study("isotropy-clusters-classifiers", output="run", updates="many")
     Traceback (most recent call last):
     ...
     isoscope._core.errors.InputError: updates is many: need a whole number, such as 0
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
-    folder = Path(out).expanduser()
+    folder = Path(output).expanduser()
     told = settings_to_dict(found, setting)
     _check_extra(found, setting)
     arms = _check_distinct(found.arms(setting))

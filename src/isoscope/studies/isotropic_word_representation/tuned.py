@@ -35,7 +35,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
     run = finetune(
         model.place,
         found,
-        out=bench.folder / "run",
+        output=bench.folder / "run",
         seeds=[seed],
         epochs=setting["epochs"],
         batch_size=_BATCH,
