@@ -65,7 +65,7 @@ def run(name: str, options: Any) -> dict[str, Any]:
         str(options.model),
         "cola",
         data=options.data,
-        out=folder,
+        output=folder,
         seeds=options.seeds,
         epochs=options.epochs,
         limit=options.limit,

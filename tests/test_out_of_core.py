@@ -174,7 +174,7 @@ def test_too_little_memory_is_one_line(large):
 def test_max_memory_is_kept(tmp_path, ending):
     """What is the process's own, RssAnon, looked at every few milliseconds."""
     rows = np.random.default_rng(1).standard_normal((60_000, 96)).astype(np.float32)
-    isoscope.write_store(tmp_path / f"rows.{ending}", rows)
+    isoscope.write_store(rows, tmp_path / f"rows.{ending}")
     peak = own_memory("audit", tmp_path / f"rows.{ending}", "--max-memory", "220MB", "--json", tmp_path / "a.json")
     assert 50e6 < peak < 220e6
     assert json.loads((tmp_path / "a.json").read_text())["settings"]["sample"] < 20_000

@@ -105,7 +105,7 @@ def test_the_same_rows_give_the_same_audit_whatever_they_come_as(found, kind, tm
         np.save(tmp_path / "x.npy", X)
         source = tmp_path / "x.npy"
     elif kind == "parquet":
-        isoscope.write_store(tmp_path / "x.parquet", X)
+        isoscope.write_store(X, tmp_path / "x.parquet")
         source = tmp_path / "x.parquet"
     elif kind == "torch":
         source = pytest.importorskip("torch").tensor(X)

@@ -321,14 +321,14 @@ def broken_off(monkeypatch, after, *arguments, **options):
             embed(*arguments, **options)
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(encoder, tmp_path, small_blocks, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bytes(encoder, tmp_path, small_blocks, monkeypatch):
     embed(encoder, TEXTS, tmp_path / "whole")
     broken_off(monkeypatch, 3, encoder, TEXTS, tmp_path / "store")
-    with pytest.warns(DataWarning, match=r"is unfinished: 3 of \d+ parts are there"):
+    with pytest.warns(DataWarning, match=r"is incomplete: 3 of \d+ parts"):
         assert len(open_store(tmp_path / "store")) > 0
     notes = []
     embed(encoder, TEXTS, tmp_path / "store", say=notes.append)
-    assert any("going on from part 4" in note for note in notes)
+    assert any("resuming from part 4" in note for note in notes)
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
     assert sorted(path.name for path in (tmp_path / "store").iterdir() if path.suffix != ".arrow") == [
         "_embedding.json"
@@ -340,12 +340,12 @@ def test_a_finished_run_is_not_run_again(encoder, tmp_path, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("layer-*")}
     notes = []
     embed(encoder, TEXTS, tmp_path / "store", say=notes.append)
-    assert notes[-1].endswith("is complete already")
+    assert notes[-1].endswith("is already complete")
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("layer-*")}
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "remove"])
-def test_a_damaged_part_is_made_anew(encoder, tmp_path, small_blocks, harm):
+def test_a_damaged_part_is_computed_again(encoder, tmp_path, small_blocks, harm):
     embed(encoder, TEXTS, tmp_path / "store")
     whole = contents(tmp_path / "store")
     victim = sorted((tmp_path / "store").glob("layer-01-*"))[2]
@@ -359,7 +359,7 @@ def test_a_damaged_part_is_made_anew(encoder, tmp_path, small_blocks, harm):
         victim.unlink()
     notes = []
     embed(encoder, TEXTS, tmp_path / "store", say=notes.append)
-    assert any("going on from part 3" in note and "damaged there, and made anew" in note for note in notes)
+    assert any("resuming from part 3" in note and "damaged" in note for note in notes)
     assert contents(tmp_path / "store") == whole
 
 
@@ -373,7 +373,7 @@ def test_a_damaged_part_is_made_anew(encoder, tmp_path, small_blocks, harm):
         ({"special_tokens": "keep"}, "special tokens was drop, is keep"),
         ({"dtype": "float16"}, "dtype was float32, is float16"),
         ({"max_tokens": 50}, "max tokens was not set, is 50"),
-        ({"labels": LABELS}, "the texts or their tokens are others"),
+        ({"labels": LABELS}, "the texts or their tokens differ"),
     ],
 )
 def test_a_run_with_other_settings_is_refused_with_the_difference(encoder, tmp_path, options, words):
@@ -388,11 +388,11 @@ def test_a_run_with_other_settings_is_refused_with_the_difference(encoder, tmp_p
 
 def test_another_model_is_refused(encoder, decoder, tmp_path):
     embed(encoder, TEXTS, tmp_path / "store")
-    with pytest.raises(InputError, match="the weights are others"):
+    with pytest.raises(InputError, match="the weights differ"):
         embed(decoder, TEXTS, tmp_path / "store")
 
 
-def test_folders_that_are_not_its_own_are_left_alone(encoder, tmp_path):
+def test_folders_with_other_files_are_refused(encoder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match=r"holds other files, such as thesis\.txt"):
@@ -404,7 +404,7 @@ def test_folders_that_are_not_its_own_are_left_alone(encoder, tmp_path):
         embed(encoder, TEXTS, tmp_path / "no" / "such")
 
 
-def test_a_full_disk_keeps_what_is_done_and_says_how_to_go_on(encoder, tmp_path, small_blocks, monkeypatch):
+def test_a_full_disk_keeps_finished_parts_and_says_how_to_resume(encoder, tmp_path, small_blocks, monkeypatch):
     real = isoscope.embedding.shards.Part.write
 
     def full(part, table):
@@ -415,7 +415,7 @@ def test_a_full_disk_keeps_what_is_done_and_says_how_to_go_on(encoder, tmp_path,
     monkeypatch.setattr(isoscope.embedding.shards.Part, "write", full)
     with pytest.raises(OSError, match="No space left") as error:
         embed(encoder, TEXTS, tmp_path / "store")
-    assert "run the same command again to go on" in error.value.__notes__[0]
+    assert "run the same command again to resume" in error.value.__notes__[0]
     monkeypatch.undo()
     monkeypatch.setattr(run, "_BLOCK_TOKENS", (20, 40))
     monkeypatch.setattr(run, "_BLOCK_BYTES", 1)
@@ -429,17 +429,17 @@ import sys, time
 import torch; torch.set_num_threads(1)
 from isoscope.embedding import embed as embedding, run as running, shards
 running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 40), 1
-put = shards.Shards.put
+put = shards.ShardWriter.put
 def slowly(self, parts):
     put(self, parts)
-    print(self.done, flush=True)
+    print(self.blocks_done, flush=True)
     time.sleep(0.05)
-shards.Shards.put = slowly
+shards.ShardWriter.put = slowly
 embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 
 
-def test_killed_in_the_middle_it_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
+def test_a_killed_run_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{text}\n" for text in TEXTS))
     command = [sys.executable, "-c", SCRIPT, str(encoder), str(lines)]
@@ -455,9 +455,52 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_row(encoder, tmp_path, sma
     assert rows[rows.layer == 2].token.tolist() == " ".join(TEXTS).split()
 
 
-def test_two_at_once_are_kept_apart(encoder, tmp_path):
+def test_a_second_process_is_refused(encoder, tmp_path):
     from isoscope.embedding.shards import ShardWriter
 
     busy = pytest.raises(InputError, match="is being written by another process")
     with ShardWriter(tmp_path / "store").open_folder(), busy:
         embed(encoder, TEXTS, tmp_path / "store")
+
+
+RECORDED = {
+    "schema": "isoscope.embedding/1",
+    "isoscope": "0.1.0.dev0",
+    "model": "tiny.vec",
+    "rows": 2,
+    "counts": {"texts": 2, "empty": 0, "tokens": 4, "unknown": 0, "missed": 0, "longer": 0, "unread": 0, "left_out": 0},
+    "settings": {
+        "weights": "3bbb075ff3331d2a10042367a9414f9f",
+        "texts": "0280f483475d29a0045289b39354d03c",
+        "layers": [0],
+        "dimensions": 2,
+        "pool": "mean",
+        "window": 512,
+        "stride": None,
+        "special_tokens": "keep",
+        "dtype": "float32",
+        "max_tokens": None,
+        "seed": None,
+    },
+    "blocks": 1,
+    "written": [{"layer-00-00000.arrow": "c6905063"}],
+    "finished": True,
+}
+
+
+def test_a_folder_of_an_earlier_version_is_resumed_or_refused(tmp_path):
+    words, folder, notes = tmp_path / "tiny.vec", tmp_path / "store", []
+    words.write_text("river 1 0.5\nbank -1 0.25\nmoney 0 2\n")
+    texts = ["river bank", "money bank"]
+    embed(words, texts, folder, pool="mean")
+    before = contents(folder)
+    (folder / "_embedding.json").write_text(json.dumps(RECORDED))
+    embed(words, texts, folder, pool="mean", say=notes.append)
+    assert notes[-1].endswith("is already complete")  # the file has the bytes of the earlier version
+    assert contents(folder) == before
+    (folder / "_embedding.json").write_text(json.dumps(RECORDED))
+    with pytest.raises(InputError, match="dtype was float32, is float16"):
+        embed(words, texts, folder, pool="mean", dtype="float16")
+    (folder / "_embedding.json").write_text(json.dumps({**RECORDED, "schema": "isoscope.embedding/0"}))
+    with pytest.raises(InputError, match=r"isoscope\.embedding/0.*--restart"):
+        embed(words, texts, folder, pool="mean")

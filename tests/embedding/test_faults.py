@@ -377,7 +377,7 @@ def test_word_vectors_changed_far_down_are_others(tmp_path):
     path.write_text("".join(lines))
     isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
     path.write_text("".join([*lines[:1400], "w1400 9 9\n", *lines[1401:]]))
-    with pytest.raises(InputError, match="weights are others"):
+    with pytest.raises(InputError, match="weights differ"):
         isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
 
 
@@ -438,9 +438,9 @@ def test_short_texts_do_not_fill_the_memory(bert, monkeypatch):
     monkeypatch.setattr(room, "_BLOCK_BYTES", 2**16)
     blocks_of(monkeypatch, 4096)
     sizes = []
-    real = room.gathering
+    real = room.make_pooling
     monkeypatch.setattr(
-        room, "gathering", lambda pool, block, *rest: sizes.append(len(block.documents)) or real(pool, block, *rest)
+        room, "make_pooling", lambda pool, block, *rest: sizes.append(len(block.documents)) or real(pool, block, *rest)
     )
     isoscope.embed(str(bert), ["a"] * 1000, pool="mean")
     assert max(sizes) * 3 * 32 * 8 <= 2**16 * 2

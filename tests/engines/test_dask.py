@@ -196,9 +196,9 @@ def test_killed_worker_does_not_change_result(folder, client):
 @pytest.mark.parametrize("columns", [True, False])
 def test_repair_is_applied_part_by_part(folder, client, tmp_path, engine, columns):
     repair = isoscope.Center().fit(folder)
-    isoscope.repair_store(repair, folder, tmp_path / "one.parquet")
+    isoscope.repair_store(folder, repair, tmp_path / "one.parquet")
     running = client if engine == "cluster" else "local"
-    assert isoscope.repair_store(repair, folder, tmp_path / "many", columns=columns, engine=running) == ROWS
+    assert isoscope.repair_store(folder, repair, tmp_path / "many", columns=columns, engine=running) == ROWS
     one, many = open_store(tmp_path / "one.parquet"), open_store(tmp_path / "many")
     assert len(list((tmp_path / "many").glob(f"part-*{'.parquet' if columns else '.npy'}"))) > 4
     np.testing.assert_array_equal(many.take(np.arange(ROWS)), one.take(np.arange(ROWS)))
@@ -213,21 +213,21 @@ def test_finished_parts_are_not_rewritten(folder, client, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        isoscope.repair_store(repair, folder, tmp_path / "many", engine=client, progress=stop)
+        isoscope.repair_store(folder, repair, tmp_path / "many", engine=client, progress=stop)
     assert "run the same command again" in stopped.value.__notes__[0]
     with pytest.warns(isoscope.DataWarning, match="unfinished"):
         open_store(tmp_path / "many")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "many").glob("part-*")}
     said = []
-    assert isoscope.repair_store(repair, folder, tmp_path / "many", engine=client, say=said.append) == ROWS
+    assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client, say=said.append) == ROWS
     assert "going on behind" in said[0]
     assert len(before) >= 3
     assert all(path.stat().st_mtime_ns == time_ for path, time_ in before.items())
-    assert isoscope.repair_store(repair, folder, tmp_path / "many", engine=client) == ROWS  # once more is nothing
+    assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client) == ROWS  # once more is nothing
     other = isoscope.Standardize().fit(folder)
     with pytest.raises(isoscope.InputError, match="another source, repair or version"):
-        isoscope.repair_store(other, folder, tmp_path / "many", engine=client)
-    assert isoscope.repair_store(other, folder, tmp_path / "many", engine=client, restart=True) == ROWS
+        isoscope.repair_store(folder, other, tmp_path / "many", engine=client)
+    assert isoscope.repair_store(folder, other, tmp_path / "many", engine=client, restart=True) == ROWS
 
 
 def test_groups_are_resampled_when_too_few_rows_are_finite(client, rng):
@@ -332,14 +332,14 @@ def lone_worker():
 
 def test_one_output_file_is_rejected(folder, client, tmp_path):
     with pytest.raises(isoscope.InputError, match="name a folder"):
-        isoscope.repair_store(isoscope.Center().fit(folder), folder, tmp_path / "a.npy", engine=client)
+        isoscope.repair_store(folder, isoscope.Center().fit(folder), tmp_path / "a.npy", engine=client)
 
 
 def test_foreign_folder_is_not_touched(folder, client, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-00000.npy").write_text("dear diary")
     with pytest.raises(isoscope.InputError, match="something else"):
-        isoscope.repair_store(isoscope.Center().fit(folder), folder, tmp_path / "mine", restart=True, engine=client)
+        isoscope.repair_store(folder, isoscope.Center().fit(folder), tmp_path / "mine", restart=True, engine=client)
     assert (tmp_path / "mine" / "part-00000.npy").read_text() == "dear diary"
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 from isoscope import InputError, Split, Task, finetune
 from isoscope.finetuning import train
-from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings
+from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings, compare_settings
 from isoscope.losses import CosReg
 from tests.finetuning import toy
 
@@ -40,7 +40,7 @@ def place(tmp_path_factory):
 def run(place, out, model="encoder", task="cola", **options):
     if task == "cola":
         options.setdefault("data", place / "data")
-    return finetune(place / model, task, out=out, **{**QUICK, **options})
+    return finetune(place / model, task, output=out, **{**QUICK, **options})
 
 
 def told(found) -> list[dict]:
@@ -56,8 +56,8 @@ class Stop(Exception):
 
 
 def stopping(seed, step):
-    def progress(moment, share):
-        if (moment.seed, moment.step) == (seed, step):
+    def progress(stage, done, share, note=""):
+        if (stage, done) == (f"seed {seed}", step):
             raise Stop
 
     return progress
@@ -74,7 +74,7 @@ def test_the_same_seed_is_the_same_run_and_another_is_another(place, tmp_path):
 
 
 @pytest.mark.parametrize("arm", ["none", "istar", "persistent-entropy"])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_path):
+def test_a_stopped_run_resumes_to_the_same_result(arm, place, tmp_path):
     last = 1 if arm == "none" else 0
     options = {
         "group_lengths": arm != "istar",
@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(arm, place, tmp_pa
     assert done == {path: path.stat().st_mtime_ns for path in done}
 
 
-def test_a_run_goes_on_from_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
+def test_a_run_resumes_in_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "_CHECKPOINT_STEPS", 4)
     options = {"regularizer": "unbiased", "every": 5}
     whole = run(place, tmp_path / "whole", **options)
@@ -111,16 +111,16 @@ KILLED = """
 import os, signal, sys
 from isoscope import finetune
 
-def progress(moment, share):
-    if moment.step == 15:
+def progress(stage, done, share, note=""):
+    if done == 15:
         os.kill(os.getpid(), signal.SIGKILL)
 
-finetune(sys.argv[1], "cola", out=sys.argv[2], data=sys.argv[3], progress=progress, regularizer="persistent-entropy",
+finetune(sys.argv[1], "cola", output=sys.argv[2], data=sys.argv[3], progress=progress, regularizer="persistent-entropy",
          epochs=3, batch_size=16, learning_rate=3e-3, probe=24, every=3)
 """
 
 
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(place, tmp_path):
+def test_a_killed_run_resumes_to_the_same_result(place, tmp_path):
     words = [str(place / "encoder"), str(tmp_path / "cut"), str(place / "data")]
     alone = os.environ | {"OMP_NUM_THREADS": "1"}
     killed = subprocess.run(
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(place, tmp_path):
     assert not list((tmp_path / "cut" / "seed-0").glob("checkpoint-*"))
 
 
-def test_a_start_that_got_to_no_checkpoint_begins_anew(place, tmp_path):
+def test_a_run_without_a_checkpoint_starts_over(place, tmp_path):
     with pytest.raises(Stop):
         run(place, tmp_path / "cut", progress=stopping(0, 4))
     again = run(place, tmp_path / "cut")
@@ -187,7 +187,7 @@ def test_late_numbers_are_means_over_the_last_steps_and_spreads_over_the_seeds(p
     assert found.late["layer_2/anisotropy_1_centred"].values[1] == pytest.approx(expected)
 
 
-def test_a_space_that_collapses_is_told_of_and_can_end_the_seed(place, tmp_path):
+def test_a_collapse_is_reported_and_can_stop_the_seed(place, tmp_path):
     options = {
         "regularizer": "cosreg",
         "weight": -50,
@@ -205,7 +205,7 @@ def test_a_space_that_collapses_is_told_of_and_can_end_the_seed(place, tmp_path)
     assert told(run(place, tmp_path / "ended", stop_on_collapse=True, **options)) == told(ended)
 
 
-def test_the_folder_tells_everything(place, tmp_path):
+def test_the_folder_holds_settings_metrics_and_page(place, tmp_path):
     found = run(place, tmp_path / "run", limit=40, max_length=8, seeds=[3])
     folder = tmp_path / "run"
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "page.html", "seed-3", "settings.json"]
@@ -220,7 +220,7 @@ def test_the_folder_tells_everything(place, tmp_path):
     assert "transformers" in metrics["versions"]
 
 
-def test_grades_are_learnt_as_numbers(place, tmp_path):
+def test_grades_are_learned_as_numbers(place, tmp_path):
     texts, labels = toy.opinions(96)
     rows = Split(texts, texts, np.asarray(labels) + 0.5)
     task = Task("graded", rows, rows.part(np.arange(30)), (), "spearman")
@@ -230,7 +230,7 @@ def test_grades_are_learnt_as_numbers(place, tmp_path):
     assert math.isnan(found.final["layer_2/silhouette"].mean)
 
 
-def test_a_file_of_one_s_own_and_a_module_as_regularizer(place, tmp_path):
+def test_a_custom_file_and_a_regularizer_object(place, tmp_path):
     from isoscope.losses import PersistentEntropy
 
     lines = [f"{text},{'good' if label else 'bad'}\n" for text, label in zip(*toy.opinions(120), strict=True)]
@@ -260,7 +260,7 @@ def test_bfloat16_trains_too(place, tmp_path):
     assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
 
 
-def test_the_words_and_bars_of_transformers_are_not_heard(place, tmp_path, capfd):
+def test_transformers_prints_nothing(place, tmp_path, capfd):
     run(place, tmp_path / "run")
     assert capfd.readouterr() == ("", "")
 
@@ -290,16 +290,16 @@ def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, mon
 
 def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_added(place, tmp_path):
     run(place, tmp_path / "run")
-    with pytest.raises(InputError, match=r"other settings: learning_rate was 0\.003 and is 0\.1; name another folder"):
+    with pytest.raises(InputError, match=r"other settings: learning rate was 0\.003, is 0\.1; name another folder"):
         run(place, tmp_path / "run", learning_rate=0.1)
-    with pytest.raises(InputError, match=r"regularizer was 'none' and is 'cosreg'; weight was None and is 0\.5"):
+    with pytest.raises(InputError, match=r"regularizer was none, is cosreg; weight was not set, is 0\.5"):
         run(place, tmp_path / "run", regularizer="cosreg", weight=0.5)
     more = run(place, tmp_path / "run", seeds=2)
     assert [each.seed for each in more.seeds] == [0, 1]
-    with pytest.raises(InputError, match="is done and its model was not kept"):
+    with pytest.raises(InputError, match="is done, but its model was not kept"):
         run(place, tmp_path / "run", keep_model=True)
     toy.write_glue(tmp_path / "data", rows=90)
-    with pytest.raises(InputError, match="the rows of the task are others"):
+    with pytest.raises(InputError, match="the rows of the task differ"):
         run(place, tmp_path / "run", data=tmp_path / "data")
 
 
@@ -309,18 +309,18 @@ def test_steps_are_those_of_the_trainer(place, tmp_path):
     assert found.seeds[0].steps == found.settings.steps == 5
 
 
-# what is wrong
+# errors
 
 GLAD, SHORT, BEYOND = (Split(["good", "bad"], None, np.array(labels)) for labels in ([0, 1], [0], [0, 2]))
 WRONG = {
-    "no regularizer is named sparse: need one of none, persistent": {"regularizer": "sparse"},
+    "regularizer is 'sparse': need one of none, persistent": {"regularizer": "sparse"},
     "regularizer is a int: need one of none": {"regularizer": 3},
     "dev_share is for a file of your own": {"dev_share": 0.2},
-    "weight is 2 and there is no regularizer": {"weight": 2},
+    "weight is 2, an option that regularizer 'none' does not have": {"weight": 2},
     "weight is nan: need a finite number": {"regularizer": "istar", "weight": math.nan},
-    "seeds is 0: need how many": {"seeds": 0},
-    "seeds is [1, 1]: need how many, or different": {"seeds": [1, 1]},
-    "seeds is 2.5: need how many": {"seeds": 2.5},
+    "seeds is 0: need a number": {"seeds": 0},
+    "seeds is [1, 1]: need a number of seeds, or different": {"seeds": [1, 1]},
+    "seeds is 2.5: need a number": {"seeds": 2.5},
     "epochs is 0: need a finite number above 0": {"epochs": 0},
     "batch_size is 1.5: need a whole number at least 1": {"batch_size": 1.5},
     "learning_rate is -1: need a finite number above 0": {"learning_rate": -1},
@@ -329,16 +329,16 @@ WRONG = {
     "schedule is step: need cosine, linear, constant": {"schedule": "step"},
     "limit is 1: need a whole number at least 2": {"limit": 1},
     "every is 0: need a whole number at least 1": {"every": 0},
-    "no task is named kola: need one of cola": {"task": "kola"},
+    "there is no task named kola: need one of cola": {"task": "kola"},
     "nothing.csv is not there": {"task": "nothing.csv"},
     "label is for a file of your own": {"label": "mood"},
-    "seeds is 20241116: that many runs would never end; for that one seed write [20241116]": {"seeds": 20241116},
-    "are for a regularizer by its name: give them to the module itself": {"regularizer": CosReg(), "weight": 2},
-    "select=False (--all-bars) is for persistent-entropy": {"regularizer": "cosreg", "select": False},
-    "zeta is 0.9 and is for istar": {"regularizer": "cosreg", "zeta": 0.9},
-    "layer is 1 and there is no regularizer to put there": {"layer": 1},
+    "seeds is 20241116, more than 1000 runs; for that one seed pass [20241116]": {"seeds": 20241116},
+    "weight is 2: set it in the regularizer object itself": {"regularizer": CosReg(), "weight": 2},
+    "select is False, an option that regularizer 'cosreg' does not have": {"regularizer": "cosreg", "select": False},
+    "zeta is 0.9, an option that regularizer 'cosreg' does not have": {"regularizer": "cosreg", "zeta": 0.9},
+    "layer is 1, an option that regularizer 'none' does not have": {"layer": 1},
     "train of mood has 2 texts and 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
-    "dev of mood has labels that are no class numbers: need whole numbers from 0 to 1": {
+    "dev of mood has labels that are not class numbers: need whole numbers from 0 to 1": {
         "task": Task("mood", GLAD, BEYOND, ("sad", "glad"), "accuracy")
     },
     "layer is 9": {"regularizer": "cosreg", "layer": 9},
@@ -346,35 +346,35 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_what_is_wrong_is_one_line(words, place, tmp_path):
+def test_bad_arguments_are_refused_in_one_line(words, place, tmp_path):
     with pytest.raises(InputError) as error:
         run(place, tmp_path / "run", **WRONG[words])
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_mistake_that_is_mended_needs_no_other_folder(place, tmp_path):
+def test_a_corrected_call_can_use_the_same_folder(place, tmp_path):
     with pytest.raises(InputError, match="layer is 9"):
         run(place, tmp_path / "run", regularizer="cosreg", layer=9)
     assert run(place, tmp_path / "run", regularizer="cosreg", layer=1).settings.layer == 1
 
 
-def test_a_model_that_cannot_be_had_is_one_line(place, tmp_path, monkeypatch):
+def test_a_missing_model_is_refused_in_one_line(place, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
         InputError, match="no-such-model is no folder here and could not be had from the Hugging Face hub"
     ):
-        finetune("no-such-model", "cola", out=tmp_path / "run", data=place / "data")
+        finetune("no-such-model", "cola", output=tmp_path / "run", data=place / "data")
     with pytest.raises(InputError, match=r"nowhere is not there: name the folder of a model"):
-        finetune(tmp_path / "nowhere", "cola", out=tmp_path / "run", data=place / "data")
+        finetune(tmp_path / "nowhere", "cola", output=tmp_path / "run", data=place / "data")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):
-        finetune(tmp_path / "empty", "cola", out=tmp_path / "run", data=place / "data")
+        finetune(tmp_path / "empty", "cola", output=tmp_path / "run", data=place / "data")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_lacks_a_part_is_one_line(place, tmp_path):
+def test_an_incomplete_model_is_refused_in_one_line(place, tmp_path):
     torn, mute = (shutil.copytree(place / "encoder", tmp_path / name) for name in ("torn", "mute"))
     weights = torn / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -387,7 +387,7 @@ def test_a_model_that_lacks_a_part_is_one_line(place, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
-def test_a_checkpoint_that_is_torn_is_not_gone_on_from(name, place, tmp_path):
+def test_a_truncated_checkpoint_is_not_resumed(name, place, tmp_path):
     with pytest.raises(Stop):
         run(place, tmp_path / "run", progress=stopping(0, 9))
     (checkpoint,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*")
@@ -395,24 +395,26 @@ def test_a_checkpoint_that_is_torn_is_not_gone_on_from(name, place, tmp_path):
     assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
 
 
-@pytest.mark.parametrize(("name", "words"), [("settings.json", "holds a list"), ("seed-0/result.json", "no result")])
-def test_files_of_another_kind_are_named(name, words, place, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words"), [("settings.json", "cannot be read"), ("seed-0/result.json", "not the result")]
+)
+def test_damaged_files_are_named(name, words, place, tmp_path):
     run(place, tmp_path / "run")
     (tmp_path / "run" / name).write_text("[]" if "settings" in name else "{}", encoding="utf-8")
     with pytest.raises(InputError, match=words):
         run(place, tmp_path / "run")
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(place, tmp_path):
+def test_a_folder_with_other_files_is_refused(place, tmp_path):
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
-    with pytest.raises(InputError, match="is not empty and holds no run"):
+    with pytest.raises(InputError, match="holds other files, such as letter"):
         run(place, tmp_path)
-    with pytest.raises(InputError, match=r"letter.txt is a file: name a folder"):
+    with pytest.raises(InputError, match=r"letter.txt is a file: need the name of a folder"):
         run(place, tmp_path / "letter.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_training_that_diverges_says_so(place, tmp_path):
+def test_diverging_training_is_an_error(place, tmp_path):
     with pytest.raises(InputError, match=r"diverged|not finite"):
         run(place, tmp_path / "run", learning_rate=1e30, warmup=0)
 
@@ -424,8 +426,35 @@ def test_a_missing_extra_is_named(monkeypatch, place, tmp_path):
 
 
 def test_settings_differ_by_name():
-    kept = dict.fromkeys(Settings.__dataclass_fields__)
-    some = Settings(**{**kept, "model": "a", "data": "x", "train_rows": 5})
-    assert some.differences(some.to_dict()) == []
-    assert some.differences({**some.to_dict(), "model": "b"}) == ["model was 'b' and is 'a'"]
-    assert some.differences({**some.to_dict(), "data": "y", "train_rows": 6}) == ["the rows of the task are others"]
+    some = {**dict.fromkeys(Settings.__dataclass_fields__), "model": "a", "data": "x", "train_rows": 5}
+    assert compare_settings(some, some) == []
+    assert compare_settings({**some, "model": "b"}, some) == ["model was b, is a"]
+    assert compare_settings({**some, "data": "y", "train_rows": 6}, some) == ["the rows of the task differ"]
+
+
+def test_a_folder_of_an_earlier_version_is_resumed_or_refused(place, tmp_path):
+    """An earlier version wrote settings without newer fields, such as `group_lengths`, and never rewrote them."""
+    first = run(place, tmp_path / "run")
+    path = tmp_path / "run" / "settings.json"
+    recorded = json.loads(path.read_text())
+    assert list(recorded)[:4] == ["schema", "model", "task", "measure"]
+    del recorded["group_lengths"], recorded["repair"]
+    path.write_text(json.dumps(recorded, indent=2) + "\n")
+    before = (tmp_path / "run" / "seed-0" / "result.json").stat().st_mtime_ns
+    assert told(run(place, tmp_path / "run")) == told(first)
+    assert (tmp_path / "run" / "seed-0" / "result.json").stat().st_mtime_ns == before
+    path.write_text(json.dumps({**recorded, "schema": "isoscope.finetuning-settings/0"}))
+    with pytest.raises(InputError, match=r"finetuning-settings/0.*name another folder") as caught:
+        run(place, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_progress_names_the_seed_the_step_and_the_loss(place, tmp_path):
+    seen = []
+    run(place, tmp_path / "run", seeds=2, progress=lambda *now: seen.append(now))
+    stages, steps, shares, notes = zip(*seen, strict=True)
+    assert list(dict.fromkeys(stages)) == ["seed 0", "seed 1"]
+    assert max(steps) == 12
+    assert shares[-1] == 1
+    assert notes[-1].startswith("loss ")
+    assert "score " in notes[-1]

@@ -37,7 +37,7 @@ def test_a_mapped_store_is_written_and_audited_like_any_other(ending, tmp_path, 
     store = open_store(truth.vectors, labels=truth.labels, ids=truth.words)
     repair = isoscope.Whiten("pca", 4).fit(store)
     repaired = store.mapped(repair.transform, 4, name="white")
-    assert write_store(tmp_path / f"a.{ending}", repaired) == N
+    assert write_store(repaired, tmp_path / f"a.{ending}") == N
     again = open_store(tmp_path / f"a.{ending}")
     np.testing.assert_array_equal(again.take(range(N)), repair.transform(truth.vectors))
     if ending == "parquet":

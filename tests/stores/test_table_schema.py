@@ -92,18 +92,18 @@ def test_every_other_column_of_a_table_is_kept(saved, kind, tmp_path):
     table = wide_table(kind)
     store, target = open_store(saved(table, tmp_path)), tmp_path / "out.parquet"
     assert dict(store.columns) == {"labels": "label", "ids": "doc_id", "frequency": "count"}
-    write_store(target, store)
+    write_store(store, target)
     vectors = np.arange(N * D, dtype=np.float32).reshape(N, D)
     assert_same_but_for_the_vectors(pq.read_table(target), table, vectors)
-    write_store(target, store.mapped(lambda rows: rows[:, :2] + 1, 2))
+    write_store(store.mapped(lambda rows: rows[:, :2] + 1, 2), target)
     assert_same_but_for_the_vectors(pq.read_table(target), table, vectors[:, :2] + 1)
-    write_store(target, store, columns=False)
+    write_store(store, target, columns=False)
     assert pq.read_table(target).schema.names == ["embedding"]
 
 
 def test_a_column_for_each_dimension_becomes_one_of_lists_in_its_place(tmp_path):
     table = pa.table({"name": ["x", "y"], "a": [1.0, 2.0], "b": [3.0, 4.0], "note": ["p", None], "label": [1, 2]})
-    write_store(tmp_path / "a.parquet", table)
+    write_store(table, tmp_path / "a.parquet")
     found = pq.read_table(tmp_path / "a.parquet")
     assert found.to_pydict() == {
         "name": ["x", "y"],
@@ -111,14 +111,14 @@ def test_a_column_for_each_dimension_becomes_one_of_lists_in_its_place(tmp_path)
         "note": ["p", None],
         "label": [1, 2],
     }
-    write_store(tmp_path / "a.parquet", table.append_column("embedding", [["p", "q"]]))
+    write_store(table.append_column("embedding", [["p", "q"]]), tmp_path / "a.parquet")
     assert pq.read_table(tmp_path / "a.parquet").schema.names == ["name", "vectors", "note", "label", "embedding"]
 
 
 def test_values_given_stand_behind_and_what_is_left_out_is_left_out(tmp_path):
     path = saved_parquet(wide_table(), tmp_path)
     store = open_store(path, text=[f"t{i}" for i in range(N)], ids=np.arange(N))
-    write_store(tmp_path / "b.parquet", store.without("labels"))
+    write_store(store.without("labels"), tmp_path / "b.parquet")
     found = pq.read_table(tmp_path / "b.parquet")
     names = [name for name in wide_table().schema.names if name != "label"]
     assert found.schema.names == [*names, "text", "ids"]
@@ -135,7 +135,7 @@ def test_pandas_and_polars_keep_their_columns(tmp_path):
         pd.DataFrame({**columns, "odd": pd.Series(columns["odd"], dtype=object), "bad": [object()] * 2000}),
         pl.DataFrame(columns, strict=False),
     ):
-        write_store(tmp_path / "a.parquet", frame)
+        write_store(frame, tmp_path / "a.parquet")
         assert pq.read_table(tmp_path / "a.parquet").to_pydict() == columns  # what Arrow cannot hold is not there
 
 
@@ -150,7 +150,7 @@ def test_a_dataset_keeps_what_it_knows_of_its_columns(tmp_path):
     made = datasets.Dataset.from_dict({"vector": [[1, 2, 3, 4], [5, 6, 7, 8]], "label": [0, 1]}, features=features)
     made.to_parquet(str(tmp_path / "a.parquet"))
     for source in (made, tmp_path / "a.parquet"):
-        write_store(tmp_path / "b.parquet", open_store(source).mapped(lambda rows: rows[:, :2], 2))
+        write_store(open_store(source).mapped(lambda rows: rows[:, :2], 2), tmp_path / "b.parquet")
         again = datasets.Dataset.from_parquet(str(tmp_path / "b.parquet"), cache_dir=str(tmp_path / "cache"))
         assert again.features["label"].names == ["no", "yes"]
         assert again["vector"][1] == [5, 6]
@@ -163,7 +163,7 @@ def test_shards_of_several_kinds_are_joined_or_said(tmp_path):
     (tmp_path / "shards").mkdir()
     for name, table in (("a", first), ("b", second)):
         pq.write_table(table, tmp_path / "shards" / f"{name}.parquet")
-    write_store(tmp_path / "all.parquet", tmp_path / "shards")
+    write_store(tmp_path / "shards", tmp_path / "all.parquet")
     assert pq.read_table(tmp_path / "all.parquet").to_pydict() == {
         "v": [[1, 2], [3, 4]],
         "n": [1, 2],
@@ -172,15 +172,15 @@ def test_shards_of_several_kinds_are_joined_or_said(tmp_path):
     }
     pq.write_table(second.set_column(1, "n", [["x"]]), tmp_path / "shards" / "b.parquet")
     with pytest.raises(InputError, match=r"b\.parquet has other columns than .*a\.parquet: .*--vectors-only") as caught:
-        write_store(tmp_path / "all.parquet", tmp_path / "shards")
+        write_store(tmp_path / "shards", tmp_path / "all.parquet")
     assert "\n" not in str(caught.value)
-    assert write_store(tmp_path / "all.parquet", tmp_path / "shards", columns=False) == 2
+    assert write_store(tmp_path / "shards", tmp_path / "all.parquet", columns=False) == 2
 
 
 def test_a_column_that_parquet_cannot_hold_is_said(tmp_path):
     table = pa.table({"v": [[1.0, 2.0]], "odd": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
     with pytest.raises(InputError, match=r"a column cannot be written to Parquet: .*--vectors-only"):
-        write_store(tmp_path / "a.parquet", table)
+        write_store(table, tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -57,7 +57,7 @@ def place(tmp_path_factory):
 
 def run(place, out, models=("enc",), **more):
     return isoscope.run_study(
-        NAME, out=out, models=[place / each for each in models], data=place / "data", quick=True, **(SMALL | more)
+        NAME, output=out, models=[place / each for each in models], data=place / "data", quick=True, **(SMALL | more)
     )
 
 
@@ -282,6 +282,6 @@ def test_bad_parameters_are_refused(place, tmp_path, given, words):
 
 def test_missing_data_and_models_are_named(place, tmp_path):
     with pytest.raises(InputError, match=r"ptb\.train\.txt"):
-        isoscope.run_study(NAME, out=tmp_path / "a", models=[place / "enc"], data=place / "enc", quick=True)
+        isoscope.run_study(NAME, output=tmp_path / "a", models=[place / "enc"], data=place / "enc", quick=True)
     with pytest.raises(InputError, match="nowhere"):
         run(place, tmp_path / "b", models=("nowhere",))

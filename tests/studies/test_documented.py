@@ -78,7 +78,7 @@ def test_the_table_of_all_claims_is_made_of_the_numbers_that_are_kept(study_page
 def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeypatch):
     for room in (run, run):
         monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
-    isoscope.run_study("counting", out=tmp_path / "counting")
+    isoscope.run_study("counting", output=tmp_path / "counting")
     (tmp_path / "docs" / "studies").mkdir(parents=True)
     study_pages.keep_page(tmp_path / "counting", tmp_path / "docs")
     study_pages.keep_results(tmp_path / "counting", tmp_path / "docs")

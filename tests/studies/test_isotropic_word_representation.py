@@ -71,7 +71,7 @@ def places(tmp_path_factory):
 def run(places, out, **more):
     asked = {"sets": ("sts15", "stsb-dev"), "tasks": ("wic",), **SMALL, **more}
     with one_thread():
-        return isoscope.run_study(NAME, out=out, models=[places[0]], data=places[1], **asked)
+        return isoscope.run_study(NAME, output=out, models=[places[0]], data=places[1], **asked)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, place
         try:
             with one_thread():
                 isoscope.run_study(
-                    NAME, out=tmp_path / "run", models=[places[0]], data=places[1], progress=progress, **asked
+                    NAME, output=tmp_path / "run", models=[places[0]], data=places[1], progress=progress, **asked
                 )
         except KeyboardInterrupt:
             assert 0 < len(list((tmp_path / "run" / "arms").glob("*.json"))) < 22

@@ -306,7 +306,7 @@ def finished(data, model, vectors, tmp_path_factory):
     with one_thread():
         return run_study(
             NAME,
-            out=tmp_path_factory.mktemp("run") / "whole",
+            output=tmp_path_factory.mktemp("run") / "whole",
             models=[model, vectors],
             data=data,
             tasks="rte,polarity,supersense,pos",
@@ -359,14 +359,14 @@ def test_a_run_that_was_stopped_goes_on_and_ends_the_same(finished, data, model,
             raise Stop
 
     with pytest.raises(Stop):
-        run_study(NAME, out=tmp_path / "run", progress=stopping, **settings, **SMALL)
+        run_study(NAME, output=tmp_path / "run", progress=stopping, **settings, **SMALL)
     assert len(list((tmp_path / "run" / "arms").glob("*.json"))) == 2
-    again = run_study(NAME, out=tmp_path / "run", **settings, **SMALL)
+    again = run_study(NAME, output=tmp_path / "run", **settings, **SMALL)
     assert json.dumps(again.results, sort_keys=True) == json.dumps(finished.results, sort_keys=True)
 
 
 def test_a_single_seed_and_no_task_of_glue(data, model, tmp_path):
-    run = run_study(NAME, out=tmp_path / "run", models=[model], data=data, tasks="polarity", seeds="3", **SMALL)
+    run = run_study(NAME, output=tmp_path / "run", models=[model], data=data, tasks="polarity", seeds="3", **SMALL)
     verdicts = {each.claim.key: each for each in run.outcome.verdicts}
     assert verdicts["seeds"].holds is Holds.untested
     assert {each.key for each in run.outcome.figures} == {"figure-2", "figure-3", "objectives"}
@@ -484,17 +484,17 @@ def test_a_series_that_does_not_change_has_no_correlation():
 )
 def test_what_cannot_be_run_is_refused(given, words, data, model, tmp_path):
     with pytest.raises(InputError, match=words):
-        run_study(NAME, out=tmp_path / "run", models=[model], data=data, **{"tasks": "polarity"} | given)
+        run_study(NAME, output=tmp_path / "run", models=[model], data=data, **{"tasks": "polarity"} | given)
     assert not (tmp_path / "run").exists()
 
 
 def test_words_without_a_task_and_wordnet_without_a_folder(data, vectors, tmp_path):
     with pytest.raises(InputError, match="holds word vectors, and polarity needs a model for sentences"):
-        run_study(NAME, out=tmp_path / "run", models=[vectors], data=data, tasks="polarity")
+        run_study(NAME, output=tmp_path / "run", models=[vectors], data=data, tasks="polarity")
     with pytest.raises(InputError, match="name the folder of wordnet30 with --data"):
-        run_study(NAME, out=tmp_path / "run", models=[vectors], tasks="pos")
+        run_study(NAME, output=tmp_path / "run", models=[vectors], tasks="pos")
     with pytest.raises(InputError, match=r"wordnet needs lemma_supersenses.tsv"):
-        run_study(NAME, out=tmp_path / "run", models=[vectors], data=tmp_path, tasks="pos")
+        run_study(NAME, output=tmp_path / "run", models=[vectors], data=tmp_path, tasks="pos")
 
 
 def test_vectors_of_other_words_are_refused(data, tmp_path):
@@ -502,4 +502,4 @@ def test_vectors_of_other_words_are_refused(data, tmp_path):
     np.save(tmp_path / "words" / "vectors.npy", np.eye(4, dtype=np.float32))
     (tmp_path / "words" / "words.txt").write_text("un\ndeux\ntrois\nquatre\n", encoding="utf-8")
     with pytest.raises(InputError):
-        run_study(NAME, out=tmp_path / "run", models=[tmp_path / "words"], data=data, tasks="pos", **SMALL)
+        run_study(NAME, output=tmp_path / "run", models=[tmp_path / "words"], data=data, tasks="pos", **SMALL)

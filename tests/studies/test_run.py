@@ -26,7 +26,7 @@ def counting(monkeypatch):
 
 
 def run(out, **options):
-    return isoscope.run_study("counting", out=out, **options)
+    return isoscope.run_study("counting", output=out, **options)
 
 
 def numbers(found):
@@ -80,7 +80,7 @@ from isoscope.studies import run as running
 from tests.studies.counting import Counting
 running.study_by_name = lambda name: Counting()
 Counting.parameters["end_at"] = type(Counting.parameters["end_at"])("", "", "", widens=True)
-isoscope.run_study("counting", out=sys.argv[2], end_at=sys.argv[3])
+isoscope.run_study("counting", output=sys.argv[2], end_at=sys.argv[3])
 """
 
 

@@ -51,7 +51,7 @@ def whole(place):
 def run(place, out, **parameters):
     progress = parameters.pop("progress", None)
     return run_study(
-        NAME, out=out, models=[place / "tiny"], data=place / "data", progress=progress, **{**SMALL, **parameters}
+        NAME, output=out, models=[place / "tiny"], data=place / "data", progress=progress, **{**SMALL, **parameters}
     )
 
 
@@ -62,7 +62,7 @@ def test_each_arm_is_a_fine_tuning_with_its_regulariser(place, whole, tmp_path):
         place / "tiny",
         "cola",
         data=place / "data",
-        out=tmp_path / "own",
+        output=tmp_path / "own",
         seeds=[1],
         regularizer="persistent-entropy",
         weight=1.0,

@@ -71,7 +71,7 @@ def test_the_estimators_of_the_authors_package_agree():
 
 
 def test_part_a_runs_without_models_or_data_and_judges_its_claims(tmp_path):
-    run = run_study(NAME, out=tmp_path / "run", quick=True, **SMALL)
+    run = run_study(NAME, output=tmp_path / "run", quick=True, **SMALL)
     held = {each.claim.key: each.holds for each in run.outcome.verdicts}
     assert held["unstable"] is not Holds.untested
     assert held["stable"] is Holds.yes
@@ -85,16 +85,16 @@ def test_part_a_runs_without_models_or_data_and_judges_its_claims(tmp_path):
 
 
 def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
-    whole = run_study(NAME, out=tmp_path / "whole", quick=True, **SMALL)
+    whole = run_study(NAME, output=tmp_path / "whole", quick=True, **SMALL)
 
     def stop(moment):
         if moment.arm == 3 and "2 of 4" in moment.words:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_study(NAME, out=tmp_path / "parts", quick=True, progress=stop, **SMALL)
+        run_study(NAME, output=tmp_path / "parts", quick=True, progress=stop, **SMALL)
     assert len(list((tmp_path / "parts" / "arms").glob("*.json"))) == 2
-    again = run_study(NAME, out=tmp_path / "parts", quick=True, **SMALL)
+    again = run_study(NAME, output=tmp_path / "parts", quick=True, **SMALL)
     assert again.results == whole.results
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
 )
 def test_what_cannot_be_run_is_refused_in_a_line(tmp_path, given, words):
     with pytest.raises(InputError, match=words) as error:
-        run_study(NAME, out=tmp_path / "run", quick=True, **(SMALL | given))
+        run_study(NAME, output=tmp_path / "run", quick=True, **(SMALL | given))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 
@@ -364,9 +364,9 @@ def test_part_b_trains_every_arm_and_goes_on_where_it_was_stopped(place, tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_study(NAME, out=tmp_path / "run", progress=stop, **options)
-    run = run_study(NAME, out=tmp_path / "run", **options)
-    whole = run_study(NAME, out=tmp_path / "whole", **options)
+        run_study(NAME, output=tmp_path / "run", progress=stop, **options)
+    run = run_study(NAME, output=tmp_path / "run", **options)
+    whole = run_study(NAME, output=tmp_path / "whole", **options)
     assert json.dumps(run.results) == json.dumps(whole.results)  # there is NaN in it
     assert list(run.results) == [
         "before/cola/encoder",

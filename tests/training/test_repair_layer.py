@@ -105,9 +105,9 @@ def test_finetuning_with_a_repair_is_another_run_and_is_told_so(folder, tmp_path
     task = isoscope.Task("mood", split, split, ("sad", "glad"), "accuracy")
     asked = {"epochs": 1, "batch_size": 16, "every": 3, "probe": 16}
     with one_thread():
-        usual = isoscope.finetune(folder, task, out=tmp_path / "usual", **asked)
-        with_repair = isoscope.finetune(folder, task, out=tmp_path / "repaired", repair=BatchRepair(2, 1), **asked)
+        usual = isoscope.finetune(folder, task, output=tmp_path / "usual", **asked)
+        with_repair = isoscope.finetune(folder, task, output=tmp_path / "repaired", repair=BatchRepair(2, 1), **asked)
     assert with_repair.settings.repair == "BatchRepair(2, 1, seed=0)"
     assert usual.final["loss"].mean != with_repair.final["loss"].mean
     with pytest.raises(isoscope.InputError, match="repair was"):
-        isoscope.finetune(folder, task, out=tmp_path / "repaired", **asked)
+        isoscope.finetune(folder, task, output=tmp_path / "repaired", **asked)

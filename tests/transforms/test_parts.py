@@ -1,4 +1,4 @@
-"""A repair into a folder: the parts are the store, whoever writes them, whatever comes between, whatever is there."""
+"""Repairs written to a folder: the parts hold the repaired store, and an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import isoscope
+from isoscope._core.errors import OutputError
+from isoscope._io.runs import RunFolder
 from isoscope.stores import store as whole_stores
 from isoscope.stores.open import open_store
 from isoscope.stores.shards import spans as cut
@@ -61,9 +63,9 @@ def whole(folder):
     ],
     ids=lambda repair: type(repair).__name__,
 )
-def test_the_parts_are_what_the_repair_gives(source, vectors, tmp_path, repair):
+def test_parts_hold_the_repaired_vectors(source, vectors, tmp_path, repair):
     repair.fit(vectors)
-    assert isoscope.repair_store(repair, source, tmp_path / "out") == ROWS
+    assert isoscope.repair_store(source, repair, tmp_path / "out") == ROWS
     assert len([*(tmp_path / "out").glob("part-*.npy")]) == 6
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), rtol=1e-5, atol=1e-6)
 
@@ -80,7 +82,7 @@ def test_a_table_is_written_with_the_columns_of_all_shards(tmp_path, vectors):
         pq.write_table(pa.table(columns), tmp_path / "in" / f"{i}.parquet", row_group_size=1000)
     repair = isoscope.Center().fit(vectors)
     for target in ("one.parquet", "many"):
-        isoscope.repair_store(repair, tmp_path / "in", tmp_path / target)
+        isoscope.repair_store(tmp_path / "in", repair, tmp_path / target)
     one = pq.read_table(tmp_path / "one.parquet")
     many = [pq.read_table(path) for path in sorted((tmp_path / "many").glob("part-*"))]
     assert {str(part.schema.remove_metadata()) for part in many} == {str(one.schema.remove_metadata())}
@@ -94,52 +96,54 @@ def test_a_table_in_memory_keeps_its_columns(tmp_path, vectors, kind):
 
     table = pa.table({"embedding": list(vectors), "price": np.arange(ROWS) * 1.5})
     store = open_store(table if kind == "pyarrow" else table.to_pandas())
-    isoscope.repair_store(isoscope.Center().fit(vectors), store, tmp_path / "out")
+    isoscope.repair_store(store, isoscope.Center().fit(vectors), tmp_path / "out")
     written = [pq.read_table(path) for path in sorted((tmp_path / "out").glob("part-*"))]
     assert pa.concat_tables(written).column("price").to_pylist() == table.column("price").to_pylist()
 
 
-def test_what_a_limit_of_memory_would_cut_elsewhere_is_not_mixed(source, vectors, tmp_path, monkeypatch):
+def test_parts_of_another_split_are_refused(source, vectors, tmp_path, monkeypatch):
     """Rows would be there twice, and others not at all."""
     repair = isoscope.Center().fit(vectors)
     with pytest.raises(KeyboardInterrupt):
-        isoscope.repair_store(repair, source, tmp_path / "out", progress=interrupt(0.3))
+        isoscope.repair_store(source, repair, tmp_path / "out", progress=interrupt(0.3))
     monkeypatch.setattr(whole_stores, "_MOST_ROWS", 370)
     with pytest.raises(isoscope.InputError, match="--restart"):
-        isoscope.repair_store(repair, source, tmp_path / "out")
-    assert isoscope.repair_store(repair, source, tmp_path / "out", restart=True) == ROWS
+        isoscope.repair_store(source, repair, tmp_path / "out")
+    assert isoscope.repair_store(source, repair, tmp_path / "out", restart=True) == ROWS
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), atol=1e-6)
 
 
-def test_a_row_that_cannot_be_repaired_has_the_number_that_the_source_gives_it(source, vectors, tmp_path):
+def test_a_bad_row_is_named_by_its_number_in_the_source(source, vectors, tmp_path):
     repair = isoscope.Center().fit(vectors)
     vectors[4321] = np.nan
     np.save(source, vectors)
     with pytest.raises(isoscope.InputError, match=r"row 4321 of a\.npy"):
-        isoscope.repair_store(repair, source, tmp_path / "out")
+        isoscope.repair_store(source, repair, tmp_path / "out")
 
 
-def test_ids_that_nobody_asked_for_and_that_are_not_written_may_lack(tmp_path, vectors):
+def test_guessed_ids_may_be_missing_if_they_are_not_written(tmp_path, vectors):
     lines = [json.dumps({"embedding": row, "id": i if i else None}) for i, row in enumerate(vectors[:50].tolist())]
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
-    assert isoscope.repair_store(isoscope.Center().fit(vectors), tmp_path / "a.jsonl", tmp_path / "out") == 50
+    assert isoscope.repair_store(tmp_path / "a.jsonl", isoscope.Center().fit(vectors), tmp_path / "out") == 50
 
 
-def test_shards_come_back_in_the_order_of_their_rows_whatever_their_number(tmp_path):
+def test_parts_are_read_in_the_order_of_their_numbers(tmp_path):
     repair = isoscope.Center().fit(np.eye(2, 2) - 0.5)
     for number in (0, 9, 10, 99_999, 100_000):
-        work = parts._PartJob(lambda *_: 0, repair, tmp_path, ".npy", False)
-        np.save(work.path(number), np.full((1, 2), number, np.float32))
+        job = parts._PartJob(lambda *_: 0, repair, RunFolder(tmp_path, "", "", parts=()), ".npy", False)
+        np.save(tmp_path / job.name(number), np.full((1, 2), number, np.float32))
     assert whole(tmp_path)[:, 0].tolist() == [0, 9, 10, 99_999, 100_000]
 
 
-# what comes between
+# interruptions
 
 
 SCRIPT = """
 import sys, time
 from functools import partial
 import isoscope
+from isoscope._core.errors import OutputError
+from isoscope._io.runs import RunFolder
 from isoscope.stores import store as whole_stores
 from isoscope.stores.shards import spans
 from isoscope.transforms import parts
@@ -151,7 +155,7 @@ def slowly(stage, rows, share):
     print(rows, flush=True)
     time.sleep(0.2)
 
-isoscope.repair_store(isoscope.load_transform(sys.argv[1]), sys.argv[2], sys.argv[3], progress=slowly)
+isoscope.repair_store(sys.argv[2], isoscope.load_transform(sys.argv[1]), sys.argv[3], progress=slowly)
 """
 
 
@@ -169,46 +173,46 @@ def running(source, vectors, tmp_path):
             process.kill()
 
 
-def test_a_process_that_is_killed_is_gone_on_with(running, source, vectors, tmp_path):
+def test_a_killed_process_is_resumed(running, source, vectors, tmp_path):
     running.kill()
     running.wait()
     (tmp_path / "out" / ".part-00004.npy.0123456789abcdef.part").write_bytes(b"half")
     repair, said = isoscope.load_transform(tmp_path / "repair"), []
-    assert isoscope.repair_store(repair, source, tmp_path / "out", say=said.append) == ROWS
-    assert "going on behind" in said[0]
-    assert isoscope.repair_store(repair, source, tmp_path / "out", say=said.append) == ROWS
+    assert isoscope.repair_store(source, repair, tmp_path / "out", say=said.append) == ROWS
+    assert "resuming after" in said[0]
+    assert isoscope.repair_store(source, repair, tmp_path / "out", say=said.append) == ROWS
     assert len(said) == 1  # nothing was interrupted the second time
     assert not [*(tmp_path / "out").glob(".*")]
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), atol=1e-6)
 
 
-def test_two_at_once_are_one_too_many(running, source, tmp_path):
+def test_a_second_process_is_refused(running, source, tmp_path):
     for restart in (False, True):
         with pytest.raises(isoscope.InputError, match="being written by another process"):
             isoscope.repair_store(
-                isoscope.load_transform(tmp_path / "repair"), source, tmp_path / "out", restart=restart
+                source, isoscope.load_transform(tmp_path / "repair"), tmp_path / "out", restart=restart
             )
     running.send_signal(signal.SIGCONT)
     assert running.wait(timeout=20) == 0
 
 
-def test_a_folder_that_another_still_writes_to_hides_no_error(source, vectors, tmp_path, monkeypatch):
-    def left_behind(repair, part, path, columns):
+def test_the_error_is_raised_if_the_folder_cannot_be_removed(source, vectors, tmp_path, monkeypatch):
+    def left_behind(repair, store, path, columns):
         (path.parent / "other.txt").write_text("of somebody else")
         raise isoscope.InputError("the error")
 
-    monkeypatch.setattr("isoscope.transforms.apply._write_part", left_behind)
+    monkeypatch.setattr("isoscope.transforms.apply._write_file", left_behind)
     with pytest.raises(isoscope.InputError, match="the error"):
-        isoscope.repair_store(isoscope.Center().fit(vectors), source, tmp_path / "out")
+        isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
 
 
-# what is there
+# existing folders
 
 
-def test_a_folder_that_a_killed_process_had_only_begun_is_begun_anew(source, vectors, tmp_path):
+def test_a_folder_with_a_temporary_file_only_is_new(source, vectors, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "._repaired.json.0123456789abcdef.part").touch()
-    assert isoscope.repair_store(isoscope.Center().fit(vectors), source, tmp_path / "out") == ROWS
+    assert isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out") == ROWS
     assert not [*(tmp_path / "out").glob(".*")]
 
 
@@ -216,21 +220,63 @@ def test_a_link_to_a_folder_is_followed_and_one_to_the_source_is_refused(source,
     repair = isoscope.Center().fit(vectors)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert isoscope.repair_store(repair, source, tmp_path / "link") == ROWS
+    assert isoscope.repair_store(source, repair, tmp_path / "link") == ROWS
     assert (tmp_path / "real" / "part-00005.npy").exists()
     (tmp_path / "back").symlink_to(tmp_path)
-    with pytest.raises(isoscope.InputError, match="is what is read"):
-        isoscope.repair_store(repair, source, tmp_path / "back")
+    with pytest.raises(isoscope.InputError, match="holds the source"):
+        isoscope.repair_store(source, repair, tmp_path / "back")
 
 
 @pytest.mark.parametrize("where", ["a file", "no/such/folder/out"])
-def test_what_cannot_be_a_folder_is_a_line(source, vectors, tmp_path, where):
+def test_bad_folders_are_refused_in_one_line(source, vectors, tmp_path, where):
     (tmp_path / "a file").touch()
     with pytest.raises(isoscope.InputError, match=r"is a file|is not a folder") as told:
-        isoscope.repair_store(isoscope.Center().fit(vectors), source, tmp_path / where)
+        isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / where)
     assert "\n" not in str(told.value)
 
 
-def test_a_name_with_a_point_that_is_a_folder_is_one(source, vectors, tmp_path):
+def test_an_existing_folder_may_have_a_dot_in_its_name(source, vectors, tmp_path):
     (tmp_path / "vectors-1.5").mkdir()
-    assert isoscope.repair_store(isoscope.Center().fit(vectors), source, tmp_path / "vectors-1.5") == ROWS
+    assert isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "vectors-1.5") == ROWS
+
+
+def recorded(source, **changed):
+    """Return the manifest that an earlier version of isoscope wrote for `Center().fit(source)`, three parts done."""
+    stat = source.stat()
+    about = {
+        "source": [[str(source), stat.st_size, stat.st_mtime_ns]],
+        "vectors": [None, D, "<f4"],
+        "format": "parts",
+        "columns": {},
+        "version": isoscope.__version__,
+    }
+    manifest = {"schema": "isoscope.repaired/1", "about": about, "parts": [1000] * 6, "ending": ".npy"}
+    return {**manifest, "finished": False, **changed}
+
+
+def test_a_folder_of_an_earlier_version_is_resumed_or_refused(source, vectors, tmp_path):
+    from isoscope.transforms.apply import _digest
+
+    repair, folder, said = isoscope.Center().fit(vectors), tmp_path / "out", []
+    folder.mkdir()
+    for number in range(3):
+        np.save(folder / f"part-{number:05}.npy", np.full((1000, D), number, np.float32))
+    manifest = recorded(source)
+    manifest["about"]["repair"] = _digest(repair)
+    (folder / "_repaired.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    assert isoscope.repair_store(source, repair, folder, say=said.append) == ROWS
+    assert ["3 of 6" in words for words in said] == [True]
+    assert whole(folder)[:3000, 0].tolist() == np.repeat([0, 1, 2], 1000).tolist()  # kept as they were
+    np.testing.assert_allclose(whole(folder)[3000:], repair.transform(vectors)[3000:], atol=1e-6)
+    (folder / "_repaired.json").write_text(json.dumps(recorded(source, about=None)))
+    with pytest.raises(OutputError, match=r"cannot resume.*--restart"):
+        isoscope.repair_store(source, repair, folder)
+
+
+def test_other_settings_are_named(source, vectors, tmp_path):
+    isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
+    with pytest.raises(OutputError, match="the repair is another one; name another folder"):
+        isoscope.repair_store(source, isoscope.Standardize().fit(vectors), tmp_path / "out")
+    os.utime(source, ns=(1, 1))
+    with pytest.raises(OutputError, match="files changed; name another folder"):
+        isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")

@@ -180,7 +180,7 @@ def convert(source: str, target: Path | Address, columns: dict[str, str], *, vec
     _check_output_folders(target)
     with InterruptibleProgressBar() as bar:
         store = open_store(source, **columns)
-        rows = write_store(target, store, columns=not vectors_only, restart=restart, progress=bar)
+        rows = write_store(store, target, columns=not vectors_only, restart=restart, progress=bar)
     print(f"{target}: {rows:,} vectors")
 
 

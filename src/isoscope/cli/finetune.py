@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -19,9 +19,6 @@ from isoscope.cli.audit import _check_output_folders, _report_written, _write_js
 from isoscope.cli.session import Interruption, command_arguments, interrupted
 from isoscope.finetuning.finetune import finetune as train
 from isoscope.finetuning.result import FineTuning, Spread
-
-if TYPE_CHECKING:
-    from isoscope.finetuning.train import SeedProgress
 
 _STDOUT = Path("-")
 _SHAPE_NAMES = {
@@ -58,11 +55,13 @@ def finetune(request: Request) -> None:
             found = train(
                 request.model,
                 request.task,
-                out=request.output,
+                output=request.output,
                 seeds=seeds,
                 layer=layer,
                 repair=_parse_repair(request.repair),
-                progress=lambda moment, share: bar.show(describe_moment(moment), share),
+                progress=lambda stage, step, share, note="": bar.show(
+                    f"{stage}  step {step:,}  {note}".rstrip(), share
+                ),
                 **request.options,
             )
     except KeyboardInterrupt as stop:
@@ -167,16 +166,6 @@ class MessageProgressBar:
         self.live = Progress(*columns, console=Console(file=sys.stderr), transient=True)
         self.task = self.live.add_task("", total=1.0, left="")
         self.live.start()
-
-
-def describe_moment(moment: SeedProgress) -> str:
-    """A moment of a training in a few words."""
-    parts = [f"seed {moment.seed}", f"step {moment.step:,}/{moment.steps:,}"]
-    if moment.loss is not None:
-        parts.append(f"loss {moment.loss:.3f}")
-    if moment.score is not None:
-        parts.append(f"score {moment.score:.3f}")
-    return "  ".join(parts)
 
 
 def parse_seeds(words: str) -> int | list[int]:

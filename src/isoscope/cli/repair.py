@@ -227,8 +227,8 @@ def _write_repaired(
     try:
         with InterruptibleProgressBar() as bar:
             rows = repair_store(
-                repair,
                 store,
+                repair,
                 target,
                 columns=not vectors_only,
                 restart=restart,

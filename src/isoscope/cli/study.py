@@ -149,7 +149,7 @@ def run_study(request: Request) -> None:
 
             run = run_it(
                 request.name,
-                out=request.output,
+                output=request.output,
                 models=request.models,
                 data=request.data,
                 quick=request.quick,

@@ -142,9 +142,7 @@ def embed(
         stack.callback(spool.close)  # before the folder goes
         work = EmbeddingRun(embedder, settings, spool, batch_tokens)
         work.read(source, report)
-        if restart and shards is not None:
-            shards.clear()
-        held = run(work, shards, report, say)
+        held = run(work, shards, report, say, restart=restart)
     if shards is not None:
         return open_store(shards.folder)
     assert held is not None

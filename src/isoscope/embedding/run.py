@@ -124,7 +124,12 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
 
 
 def run(
-    work: EmbeddingRun, shards: ShardWriter | None, progress: Progress, say: Callable[[str], None] | None
+    work: EmbeddingRun,
+    shards: ShardWriter | None,
+    progress: Progress,
+    say: Callable[[str], None] | None,
+    *,
+    restart: bool,
 ) -> MemoryWriter | None:
     """Embed what is not done yet of the texts that were read, and write it while the next block is computed.
 
@@ -140,7 +145,7 @@ def run(
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
-        said = shards.begin(work.about(), facts, len(cuts), progress)
+        said = shards.begin(work.about(), facts, len(cuts), progress, restart=restart)
         done = shards.blocks_done
         if said and say is not None:
             say(said)
@@ -181,7 +186,7 @@ def run(
         raise
     except BaseException as error:
         if shards is not None:
-            error.add_note(f"run the same command again to go on from part {shards.blocks_done + 1} of {len(cuts)}")
+            error.add_note(f"run the same command again to resume from part {shards.blocks_done + 1} of {len(cuts)}")
         raise
     return None if shards is not None else held
 

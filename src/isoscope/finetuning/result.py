@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,31 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
-from isoscope._io.files import atomic_replace
+from isoscope._core.errors import ParameterError
+from isoscope._io.json import jsonable
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
 
 
 CLASS_MEASURES = ("accuracy", "f1", "matthews")
-"""What is computed of a task with classes."""
+"""Scores of a classification task."""
 GRADE_MEASURES = ("pearson", "spearman")
-"""What is computed of a task with grades."""
+"""Scores of a regression task."""
 
 
 def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Accuracy, F1 and Matthews' correlation of predicted class numbers.
+    """Return accuracy, F1 and Matthews correlation of predicted class numbers.
 
-    F1 is that of class 1 where there are two classes, as in GLUE, and the mean over classes where there are more. It
-    is 0 where nothing was predicted of a class, and Matthews' correlation is 0 where one class was predicted always.
+    With two classes, F1 is that of class 1, as in GLUE; with more, the mean over classes. It is 0 for a class that is
+    never predicted. Matthews correlation is 0 if all predictions are the same.
 
     Parameters
     ----------
     predicted, labels : ndarray of shape (n,)
         Class numbers from 0.
     classes : int
-        How many classes the task has.
+        The number of classes.
 
     >>> score_classes(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0]), 2)["accuracy"]
     0.75
@@ -53,7 +52,7 @@ def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> di
 
 
 def score_grades(predicted: np.ndarray, grades: np.ndarray) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of predicted grades; 0 where all predictions are the same.
+    """Return Pearson and Spearman correlation of predicted grades; 0 if all predictions are the same.
 
     >>> score_grades(np.array([0.1, 0.2, 0.4]), np.array([1.0, 2.0, 3.0]))["spearman"]
     1.0
@@ -67,16 +66,16 @@ def score_grades(predicted: np.ndarray, grades: np.ndarray) -> dict[str, float]:
 
 
 def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """The scores of what a model's head gives: a column for each class, or one of grades where `classes` is 0.
+    """Return the scores of logits: one column per class, or a single column of grades if `classes` is 0.
 
     >>> score_logits(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), 2)
     {'accuracy': 1.0, 'f1': 1.0, 'matthews': 1.0}
     """
     if not np.isfinite(logits).all():
         rows = int((~np.isfinite(logits)).any(axis=1).sum())
-        raise InputError(
+        raise ParameterError(
             f"the model's outputs are not finite for {rows} of {len(logits)} rows of the dev set: training has "
-            "diverged; try a lower learning rate or a smaller weight of the regulariser"
+            "diverged; try a lower learning rate or a smaller weight of the regularizer"
         )
     if not classes:
         return score_grades(logits[:, 0].astype(np.float64), labels)
@@ -85,12 +84,12 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
 
 SCHEMA = "isoscope.finetuning/1"
 LATE_SHARE = 0.3
-"""The share of a run, at its end, over which the late numbers are means."""
+"""The share of steps at the end of a run over which `late` values are means."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over the seeds: its mean and its sample standard deviation, NaN for a single seed."""
+    """Mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
 
     mean: float
     std: float
@@ -98,7 +97,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """The spread of these values; one that is NaN makes the mean so."""
+        """Return the spread of values; if one is NaN, so is the mean."""
         found = tuple(values)
         known = len(found) > 1 and not any(map(math.isnan, found))
         return cls(fmean(found), stdev(found) if known else math.nan, found)
@@ -109,38 +108,38 @@ class Spread:
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What one seed gave.
+    """The outcome of one seed.
 
-    `final` and `late` go by name: the scores, ``loss`` (of the task alone, on the dev set), and ``layer_6/isoscore``
-    and the like for what was measured of layer 6.
+    `final` and `late` map names to values: the scores, ``loss`` (of the task alone, on the dev set), and
+    measurements of layers such as ``layer_6/isoscore``.
     """
 
     seed: int
     steps: int
-    """Steps that were made: fewer than planned if the space collapsed and that was to stop it."""
+    """The number of steps; fewer than planned if a collapse stopped the run."""
     seconds: float
-    """Of training since it was last taken up."""
+    """Training time since the last start or resumption."""
     resumed_at: int
-    """The step at which it was last taken up; 0 if it ran through."""
+    """The step at which the run was last resumed; 0 if never."""
     scores: list[dict[str, float]]
-    """On the dev set, by step."""
+    """Scores on the dev set, by step."""
     losses: list[dict[str, float]]
-    """In training, regulariser included, by step: means since the one before."""
+    """Mean training losses since the entry before, including the regularizer, by step."""
     layers: list[dict[str, Any]]
-    """What the tracker measured, by step and layer."""
+    """Measurements of the tracker, by step and layer."""
     collapses: list[str] = field(default_factory=list)
-    """Layers that collapsed, in words."""
+    """A sentence for each layer that collapsed."""
     term_counts: dict[str, int] = field(default_factory=dict)
-    """How many clouds the regulariser met, and how many of them were too small for it."""
+    """How many sets of vectors the regularizer has seen, and how many it skipped as too small."""
 
     @property
     def final(self) -> dict[str, float]:
-        """The numbers at the end."""
+        """The values at the end."""
         return self._means(since=None)
 
     @property
     def late(self) -> dict[str, float]:
-        """Means over what was measured in the last 30% of the steps."""
+        """Means over the last 30% of the steps."""
         return self._means(since=(1 - LATE_SHARE) * self.steps)
 
     def _means(self, since: float | None) -> dict[str, float]:
@@ -156,8 +155,8 @@ class SeedOutcome:
         return {name: fmean(values) for name, values in found.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome for a file: NaN is null."""
-        told = {
+        """Return the outcome as a dict for JSON, with None for NaN."""
+        content = {
             "seed": self.seed,
             "steps": self.steps,
             "seconds": round(self.seconds, 3),
@@ -170,30 +169,32 @@ class SeedOutcome:
             "losses": self.losses,
             "layers": self.layers,
         }
-        return {name: nan_to_null(value) for name, value in told.items()}
+        return dict(jsonable(content))
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> SeedOutcome:
-        """What `to_dict` gave."""
-        scores, losses, layers = ([_null_to_nan(row) for row in told[name]] for name in ("scores", "losses", "layers"))
-        place = (told["seed"], told["steps"], told["seconds"], told["resumed_at"])
-        return cls(*place, scores, losses, layers, list(told["collapses"]), dict(told["regularizer"]))
+    def from_dict(cls, content: Mapping[str, Any]) -> SeedOutcome:
+        """Return the outcome that `to_dict` gave."""
+        scores, losses, layers = (
+            [_null_to_nan(row) for row in content[name]] for name in ("scores", "losses", "layers")
+        )
+        place = (content["seed"], content["steps"], content["seconds"], content["resumed_at"])
+        return cls(*place, scores, losses, layers, list(content["collapses"]), dict(content["regularizer"]))
 
 
 @dataclass(frozen=True)
 class FineTuning:
-    """What `finetune` gave.
+    """The result of `finetune`.
 
     Attributes
     ----------
     settings : Settings
-        Everything that decided it but for the seeds.
+        Everything that decides the result, except the seeds.
     seeds : tuple of SeedOutcome
-        What each seed gave: its final numbers, its means over the last 30%, its series.
+        The outcome of each seed: final values, means over the last 30% of steps, and series.
     folder : Path
-        Where it is kept.
+        The folder of the run.
     notes : tuple of str
-        What is worth knowing of the data and the model: rows left out, texts cut, a padding token that was set.
+        Notes on the data and the model: unused rows, truncated texts, an added padding token.
 
     Examples
     --------
@@ -210,28 +211,28 @@ class FineTuning:
 
     @property
     def final(self) -> dict[str, Spread]:
-        """Each number at the end, over the seeds: the scores, and the shape of layers as ``layer_6/isoscore``."""
+        """The values at the end, over seeds: the scores, and measurements such as ``layer_6/isoscore``."""
         return _spreads(seed.final for seed in self.seeds)
 
     @property
     def late(self) -> dict[str, Spread]:
-        """Each number's mean over the last 30% of the measured steps, over the seeds."""
+        """The means over the last 30% of the steps, over seeds."""
         return _spreads(seed.late for seed in self.seeds)
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the scores, the one that counts first."""
+        """The names of the scores, the main one first."""
         names = [name for name in self.seeds[0].final if "/" not in name and name != "loss"]
         return tuple(sorted(names, key=lambda name: name != self.settings.measure))
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that were measured, from the embeddings up."""
+        """The names of the measured layers, from the embeddings up."""
         return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for a file: what ``metrics.json`` holds."""
-        told = {
+        """Return the result as a dict for JSON: the content of ``metrics.json``."""
+        content = {
             "schema": SCHEMA,
             "settings": self.settings.to_dict(),
             "arm": self.settings.arm,
@@ -243,26 +244,11 @@ class FineTuning:
             "late": {name: _spread_to_dict(spread) for name, spread in self.late.items()},
             "runs": [seed.to_dict() for seed in self.seeds],
         }
-        return {name: nan_to_null(value) for name, value in told.items()}
+        return dict(jsonable(content))
 
 
 _INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")
-"""The columns of a history that say where it was measured and not what."""
-
-
-def write_json(told: Mapping[str, Any], path: Path) -> None:
-    """Write a file of JSON, whole or not at all."""
-    with atomic_replace(path) as temporary:
-        temporary.write_text(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def nan_to_null(value: Any) -> Any:
-    """What JSON can hold: null for NaN."""
-    if isinstance(value, Mapping):
-        return {name: nan_to_null(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [nan_to_null(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+"""The columns of a history that are not measurements."""
 
 
 def _null_to_nan(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +260,7 @@ def _float_or_nan(value: Any) -> float:
 
 
 def _late_rows(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
-    """Those after a step, or those of the last one."""
+    """Return the rows after a step, or those of the last step."""
     last = max((row["step"] for row in rows), default=0)
     found = [row for row in rows if since is not None and row["step"] > since]
     return found or [row for row in rows if row["step"] == last]

@@ -1,14 +1,15 @@
-"""With what a model is fine-tuned: the published numbers for each task, and the settings of a run."""
+"""The settings of a fine-tuning run, with the published defaults of each task."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
+from isoscope._io.runs import differences
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a task is learnt unless told otherwise."""
+    """The default hyperparameters of a task."""
 
     learning_rate: float
     weight_decay: float
@@ -33,19 +34,28 @@ RECIPES = {
     "mrpc": Recipe(8e-5, 8e-6, 64, 10, _LONGEST),
     **{name: Recipe(1e-5, 0.0, 32, 3, _ISTAR) for name in ("rte", "qnli", "sst2", "sst5", "stsb", "snli", "wic")},
 }
-"""The papers' numbers, by task. All arms of a task have the same, the one without a regulariser too."""
+"""The papers' values, by task. All arms of a task share them, also the one without a regularizer."""
 
 DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
-"""For a user's own task."""
+"""The default for other tasks."""
 
-REGULARIZERS = ("none", "persistent-entropy", "istar", "unbiased", "cosreg")
+DEFAULT_ZETA = 0.2
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "persistent-entropy": ("weight", "layer", "select"),
+    "istar": ("weight", "layer", "zeta"),
+    "unbiased": ("weight", "layer"),
+    "cosreg": ("weight", "layer"),
+}
+"""The options of each regularizer."""
+REGULARIZERS = tuple(OPTIONS)
 SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
-"""What the learning rate does after its warm-up, and what transformers calls it."""
+"""The learning rate after the warm-up, with the name that transformers gives it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what a run gives, but for its seeds."""
+    """Everything that decides the result of a run, except its seeds."""
 
     model: str
     task: str
@@ -75,43 +85,42 @@ class Settings:
     bf16: bool
     stop_on_collapse: bool
     repair: str | None = None
-    """What is done to the vectors that the head reads."""
+    """The repair of the vectors that the head reads."""
     group_lengths: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of the optimiser in an epoch."""
+        """The number of optimizer steps in an epoch."""
         return math.ceil(math.ceil(self.train_rows / self.batch_size) / self.accumulate)
 
     @property
     def steps(self) -> int:
-        """Steps of the optimiser in a run."""
+        """The number of optimizer steps in a run."""
         return math.ceil(self.epochs * self.steps_per_epoch)
 
     @property
     def arm(self) -> str:
-        """The regulariser in a few words."""
+        """The regularizer with its weight, in a few words."""
         if self.regularizer == "none":
             return "none"
         all_bars = ", all bars" if self.regularizer == "persistent-entropy" and not self.select else ""
         return self.regularizer + ("" if self.weight is None else f" {self.weight:+g}") + all_bars
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings for a file."""
+        """Return the settings as a dict for JSON."""
         return asdict(self)
 
-    def differences(self, kept: dict[str, Any]) -> list[str]:
-        """How the settings of an earlier run differ from these, in words."""
-        now = self.to_dict()
-        names = [name for name in now if name in kept and kept[name] != now[name]]
-        if "data" in names:
-            names = [name for name in names if name not in ("data", "train_rows", "dev_rows")] or ["data"]
-        words = {"data": "the rows of the task are others"}
-        return [words.get(name, f"{name} was {kept[name]!r} and is {now[name]!r}") for name in names]
+
+def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the differences of two runs' settings as phrases; see `isoscope._io.runs.differences`."""
+    if old.get("data") == new["data"]:
+        return differences(old, new)
+    phrases = dict.fromkeys(("data", "train_rows", "dev_rows"), "the rows of the task differ")
+    return differences(old, new, phrases)
 
 
 def make_settings(model: str, task: Task, **given: Any) -> Settings:
-    """The settings of a run: what was given, the task's recipe for what was not, everything checked."""
+    """Return the checked settings of a run; the task's recipe fills in what is None."""
     recipe = RECIPES.get(task.name, DEFAULT_RECIPE)
     for name in ("learning_rate", "weight_decay", "batch_size", "epochs"):
         if given[name] is None:
@@ -120,7 +129,7 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
     _check_settings(given)
     rows = len(task.train) if limit is None else min(limit, len(task.train))
     every = given.pop("every")
-    found = Settings(
+    settings = Settings(
         model=model,
         task=task.name,
         measure=task.measure,
@@ -131,11 +140,11 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
         every=1,
         **{**given, "probe": min(given["probe"], len(task.dev))},
     )
-    return _set_default_every(found, every)
+    return _set_default_every(settings, every)
 
 
 def _set_default_every(settings: Settings, every: int | None) -> Settings:
-    """A twentieth of the steps unless told otherwise: six measurements in the last 30%."""
+    """Set the steps between measurements; by default a twentieth: six measurements in the last 30%."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 
@@ -151,12 +160,9 @@ def _check_settings(given: dict[str, Any]) -> None:
     _check_number("warmup", given["warmup"], least=0, below=1)
     _check_number("zeta", given["zeta"], least=0, most=1)
     if given["schedule"] not in SCHEDULES:
-        raise InputError(f"schedule is {given['schedule']}: need {', '.join(SCHEDULES)}")
-    regularizer, weight = given["regularizer"], given["weight"]
-    if weight is not None:
-        _check_number("weight", weight)
-    if regularizer == "none" and weight is not None:
-        raise InputError(f"weight is {weight} and there is no regularizer: name one of {', '.join(REGULARIZERS[1:])}")
+        raise ParameterError(f"schedule is {given['schedule']}: need {', '.join(SCHEDULES)}")
+    if given["weight"] is not None:
+        _check_number("weight", given["weight"])
 
 
 def _check_number(
@@ -180,4 +186,4 @@ def _check_number(
     wanted = " ".join([kind, " and ".join(words)]).strip()
     right = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not right or not all(holds(value, bound) for bound, _, holds in bounds if bound is not None):
-        raise InputError(f"{name} is {value!r}: need {wanted}")
+        raise ParameterError(f"{name} is {value!r}: need {wanted}")

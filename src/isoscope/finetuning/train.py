@@ -37,23 +37,25 @@ if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
     from isoscope.finetuning.task_data import Task
     from isoscope.finetuning.tokenizing import Reader, Row
+    from isoscope.losses.regularizer import Regularizer
+    from isoscope.training.repair_layer import BatchRepair
 
 
 _POOL = 50
-"""Batches whose rows are sorted together: enough for little padding, few enough for batches that differ by epoch."""
+"""Number of batches sorted together: enough for little padding, few enough for different batches in each epoch."""
 
 
 class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
-    """Rows in another random order in each epoch, so that those of a batch are of like length.
+    """Shuffle rows in each epoch so that the rows of a batch have similar lengths.
 
     Parameters
     ----------
     lengths : sequence of int
-        Tokens of each row.
+        The number of tokens of each row.
     batch_size : int
-        Rows of a batch.
+        The number of rows in a batch.
     seed : int
-        Of the order.
+        Random seed of the order.
 
     Examples
     --------
@@ -67,7 +69,7 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
         self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch it is: one that a run goes on in has the order that it would have had."""
+        """Set the epoch, which decides the order; a resumed run sets it too."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -83,11 +85,11 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
             pool = pool[np.argsort(-self.lengths[pool], kind="stable")]
             batches += np.split(pool, len(pool) // self.batch_size)
         random.shuffle(batches)
-        yield from (int(i) for batch in (*batches, order[whole:]) for i in batch)  # a smaller batch can but be the last
+        yield from (int(i) for batch in (*batches, order[whole:]) for i in batch)  # a smaller batch comes last
 
 
 class LengthGroupedTrainer(Trainer):
-    """A Trainer whose batches hold texts of like length."""
+    """A Trainer whose batches hold texts of similar length."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -96,33 +98,26 @@ class LengthGroupedTrainer(Trainer):
 
 
 _CHECKPOINT_STEPS = 500
-"""Steps after which a checkpoint is made though the epoch goes on."""
+"""Steps between checkpoints within a long epoch."""
 
 
-@dataclass(frozen=True)
-class SeedProgress:
-    """How far a seed is: what a progress bar shows."""
-
-    seed: int
-    step: int
-    steps: int
-    loss: float | None
-    score: float | None
+ReportStep = Callable[[int, float, str], None]
+"""Is called with the step, the share of the seed's steps, and a note with the loss and the score."""
 
 
 @dataclass(frozen=True)
 class TaskRows:
-    """A task's rows as the model reads them."""
+    """The tokenized rows of a task."""
 
     train: list[Row]
     dev: list[Row]
     probe: list[Row]
 
 
-def make_regularizer(settings: Settings, given: Any, *, graded: bool) -> Any:
-    """The regulariser as a torch module; None for none."""
+def make_regularizer(settings: Settings, given: str | Regularizer, *, graded: bool) -> Regularizer | None:
+    """Return the regularizer as a torch module; None for "none"."""
     if not isinstance(given, str):
-        return deepcopy(given)  # what it counts and keeps belongs to one seed
+        return deepcopy(given)  # its counts and buffers belong to one seed
     weight = 1.0 if settings.weight is None else settings.weight
     makers: dict[str, Callable[[], Any]] = {
         "none": lambda: None,
@@ -141,19 +136,19 @@ def run_seed(
     task: Task,
     rows: TaskRows,
     reader: Reader,
-    regularizer: Any,
+    regularizer: str | Regularizer,
     *,
-    repair: Any,
+    repair: BatchRepair | None,
     keep_model: bool,
-    tell_moment: Callable[[SeedProgress], None],
+    report: ReportStep,
 ) -> SeedOutcome:
-    """Train with one seed, from the last checkpoint if there is one; the checkpoints are gone when it is done."""
+    """Train with one seed, from the last checkpoint if there is one, and return the outcome."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:
-        (folder / HISTORY_FILE).unlink(missing_ok=True)  # of a start that got to no checkpoint
+        (folder / HISTORY_FILE).unlink(missing_ok=True)  # left by a run without a checkpoint
     set_seed(seed)
     model = load_model(settings.model, task, reader)
-    repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker, which sees it
+    repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker
     loss = make_regularizer(settings, regularizer, graded=task.is_graded)
     collate = DataCollatorWithPadding(reader.tokenizer)
     with mute_transformers():
@@ -162,7 +157,7 @@ def run_seed(
             _training_arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
             data_collator=collate,
             train_dataset=rows.train,
-            eval_dataset=_sort_by_length(rows.dev) if repair is None else rows.dev,  # batches to be repaired stay mixed
+            eval_dataset=_sort_by_length(rows.dev) if repair is None else rows.dev,  # a repair needs mixed batches
             processing_class=reader.tokenizer,
             compute_metrics=lambda found: score_logits(*_logits_and_labels(found), len(task.labels)),
         )
@@ -179,7 +174,7 @@ def run_seed(
             stop_on_collapse=settings.stop_on_collapse,
         )
         tracker.follow(trainer)
-        trainer.add_callback(_RunCallback(seed, settings, tell_moment, loss))  # after the tracker, which may end it
+        trainer.add_callback(_RunCallback(settings, report, loss))  # after the tracker, which may stop training
         began = time.monotonic()
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         seconds = time.monotonic() - began
@@ -203,12 +198,12 @@ def run_seed(
 
 
 def _sort_by_length(rows: list[Row]) -> list[Row]:
-    """Little padding where the order does not matter."""
+    """Sort rows by length, for less padding."""
     return sorted(rows, key=lambda row: len(row["input_ids"]))
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The latest checkpoint that is whole: a Trainer writes its state last; those that are not are removed."""
+    """Return the latest complete checkpoint, and remove incomplete ones; a Trainer writes trainer_state.json last."""
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
@@ -221,7 +216,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _check_checkpoint(checkpoint: Path) -> None:
-    """A full disk or a power cut may leave files that are shorter than they say."""
+    """Raise an error if a file is truncated, as a full disk or a power failure leaves it."""
     for path in checkpoint.glob("*.safetensors"):
         with safe_open(path, "pt"):
             pass
@@ -231,16 +226,16 @@ def _check_checkpoint(checkpoint: Path) -> None:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Free the disk of what is needed only to go on."""
+    """Delete the checkpoints of a finished seed."""
     for path in folder.glob("checkpoint-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
-    """`each_epoch`: I-STAR's covariance is taken at an epoch's start, so that one can go on only from there."""
+    """Return the Trainer's arguments; `each_epoch` if it can resume only at the start of an epoch, as I-STAR does."""
     long_epoch = settings.steps_per_epoch > _CHECKPOINT_STEPS and not each_epoch
     other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
-    optimiser = "adamw_torch" if other else "adamw_torch_fused"  # one pass over the weights: a fifth of a CPU's step
+    optimizer = "adamw_torch" if other else "adamw_torch_fused"  # saves a fifth of a step on a CPU
     return TrainingArguments(
         output_dir=str(folder),
         seed=seed,
@@ -253,7 +248,7 @@ def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epo
         weight_decay=settings.weight_decay,
         warmup_steps=math.ceil(settings.warmup * settings.steps),
         lr_scheduler_type=SCHEDULES[settings.schedule],
-        optim=optimiser,
+        optim=optimizer,
         bf16=settings.bf16,
         use_cpu=not (other or torch.cuda.is_available()),
         logging_steps=settings.every,
@@ -273,61 +268,61 @@ def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epo
 
 
 class _RunCallback(TrainerCallback):
-    """Has the last step scored, each checkpoint begin a new mean of the loss, and tells how far it is."""
+    """Score the last step, restart the mean loss at each checkpoint, and report progress."""
 
-    def __init__(
-        self, seed: int, settings: Settings, tell_moment: Callable[[SeedProgress], None], regularizer: Any
-    ) -> None:
-        self.seed, self.measure, self.tell, self.regularizer = seed, settings.measure, tell_moment, regularizer
+    def __init__(self, settings: Settings, report: ReportStep, regularizer: Regularizer | None) -> None:
+        self.measure, self.report, self.regularizer = settings.measure, report, regularizer
         self.loss: float | None = None
         self.score: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Go on counting where the checkpoint was made."""
+        """Restore the regularizer's counts from the checkpoint."""
         counts = [each for each in state.log_history if "clouds" in each]
         if counts and self.regularizer is not None:
             self.regularizer.seen, self.regularizer.skipped = counts[-1]["clouds"], counts[-1]["too_small"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Score the last step whatever its number."""
+        """Report progress, and score the last step."""
         last = state.global_step >= state.max_steps or control.should_training_stop
         control.should_evaluate = control.should_evaluate or last
         control.should_log = control.should_log or last
         self._log_before_checkpoint(state, control)
-        self.tell(SeedProgress(self.seed, state.global_step, state.max_steps, self.loss, self.score))
+        known = (("loss", self.loss), ("score", self.score))
+        note = "  ".join(f"{name} {value:.3f}" for name, value in known if value is not None)
+        self.report(state.global_step, state.global_step / state.max_steps, note)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Prepare the checkpoint of an epoch."""
+        """Log before the checkpoint of an epoch."""
         self._log_before_checkpoint(state, control)
 
     def _log_before_checkpoint(self, state: Any, control: Any) -> None:
-        """Log, for a mean over steps before and after it would be another in a run that is resumed; keep the counts."""
+        """Log before a checkpoint, so that a resumed run has equal mean losses; save the regularizer's counts."""
         if control.should_save:
             control.should_log = True
             if self.regularizer is not None:
                 state.log_history.append({"step": state.global_step, **_term_counts(self.regularizer)})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
-        """Remember what the bar shows."""
+        """Keep the latest loss and score for the progress bar."""
         self.loss = (logs or {}).get("loss", self.loss)
         self.score = (logs or {}).get(f"eval_{self.measure}", self.score)
 
 
 def _term_counts(regularizer: Any) -> dict[str, int]:
-    """How many clouds a regulariser met, and how many of them were too small for it."""
+    """Return how many sets of vectors a regularizer has seen, and how many it skipped as too small."""
     return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
 
 
 def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The head's outputs, without the other things that some models give, and the labels."""
+    """Return the logits, without other outputs of the model, and the labels."""
     logits = found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
     return np.asarray(logits, np.float32), np.asarray(found.label_ids)
 
 
 def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
-    """Where the regulariser looks: as said, or as its paper does.
+    """Return where the regularizer takes its vectors: as set, or as in its paper.
 
-    But never at the first token of a model that reads from left to right: it has seen nothing of the text.
+    A left-to-right model never uses its first token, which has seen none of the text.
     """
     own = getattr(loss, "pool", "cls")
     return settings.pool or (reader.pool if own == "cls" else own)
@@ -335,13 +330,13 @@ def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
 
 def _probe_batches(rows: list[Row], collate: Any, settings: Settings, *, graded: bool) -> list[dict[str, Any]]:
     size = max(64, settings.batch_size)
-    if graded:  # a silhouette is of classes
+    if graded:  # a silhouette needs classes
         rows = [{name: value for name, value in row.items() if name != "labels"} for row in rows]
     return [dict(collate(rows[start : start + size])) for start in range(0, len(rows), size)]
 
 
 def _scores(log: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """The scores among what a Trainer logged, once for each step."""
+    """Return the scores in a Trainer's log, one entry per step."""
     timing = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
     found = {}
     for each in log:
@@ -352,7 +347,7 @@ def _scores(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def _save_model(model: Any, reader: Reader, folder: Path) -> None:
-    """Keep the model with its tokenizer; it appears under its name when it is whole."""
+    """Save the model and its tokenizer atomically."""
     half = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(half, ignore_errors=True)
     model.save_pretrained(half)

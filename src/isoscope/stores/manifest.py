@@ -1,51 +1,58 @@
-"""The note in a folder of shards that an extraction writes: what they are of, and how far they are written."""
+"""The manifests of folders that `embed` and `apply` write: their settings, and whether they are complete."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import FileFormatError, InputError, warn_data
+from isoscope._io.runs import RESTART_HINT, RunFolder
 
 EMBEDDING_MANIFEST = "_embedding.json"
+EMBEDDING_SCHEMA = "isoscope.embedding/1"
 REPAIR_MANIFEST = "_repaired.json"
-"""The note in a folder that a repair is written to."""
-SCHEMA = "isoscope.embedding/1"
+REPAIR_SCHEMA = "isoscope.repaired/1"
+
+
+def embedding_run(folder: Path) -> RunFolder:
+    """Return the run folder of `embed`."""
+    return RunFolder(
+        folder,
+        EMBEDDING_MANIFEST,
+        EMBEDDING_SCHEMA,
+        parts=("layer-*.arrow",),
+        settings_key="settings",
+        can_restart=True,
+    )
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What stands in the note; None if there is none."""
-    path = folder / EMBEDDING_MANIFEST
-    if not path.exists():
+    """Return the content of the manifest of `embed`; None if there is none."""
+    run = embedding_run(folder)
+    if not run.manifest.exists():
         return None
+    content = run.read()
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        if held["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {held['schema']!r}")
-        if not isinstance(held["settings"], dict) or not isinstance(held["blocks"], int):
-            raise ValueError("it does not say what was asked for")
-        files = [each for block in held["written"] for each in block.items()]
+        if not isinstance(content["blocks"], int):
+            raise ValueError("blocks is not a number")
+        files = [each for block in content["written"] for each in block.items()]
         if any(Path(name).name != name or not isinstance(checksum, str) for name, checksum in files):
-            raise ValueError("it does not say what was written")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is damaged ({error}): throw the run away, restart=True, on the command line --restart"
-        ) from error
-    return dict(held)
+            raise ValueError("written does not list files and checksums")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise FileFormatError(f"{run.manifest} is damaged ({error}): name another folder, or {RESTART_HINT}") from error
+    return content
 
 
 def warn_if_unfinished(folder: Path) -> None:
-    """Warn if a folder's rows are not all written yet."""
+    """Warn if `embed` or `apply` has not finished writing a folder."""
     try:
-        held = read_manifest(folder)
+        manifest = read_manifest(folder)
     except InputError as error:
         warn_data(str(error))
         return
-    if held is not None and not held.get("finished"):
-        warn_data(
-            f"{folder} is unfinished: {len(held['written'])} of {held['blocks']} parts are there; embed goes on with it"
-        )
+    if manifest is not None and not manifest.get("finished"):
+        done, total = len(manifest["written"]), manifest["blocks"]
+        warn_data(f"{folder} is incomplete: {done} of {total} parts are written; rerun embed to resume")
     repaired = folder / REPAIR_MANIFEST
     if repaired.exists() and '"finished": true' not in repaired.read_text(encoding="utf-8"):
-        warn_data(f"{folder} is unfinished: not all repaired vectors are there; apply goes on with it")
+        warn_data(f"{folder} is incomplete: some repaired vectors are missing; rerun apply to resume")

@@ -13,7 +13,7 @@ from isoscope._core.errors import InputError
 from isoscope.stores.columns import INVERSE_RANK
 
 if TYPE_CHECKING:
-    from isoscope.stores.store import Store
+    from isoscope.stores.store import Batch, Store
 
 VECTOR_COLUMN = "embedding"
 """What the vectors are called where they have no name of their own."""
@@ -118,6 +118,15 @@ def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
     fields = {field.name: field for field in found}
     own = [fields.pop(field.name, field) for field in first.schema]
     return Layout(pa.schema([*own, *fields.values()], metadata=first.schema.metadata), first.vectors)
+
+
+def role_layout(first: Batch) -> Layout:
+    """Return the layout of a table with the vectors and columns of a batch, for a source that is not a table."""
+    import pyarrow as pa
+
+    fields = [pa.field(VECTOR_COLUMN, pa.list_(pa.float64()))]
+    fields += [pa.field(name, arrow_type(values)) for name, values in first.columns.items()]
+    return Layout(pa.schema(fields), VECTOR_COLUMN)
 
 
 def arrow_type(values: np.ndarray) -> Any:

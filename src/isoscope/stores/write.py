@@ -1,179 +1,360 @@
-"""Writing a store to a file or a database, batch by batch; an interruption leaves the old file."""
+"""Write a store to a file or a database, batch by batch. A file is written atomically."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from io import BytesIO, FileIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, MissingValueError, OutputError, ParameterError, ShapeError
 from isoscope._io.files import atomic_replace
+from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_address
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch, Store
-from isoscope.stores.table_schema import output_names
-from isoscope.stores.targets import Checkpoint, Flat, Parquet, npy_header, role_layout, safetensors_header
+from isoscope.stores.table_schema import output_names, role_layout
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.stores.table_schema import Layout
-    from isoscope.stores.targets import Target
 
 ENDINGS = (".npy", ".safetensors", ".parquet")
+_SAFETENSORS_DTYPES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
+_SAFETENSORS_DTYPES |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
+_WRITE_BYTES = 2**20  # bytes per write call, so that the data is still in the CPU cache when the kernel copies it
+_MAX_PREALLOCATION = 2**28  # bytes
 
 
 def write_store(
-    path: str | os.PathLike[str] | Address,
     source: Any,
+    output: str | os.PathLike[str] | Address,
     *,
     columns: bool = True,
     restart: bool = False,
-    progress: Callable[[str, int, float], None] | None = None,
+    progress: bool | Progress = False,
 ) -> int:
-    """Write vectors to a file, whole or not at all, or to a database, in bounded memory; gives the number of rows.
+    """Write vectors to a file or a database in bounded memory, and return the number of rows.
+
+    A file is written atomically: an interrupted call leaves the old file.
 
     Parameters
     ----------
-    path : path
-        A name that ends in `.npy`, `.safetensors` (a tensor ``embeddings``) or `.parquet` (a column of lists of fixed
-        size, named as in the source or ``embedding``). It is replaced when all is written. Or the address of a
-        database (see `open_store`): rows are written by their ids, or their numbers if they have none; those that are
-        there from an earlier, interrupted call are not written again.
-    source : store, array, iterable of Batch, or whatever `open_store` opens
-        What to write. The numbers' kind is kept (float16, float32, float64, whole numbers); bfloat16 becomes float32.
+    source : store, array, iterable of Batch, or anything that `open_store` accepts
+        The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32.
+    output : path or database address
+        A file name that ends in `.npy`, `.safetensors` (one tensor, ``embeddings``) or `.parquet` (a column of
+        fixed-size lists, named as in the source, or ``embedding``). Or the address of a database (see `open_store`):
+        rows are written under their ids, or under their row numbers if they have none. Rows that an earlier,
+        interrupted call wrote are skipped.
     columns : bool
-        Whether what stands beside the vectors is written too: every column of a table, in its place and of its kind;
-        the labels, types, text and ids of anything else, under their own names. Parquet alone can hold them: `.npy`
-        and `.safetensors` hold the vectors, whatever is said here; a database holds them too.
+        Whether to write the other columns too: every column of a table, in the same place and with the same type;
+        labels, types, text and ids of any other source, under their own names. Parquet and databases can hold them.
+        `.npy` and `.safetensors` files hold only the vectors.
     restart : bool
-        Remove what an earlier call wrote to the database; a file is always written anew.
-    progress : function, optional
-        Told "writing", the rows written so far, and the share of the source that they are.
+        Delete the rows that an earlier call wrote to the database. A file is always written from the beginning.
+    progress : bool or function
+        True shows a progress bar. A function is called with "writing", the number of rows written, and the share of
+        the source (0 to 1).
 
     Examples
     --------
     >>> import numpy as np
     >>> from isoscope.stores import open_store, write_store
     >>> store = open_store(np.eye(3, dtype=np.float32), text=["east", "north", "up"])
-    >>> write_store("axes.parquet", store)
+    >>> write_store(store, "axes.parquet")
     3
     >>> again = open_store("axes.parquet")
     >>> again.take([1]), again.text.tolist()
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
-    if (target := parse_address(path)) is not None:
-        from isoscope.stores.databases.write import write_to_database
+    with show_progress(progress) as report:
+        if (address := parse_address(output)) is not None:
+            from isoscope.stores.databases.write import write_to_database
 
-        if isinstance(source, Iterator):
-            raise InputError(f"{target} is written from a store, to be gone on with: batches alone go to a file")
+            if isinstance(source, Iterator):
+                raise ParameterError(f"{address} cannot be written from an iterator of batches: pass a store")
+            store = source if isinstance(source, Store) else open_store(source)
+            return write_to_database(address, store, columns=columns, restart=restart, progress=report)
+        assert not isinstance(output, Address)
+        path = check_writable(output)
+        if _is_batches(source):
+            batches = _check_batches(source)
+            return _write_file(
+                path, batches if columns else (batch._replace(columns={}) for batch in batches), None, report
+            )
         store = source if isinstance(source, Store) else open_store(source)
-        return write_to_database(target, store, columns=columns, restart=restart, progress=progress)
-    assert not isinstance(path, Address)
-    path = check_writable(path)
-    if isinstance(source, Iterator) or (isinstance(source, list | tuple) and source and isinstance(source[0], Batch)):
-        given = _check_batches(source)
-        return _write_file(path, given if columns else (batch._replace(columns={}) for batch in given), None, progress)
-    store = source if isinstance(source, Store) else open_store(source)
-    columns = columns and path.suffix.lower() == ".parquet"
+        return write_without_guessed_columns(
+            store, lambda store: _write_store_file(store, path, columns and path.suffix.lower() == ".parquet", report)
+        )
+
+
+def write_without_guessed_columns(store: Store, write: Callable[[Store], int]) -> int:
+    """Call `write` with a store; if a guessed id or frequency column is unusable, call it again without that column."""
     try:
-        return _write_file(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
+        return write(store)
     except ColumnError as error:
-        if not can_drop_column(error, store):
+        if not _can_drop_column(error, store):
             raise
-        return write_store(path, store.without(error.role), columns=columns, progress=progress)
+        return write_without_guessed_columns(store.without(error.role), write)
+
+
+def _can_drop_column(error: ColumnError, store: Store) -> bool:
+    """Return whether a column with missing values is optional: guessed ids or frequencies."""
+    return error.role in ("ids", "frequency") and error.role in store.guessed
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """The path of a file that can be written; an `InputError` if its name, its folder or what is there forbids it."""
+    """Return the path of a file to write; an `OutputError` if its ending or its folder forbids it."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"{path} does not say a format that can be written: need .npy, .safetensors or .parquet")
+        raise OutputError(f"{path} has no ending of a writable format: need .npy, .safetensors or .parquet")
     if not path.parent.is_dir():
-        raise InputError(f"{path.parent} is not a folder: make it first, or write elsewhere")
+        raise OutputError(f"{path.parent} is not a folder: create it first, or write elsewhere")
     if path.is_dir():
-        raise InputError(f"{path} is a folder: need the name of a file")
+        raise OutputError(f"{path} is a folder: need the name of a file")
     return path
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path means a folder of files: it has no ending, or there is a folder and the ending is no format's."""
+    """Return whether a path names a folder: it has no ending, or it is a folder whose ending is no file format."""
     return not path.suffix or (path.suffix.lower() not in ENDINGS and path.is_dir())
 
 
-def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch]:
-    """The batches of a store with what is written beside them, under the names that it gets in the file."""
+def rows_to_write(store: Store, columns: bool) -> Iterator[Batch]:
+    """Yield the batches of a store, with the columns under the names that they get in the file."""
     if not columns:
-        return store.batches(start=start)
+        return store.batches()
     if store.layout() is not None:
-        return store.batches(start=start, beside=True)
-    own = output_names(store)
+        return store.batches(beside=True)
+    names = output_names(store)
     return (
-        batch._replace(columns={own[role]: values for role, values in batch.columns.items()})
-        for batch in store.batches([*own], start=start)
+        batch._replace(columns={names[role]: values for role, values in batch.columns.items()})
+        for batch in store.batches([*names])
     )
 
 
-def can_drop_column(error: ColumnError, store: Store) -> bool:
-    """Whether a column can be done without: ids or frequencies that nobody asked for, and that some rows lack."""
-    return error.role in ("ids", "frequency") and error.role in store.guessed
+class Target(Protocol):
+    """A file that is being written."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows written so far."""
+
+    def write(self, batch: Batch) -> None:
+        """Append the rows of a batch."""
+
+    def finish(self) -> None:
+        """Write what completes the file: the final header, or the footer."""
+
+    def close(self) -> None:
+        """Close the file, complete or not."""
 
 
-def open_target(path: Path, ending: str, first: Batch, layout: Layout | None, mark: Checkpoint) -> Target:
-    """The file for rows like those of a first batch, begun or gone on with."""
+def open_target(path: Path, ending: str, first: Batch, layout: Layout | None) -> Target:
+    """Create a file for rows like those of a first batch."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
     if ending == ".parquet":
-        return Parquet(path, (layout or role_layout(first)).with_vectors(dtype, dim), mark)
-    header = npy_header if ending == ".npy" else safetensors_header
-    return Flat(path, header(dtype, dim), dtype.itemsize * dim, mark)
+        return ParquetTarget(path, (layout or role_layout(first)).with_vectors(dtype, dim))
+    header = _npy_header if ending == ".npy" else _safetensors_header
+    return ArrayTarget(path, header(dtype, dim), dtype.itemsize * dim)
 
 
-def _write_file(
-    path: Path,
-    batches: Iterator[Batch],
-    layout: Layout | None,
-    progress: Callable[[str, int, float], None] | None,
-) -> int:
+class _UnbufferedFile(FileIO):
+    """A file without a buffer, so that a full disk raises in `write`; each write is complete."""
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        length = len(left)
+        while left:
+            left = left[super().write(left[:_WRITE_BYTES]) :]
+        return length
+
+
+class ArrayTarget:
+    """An .npy or .safetensors file: a header with the number of rows, then the rows."""
+
+    def __init__(self, path: Path, header: Callable[[int], bytes], row_bytes: int) -> None:
+        self._header, self._row_bytes = header, row_bytes
+        self.rows = 0
+        self._start, self._allocated = len(header(0)), 0
+        self._lock = Lock()
+        self._file = _UnbufferedFile(path, "wb")
+        self._file.write(header(0))
+
+    def write(self, batch: Batch) -> None:
+        """See `Target`."""
+        self.put(self.rows, batch.vectors)
+        self.rows += len(batch.vectors)
+
+    def put(self, row: int, vectors: np.ndarray) -> None:
+        """Write vectors at a row number, from any thread; the caller adds them to `rows`."""
+        at = self._start + row * self._row_bytes
+        with self._lock:
+            self._preallocate(at, vectors.nbytes)
+            self._file.seek(at)
+            self._file.write(vectors.data)
+
+    def finish(self) -> None:
+        """See `Target`."""
+        final = self._header(self.rows)
+        assert len(final) == self._start
+        if self._allocated:
+            self._file.truncate(self._start + self.rows * self._row_bytes)
+        self._file.seek(0)
+        self._file.write(final)
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._file.close()
+
+    def _preallocate(self, at: int, length: int) -> None:
+        """Reserve as many bytes as are written already, if the file system can: fewer extents, faster writes."""
+        if at > _WRITE_BYTES and at + length > self._allocated and hasattr(os, "posix_fallocate"):
+            ahead = max(length, min(at, _MAX_PREALLOCATION))
+            with suppress(OSError):
+                os.posix_fallocate(self._file.fileno(), at, ahead)
+                self._allocated = at + ahead
+
+
+class ParquetTarget:
+    """A Parquet file with one row group per batch."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._layout = layout
+        self._vector_type = layout.schema.field(layout.vectors).type
+        self.rows = 0
+        self._file = _UnbufferedFile(path, "wb")
+        names = [field.name for field in layout.others]
+        try:
+            self._writer = pq.ParquetWriter(self._file, layout.schema, use_dictionary=names)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            self._file.close()
+            raise FileFormatError(
+                f"Parquet cannot hold a column: {' '.join(str(error).split())[:200]}; write the vectors only: "
+                "columns=False, on the command line --vectors-only"
+            ) from error
+
+    def write(self, batch: Batch) -> None:
+        """See `Target`."""
+        import pyarrow as pa
+
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(batch.vectors.ravel()), type=self._vector_type)
+        columns = {self._layout.vectors: lists, **self._role_columns(batch)}
+        if batch.other_columns is not None:
+            columns |= dict(zip(batch.other_columns.schema.names, batch.other_columns.columns, strict=True))
+        schema = self._layout.schema
+        self._writer.write_batch(pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema))
+        self.rows += len(batch.vectors)
+
+    def finish(self) -> None:
+        """See `Target`."""
+        self._writer.close()
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._writer.is_open = False  # else pyarrow writes a footer when it collects the writer
+        self._file.close()
+
+    def _role_columns(self, batch: Batch) -> dict[str, Any]:
+        """Return the labels, ids and so on of a source that is not a table."""
+        import pyarrow as pa
+
+        try:
+            return {
+                name: pa.array(values, self._layout.schema.field(name).type) for name, values in batch.columns.items()
+            }
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ParameterError(
+                f"the columns of the batch at row {batch.start} have another type than before: {error}"
+            ) from error
+
+
+def _npy_header(dtype: np.dtype, dim: int) -> Callable[[int], bytes]:
+    """Return the header of an .npy file as a function of the number of rows; NumPy pads it to a constant length."""
+
+    def header(rows: int) -> bytes:
+        content = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, dim)}
+        into = BytesIO()
+        np.lib.format.write_array_header_1_0(into, content)
+        return into.getvalue()
+
+    return header
+
+
+def _safetensors_header(dtype: np.dtype, dim: int) -> Callable[[int], bytes]:
+    """Return the header of a .safetensors file with one tensor, as a function of the number of rows."""
+
+    def header(rows: int) -> bytes:
+        content = {
+            "dtype": _SAFETENSORS_DTYPES[dtype.str[1:]],
+            "shape": [rows, dim],
+            "data_offsets": [0, rows * dim * dtype.itemsize],
+        }
+        text = json.dumps({"embeddings": content}).encode().ljust(160)  # room for any number of rows
+        return len(text).to_bytes(8, "little") + text
+
+    return header
+
+
+def _write_store_file(store: Store, path: Path, columns: bool, progress: Progress) -> int:
+    return _write_file(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
+
+
+def _write_file(path: Path, batches: Iterator[Batch], layout: Layout | None, progress: Progress) -> int:
     first = next(batches, None)
     if first is None:
-        raise InputError("the source has no rows: there is nothing to write")
+        raise MissingValueError("the source has no rows: there is nothing to write")
     with atomic_replace(path) as temporary:
-        target = open_target(temporary, path.suffix.lower(), first, layout, Checkpoint())
+        target = open_target(temporary, path.suffix.lower(), first, layout)
         try:
             for batch in _check_consistent(chain([first], batches), first):
                 target.write(batch)
-                if progress is not None:
-                    progress("writing", batch.start + len(batch.vectors), batch.share)
+                progress("writing", batch.start + len(batch.vectors), batch.share)
             target.finish()
         finally:
             target.close()
     return target.rows
 
 
+def _is_batches(source: Any) -> bool:
+    return isinstance(source, Iterator) or (
+        isinstance(source, list | tuple) and len(source) > 0 and isinstance(source[0], Batch)
+    )
+
+
 def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
     for batch in batches:
         if not isinstance(batch, Batch):
-            raise InputError(
-                f"the source gives a {type(batch).__name__}: need a store, an array, or batches of a store"
+            raise ParameterError(
+                f"the source yields a {type(batch).__name__}: need a store, an array, or batches of a store"
             )
         if len(batch.vectors):
             yield batch
 
 
 def _check_consistent(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
-    """Batches of the first one's dimensions, columns and precision, in the byte order of files."""
+    """Yield batches with the dimensions, columns and dtype of the first, in little-endian byte order."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:
         if batch.vectors.shape[1:] != dim or batch.columns.keys() != first.columns.keys():
-            raise InputError(
-                f"row {batch.start} begins a batch of shape {batch.vectors.shape} with columns {list(batch.columns)}, "
-                f"the first has {first.vectors.shape} with {list(first.columns)}: need the same"
+            raise ShapeError(
+                f"the batch at row {batch.start} has shape {batch.vectors.shape} and columns {list(batch.columns)}, "
+                f"the first has {first.vectors.shape} and {list(first.columns)}: need the same"
             )
         if not np.can_cast(batch.vectors.dtype, dtype):
-            raise InputError(
-                f"row {batch.start} begins a batch of {batch.vectors.dtype}, the first is of {dtype}: cast one"
+            raise ParameterError(
+                f"the batch at row {batch.start} has dtype {batch.vectors.dtype}, the first has {dtype}: cast one"
             )
         yield batch._replace(vectors=np.ascontiguousarray(batch.vectors, dtype))

@@ -77,12 +77,12 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
         were given or settled), ``notes``, ``collapses``, and ``clouds`` and ``too_small`` (what the regulariser met).
     """
 
-    def tell(moment: Any, share: float) -> None:
-        bench.tell(share, "" if moment.score is None else f"{task.measure} {moment.score:.3f}")
+    def tell(stage: str, done: int, share: float, note: str = "") -> None:
+        bench.tell(share, note)
 
     folder = Path(model.place).expanduser()
     place = str(folder.absolute()) if folder.exists() else model.place  # the same model, however it was typed
-    found = finetune(place, task, out=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
+    found = finetune(place, task, output=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]
     series = _series(one)
     return {

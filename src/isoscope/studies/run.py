@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError, MissingExtra, plural
 from isoscope._core.threads import thread_count
-from isoscope._io.files import atomic_replace, lock_folder
-from isoscope.finetuning.result import nan_to_null
+from isoscope._io.files import atomic_replace
+from isoscope._io.json import jsonable, write_json
+from isoscope._io.runs import RunFolder, differences
 from isoscope.studies.datasets import DataSource, Model
 from isoscope.studies.page import render_study_page, write_summary
 from isoscope.studies.reading import fingerprint_data_sets
@@ -101,9 +102,8 @@ def _to_tuple(value: Any) -> Any:
 
 
 def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
-    """Everything that decides what the arms give, for a file."""
+    """Return everything that decides the results of the arms, as a dict for JSON."""
     return {
-        "schema": SETTINGS_SCHEMA,
         "study": study.name,
         "quick": setting.quick,
         "parameters": {name: format_value(value) for name, value in setting.values.items()},
@@ -113,47 +113,25 @@ def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
     }
 
 
-def read_settings(folder: Path, told: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The settings of the run that a folder holds, None if it is to be begun.
-
-    An `InputError` with the difference if finished arms are of other settings, or if the folder holds something else.
-    """
-    path = folder / "settings.json"
-    if not path.exists():
-        if folder.is_dir() and any(not each.name.startswith(".") for each in folder.iterdir()):  # a half of it, maybe
-            raise InputError(f"{folder} holds something else than a run of a study: name another folder")
-        return None
-    try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        differing = _differences(kept, told)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not of a study's run: {error}; name another folder") from error
-    if differing and any((folder / "arms").glob("*.json")):
-        raise InputError(f"{folder} holds a run with other settings: {'; '.join(differing)}; name another folder")
-    return None if differing else kept
-
-
-def _differences(kept: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
-    """What would make a finished arm another one: models and data sets that both have, and all that does not widen."""
-    if kept["schema"] != SETTINGS_SCHEMA or kept["study"] != told["study"]:
-        return [f"it is of {kept.get('study', kept['schema'])}, and this is {told['study']}"]
-    widening = {name for name, each in study_by_name(told["study"]).parameters.items() if each.widens}
-    found = [] if kept["quick"] == told["quick"] else [f"it was {'' if kept['quick'] else 'not '}a quick run"]
-    for name, value in told["parameters"].items():
-        before = kept["parameters"].get(name, value)
-        if before != value and name not in widening:
-            found.append(f"{name} was {before} and is {value}")
+def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return what makes finished arms unusable, as phrases: other models, data or parameters that do not widen."""
+    if old["study"] != new["study"]:
+        return [f"it is a run of {old['study']}, not of {new['study']}"]
+    widening = {name for name, each in study_by_name(new["study"]).parameters.items() if each.widens}
+    compared = {name: value for name, value in new["parameters"].items() if name not in widening}
+    found = [] if old["quick"] == new["quick"] else [f"it was {'' if old['quick'] else 'not '}a quick run"]
+    found += differences(old["parameters"], compared)
     for kind, words in (("models", "the model"), ("weights", "the model"), ("data", "the files of")):
-        before = kept.get(kind, {})
-        found += [f"{words} {name} changed" for name, word in told[kind].items() if before.get(name, word) != word]
+        changed = {name: f"{words} {name} changed" for name in new[kind]}
+        found += differences(old.get(kind, {}), new[kind], changed)
     return list(dict.fromkeys(found))
 
 
-def merge_settings(kept: Mapping[str, Any] | None, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings to write down: models and data sets of finished arms are remembered, also those not asked for now."""
-    if kept is None:
-        return dict(told)
-    return {**told, **{kind: {**kept.get(kind, {}), **told[kind]} for kind in ("models", "weights", "data")}}
+def merge_settings(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings to write: models and data sets of earlier arms are kept, also those not used now."""
+    if old is None:
+        return dict(new)
+    return {**new, **{kind: {**old.get(kind, {}), **new[kind]} for kind in ("models", "weights", "data")}}
 
 
 SCHEMA = "isoscope.study/1"
@@ -202,7 +180,7 @@ class StudyRun:
 def run_study(
     name: str,
     *,
-    out: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     models: Sequence[str | os.PathLike[str]] | None = None,
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
@@ -212,14 +190,14 @@ def run_study(
 ) -> StudyRun:
     """Run a paper's protocol, and put its published numbers beside ours.
 
-    What is done is kept in `out`: called again, arms that are finished are read back and the others are run, whatever
-    ended the run before. Other settings in the same folder are refused; more seeds, tasks or models are added.
+    Results are kept in `output`. The same call after an interruption reads finished arms and runs the others. It
+    refuses a folder with other settings; more seeds, tasks or models are added.
 
     Parameters
     ----------
     name : str
         One of `isoscope.studies.study.STUDIES`.
-    out : path
+    output : path
         The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
     models : sequence of str or path, optional
         Folders or names on the Hugging Face hub; the paper's unless told.
@@ -229,7 +207,7 @@ def run_study(
         Whether to run a smaller version, of a few minutes, that shows the same direction.
     only : str or sequence of str
         Run only the arms whose key fits one of these patterns, such as ``"cola/*/seed-0"``; tables and verdicts are
-        then of these and of those that `out` holds already. All arms unless told.
+        then of these and of those that `output` holds already. All arms unless told.
     progress : callable, optional
         Is told how far it is.
     **parameters
@@ -239,33 +217,31 @@ def run_study(
     Examples
     --------
     >>> import isoscope
-    >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
+    >>> isoscope.run_study("isotropy-clusters-classifiers", output="run", updates="many")
     Traceback (most recent call last):
     ...
-    isoscope._core.errors.InputError: updates is many: need a whole number, such as 0
+    isoscope.InputError: updates is many: need a whole number, such as 0
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
-    folder = Path(out).expanduser()
+    run_folder = RunFolder(Path(output).expanduser(), "settings.json", SETTINGS_SCHEMA, parts=("arms/*.json",))
+    folder = run_folder.path
     told = settings_to_dict(found, setting)
     _check_extra(found, setting)
     arms = _check_distinct(found.arms(setting))
     asked = _match_keys(arms, (only,) if isinstance(only, str) else only)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: name a folder for the run")
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        kept = read_settings(folder, told)
-        for each in ("work", "shared") if kept is None else ():  # halves of arms with other settings
+    with run_folder.open(parents=True):
+        earlier = run_folder.check(told, compare=compare_settings)
+        for each in ("work", "shared") if earlier is None else ():  # unfinished arms of other settings
             shutil.rmtree(folder / each, ignore_errors=True)
-        _write_json(merge_settings(kept, told), folder / "settings.json")
+        run_folder.write(merge_settings(earlier, told))
         began = time.monotonic()
         results, seconds, failed = _run_arms(_choose_arms(arms, asked, folder), folder, progress)
         if not results:
             raise _failure(failed)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
         run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
-        _write_json(run.to_dict(), folder / "results.json")
+        write_json(jsonable(run.to_dict()), folder / "results.json", indent=1)
         with atomic_replace(folder / "page.html") as path:
             path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
@@ -337,14 +313,14 @@ def _run_arms(
             tell(0.0)
             began = time.monotonic()
             try:
-                result = nan_to_null(arm.run(ArmContext(own, shared, tell)))
+                result = jsonable(arm.run(ArmContext(own, shared, tell)))
             except MissingExtra:
                 raise
             except InputError as error:  # such as a training that diverges: the other arms are run all the same
                 failed[arm.key] = error
                 continue
             done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
-            _write_json(done, path)
+            write_json(jsonable(done), path, indent=1)
             done = _read_arm(path, arm) or done  # what the next start reads, to the last key
             shutil.rmtree(own, ignore_errors=True)
             tell(1.0)
@@ -369,7 +345,7 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
 
 
 def _null_to_nan(value: Any) -> Any:
-    """What `nan_to_null` made of numbers that JSON does not have."""
+    """Return a value read from JSON with NaN for null."""
     if isinstance(value, dict):
         return {name: _null_to_nan(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -455,8 +431,3 @@ def _table_to_dict(table: Any) -> dict[str, Any]:
             for row in table.rows
         ],
     }
-
-
-def _write_json(told: Mapping[str, Any], path: Path) -> None:
-    with atomic_replace(path) as temporary:
-        temporary.write_text(json.dumps(nan_to_null(told), indent=1, allow_nan=False) + "\n", encoding="utf-8")

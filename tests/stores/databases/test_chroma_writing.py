@@ -94,7 +94,7 @@ def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
 
 def test_ids_that_others_add_to_numbers_make_all_of_them_text(tmp_path):
     where = f"chroma:{tmp_path}#numbers"
-    assert write_store(where, VECTORS[:3]) == 3
+    assert write_store(VECTORS[:3], where) == 3
     assert sorted(open_store(where).ids.tolist()) == [0, 1, 2]
     client = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(anonymized_telemetry=False))
     client.get_collection("numbers", embedding_function=None).add(ids=["a"], embeddings=VECTORS[:1])

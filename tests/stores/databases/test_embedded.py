@@ -57,14 +57,14 @@ def test_a_repaired_table_is_there_once_however_often_it_is_written(kind, tmp_pa
     target, where = place(kind, tmp_path, "docs")
     said = []
     for _ in range(2):
-        assert isoscope.repair_store(repair, table, target, say=said.append) == N
+        assert isoscope.repair_store(table, repair, target, say=said.append) == N
     assert len(said) == 1
     vectors, texts, labels = rows_of(open_store(where))
     np.testing.assert_array_equal(vectors, repair.transform(VECTORS))
     assert texts == [f"text {i}" for i in range(N)]
     assert labels == [i % 3 for i in range(N)]
     with pytest.raises(isoscope.InputError, match="with another repair"):
-        isoscope.repair_store(isoscope.Standardize().fit(table), table, target)
+        isoscope.repair_store(table, isoscope.Standardize().fit(table), target)
 
 
 def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, table):
@@ -73,13 +73,13 @@ def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, tab
     where = f"lancedb:{tmp_path}/source#docs"
     repair = isoscope.Center().fit(where)
     target, mended = place(kind, tmp_path, "mended")
-    assert isoscope.repair_store(repair, where, target) == 400
+    assert isoscope.repair_store(where, repair, target) == 400
     source.add(pq.read_table(table).slice(400))
     source.delete("label = 2")
     seen = []
     work = repair.transform
     repair.transform = lambda rows: seen.append(len(rows)) or work(rows)
-    assert isoscope.repair_store(repair, where, target) == 400
+    assert isoscope.repair_store(where, repair, target) == 400
     assert sum(seen) < 200  # and two rows to look at
     store = open_store(mended)
     assert sorted(store.ids) == sorted(f"doc {i}" for i in range(N) if i < 400 or i % 3 != 2)
@@ -87,9 +87,9 @@ def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, tab
 
 def test_a_place_is_not_written_over_itself(kind, tmp_path, table):
     target, where = place(kind, tmp_path, "docs")
-    write_store(target, open_store(table))
+    write_store(open_store(table), target)
     with pytest.raises(isoscope.InputError, match="is the source itself"):
-        isoscope.repair_store(isoscope.Center().fit(where), where, where)
+        isoscope.repair_store(where, isoscope.Center().fit(where), where)
 
 
 def test_a_column_that_is_like_the_ids_for_a_while_is_kept(kind, tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_column_that_is_like_the_ids_for_a_while_is_kept(kind, tmp_path, monke
         "label": [0, 1, 2, 3, 9],
     }
     pq.write_table(pa.table(columns), tmp_path / "numbered.parquet")
-    assert write_store(target, tmp_path / "numbered.parquet") == 5
+    assert write_store(tmp_path / "numbered.parquet", target) == 5
     assert sorted(open_store(where).labels.tolist()) == [0, 1, 2, 3, 9]
 
 
@@ -112,7 +112,7 @@ def test_what_has_no_columns_of_its_own_gets_its_ids_once(kind, tmp_path):
         ("array", VECTORS[:5], list(range(5))),
     ):
         target, where = place(kind, tmp_path, name)
-        assert write_store(target, open_store(source, text=[f"t{i}" for i in range(5)])) == 5
+        assert write_store(open_store(source, text=[f"t{i}" for i in range(5)]), target) == 5
         store = open_store(where)
         assert sorted(store.ids.tolist()) == ids
         record = next(store.batches(beside=True)).other_columns
@@ -132,7 +132,7 @@ def slowly(stage, rows, share):
     print(rows, flush=True)
     time.sleep(0.1)
 repair = isoscope.load_transform({str(tmp_path / "repair")!r})
-isoscope.repair_store(repair, {str(table)!r}, {target!r}, progress=slowly)
+isoscope.repair_store({str(table)!r}, repair, {target!r}, progress=slowly)
 """
     other = subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE)
     try:
@@ -145,14 +145,14 @@ isoscope.repair_store(repair, {str(table)!r}, {target!r}, progress=slowly)
     with pytest.warns(isoscope.DataWarning, match="is incomplete"):
         assert 0 < len(open_store(where)) < N
     said = []
-    assert isoscope.repair_store(repair, table, target, say=said.append) == N
+    assert isoscope.repair_store(table, repair, target, say=said.append) == N
     assert said
     np.testing.assert_array_equal(rows_of(open_store(where))[0], repair.transform(VECTORS))
 
 
 def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
     target, where = place(kind, tmp_path, "docs")
-    write_store(target, open_store(table))
+    write_store(open_store(table), target)
     found, need = (isoscope.audit(source, sample=100) for source in (where, str(table)))
     for name in ("isoscore", "mean_cosine"):
         np.testing.assert_allclose(found[name].value, need[name].value, rtol=1e-9)
@@ -162,9 +162,9 @@ def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
 @pytest.mark.heavy
 def test_what_stands_beside_survives_the_way_through_a_file(kind, tmp_path, table):
     first, where = place(kind, tmp_path, "docs")
-    write_store(first, open_store(table))
-    assert write_store(tmp_path / "copy.parquet", open_store(where)) == N
+    write_store(open_store(table), first)
+    assert write_store(open_store(where), tmp_path / "copy.parquet") == N
     second, again = place(kind, tmp_path, "again")
-    assert write_store(second, open_store(tmp_path / "copy.parquet")) == N
+    assert write_store(open_store(tmp_path / "copy.parquet"), second) == N
     for one, other in zip(rows_of(open_store(where)), rows_of(open_store(again)), strict=True):
         np.testing.assert_array_equal(one, other)

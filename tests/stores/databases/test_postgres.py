@@ -95,7 +95,7 @@ def test_every_column_is_kept_on_the_way_to_parquet(postgres, tmp_path):
     )
     store = isoscope.open_store(postgres.url("wide", "v"))
     assert store.ids.tolist() == [f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2)]
-    isoscope.write_store(tmp_path / "wide.parquet", store)
+    isoscope.write_store(store, tmp_path / "wide.parquet")
     first, second = pq.read_table(tmp_path / "wide.parquet").to_pylist()
     assert list(first) == [
         *["at", "day", "v", "id", "price", "ok", "about", "raw"],

@@ -15,7 +15,7 @@ from isoscope.stores.databases.postgres_session import Session
 
 def test_without_the_driver_the_line_says_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    for use in (isoscope.open_store, lambda url: isoscope.write_store(url, [[1.0, 2.0]])):
+    for use in (isoscope.open_store, lambda url: isoscope.write_store([[1.0, 2.0]], url)):
         with pytest.raises(MissingExtra, match=r'pip install "isoscope\[postgres\]"'):
             use("postgresql://host/db?table=docs")
 

@@ -43,7 +43,7 @@ def test_another_column_of_the_same_table(postgres, cloud, repair, kind):
     table = f"same_{kind[:3]}_{len(kind)}"
     postgres.fill(table, cloud.astype(dtype), kind)
     source, target = postgres.url(table, "embedding"), postgres.url(table, "fixed")
-    assert isoscope.repair_store(repair, source, target) == 1000
+    assert isoscope.repair_store(source, repair, target) == 1000
     store, found = read(target)
     np.testing.assert_array_equal(found, repair.transform(cloud.astype(dtype)))
     assert store.dtype == dtype
@@ -59,12 +59,12 @@ def test_run_twice_is_run_once_and_rows_that_were_added_are_done_alone(postgres,
     monkeypatch.setattr(
         PostgresDestination, "write", lambda self, batch: (written.append(len(batch.vectors)), write(self, batch))
     )
-    isoscope.repair_store(repair, source, target)
-    isoscope.repair_store(repair, source, target)
+    isoscope.repair_store(source, repair, target)
+    isoscope.repair_store(source, repair, target)
     assert written == [500]
     postgres.run("INSERT INTO growing (id, embedding) SELECT -id - 1, embedding FROM growing WHERE id < 7")
     said = []
-    assert isoscope.repair_store(repair, source, target, say=said.append) == 507
+    assert isoscope.repair_store(source, repair, target, say=said.append) == 507
     assert written == [500, 7]
     assert "resuming an earlier run" in said[0]
     expected = repair.transform(np.concatenate([cloud[:7][::-1], cloud[:500]]))
@@ -76,7 +76,7 @@ def test_rows_without_a_vector_stay_without(postgres, cloud, repair):
     postgres.run("UPDATE holes SET embedding = NULL WHERE id IN (3, 5)")
     with pytest.warns(DataWarning, match="2 of 20 rows .*no embedding.*dropped"):
         source = isoscope.open_store(postgres.url("holes", "embedding", missing="drop"))
-    assert isoscope.repair_store(repair, source, postgres.url("holes", "fixed")) == 18
+    assert isoscope.repair_store(source, repair, postgres.url("holes", "fixed")) == 18
     assert postgres.run("SELECT id FROM holes WHERE fixed IS NULL ORDER BY id") == [(3,), (5,)]
 
 
@@ -90,10 +90,10 @@ def test_another_table_with_every_column_as_it_was(postgres, repair, cloud):
     )
     source, target = postgres.url("wide", "embedding"), postgres.url("wide_copy")
     names = "id, embedding, label, text, price, about, raw, at, tags, nothing, ok, other"
-    assert isoscope.write_store(target, source) == 3
+    assert isoscope.write_store(source, target) == 3
     assert postgres.run(f"SELECT {names} FROM wide EXCEPT SELECT {names} FROM wide_copy") == []
     assert kinds(postgres, "wide") == kinds(postgres, "wide_copy")
-    assert isoscope.write_store(target, source) == 3
+    assert isoscope.write_store(source, target) == 3
 
 
 def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
@@ -112,7 +112,7 @@ def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
     import pyarrow.parquet as pq
 
     pq.write_table(table, tmp_path / "docs.parquet")
-    assert isoscope.write_store(postgres.url("from_file"), tmp_path / "docs.parquet") == 100
+    assert isoscope.write_store(tmp_path / "docs.parquet", postgres.url("from_file")) == 100
     store, found = read(postgres.url("from_file"))
     order = np.argsort([f"k{i}" for i in range(100)])
     np.testing.assert_array_equal(found, cloud[order])
@@ -135,7 +135,7 @@ def test_an_array_becomes_a_table_by_its_row_numbers_in_its_own_precision(postgr
     vectors = (10 * cloud[:50]).astype(dtype)
     table = f"array_{dtype}"
     store = isoscope.open_store(vectors, labels=[f"l{i % 3}" for i in range(50)])
-    isoscope.write_store(postgres.url(table), store)
+    isoscope.write_store(store, postgres.url(table))
     again, found = read(postgres.url(table))
     np.testing.assert_array_equal(found, vectors)
     assert again.ids.tolist() == list(range(50))
@@ -148,10 +148,10 @@ def test_composite_key_raises_before_anything_is_written(postgres, repair, cloud
     postgres.run("ALTER TABLE two_keys DROP CONSTRAINT two_keys_pkey, ADD PRIMARY KEY (text, id)")
     source = postgres.url("two_keys", "embedding", key="id")
     with pytest.raises(ParameterError, match="several columns"):
-        isoscope.repair_store(repair, source, postgres.url("two_keys", "fixed"))
+        isoscope.repair_store(source, repair, postgres.url("two_keys", "fixed"))
     assert "fixed" not in kinds(postgres, "two_keys")
-    isoscope.repair_store(repair, source, postgres.url("two_keys", "fixed", key="id"))
-    isoscope.repair_store(repair, source, postgres.url("two_keys_copy"))
+    isoscope.repair_store(source, repair, postgres.url("two_keys", "fixed", key="id"))
+    isoscope.repair_store(source, repair, postgres.url("two_keys_copy"))
     same = "SELECT count(*) FROM two_keys t JOIN two_keys_copy c USING (id) WHERE t.fixed = c.embedding"
     assert postgres.run(same) == [(40,)]
 
@@ -162,7 +162,7 @@ def test_names_are_names_whatever_is_in_them(postgres, repair, cloud):
     postgres.run("""ALTER TABLE "50% of.""x""; {0}" RENAME id TO "select %s'" """)
     table = "%2250%25 of.%22%22x%22%22; {0}%22"
     for _ in range(2):
-        isoscope.repair_store(repair, postgres.url(table, "embedding"), postgres.url(table, "fi%25s.%22x"))
+        isoscope.repair_store(postgres.url(table, "embedding"), repair, postgres.url(table, "fi%25s.%22x"))
     np.testing.assert_array_equal(read(postgres.url(table, "fi%25s.%22x"))[1], repair.transform(cloud[:9]))
 
 
@@ -176,7 +176,7 @@ def test_connections_lost_while_writing_cost_time_alone(postgres, repair, cloud,
         postgres.end_connections()
 
     monkeypatch.setattr(PostgresDestination, "write", cut)
-    isoscope.repair_store(repair, postgres.url("shaky", "embedding"), postgres.url("shaky", "fixed"))
+    isoscope.repair_store(postgres.url("shaky", "embedding"), repair, postgres.url("shaky", "fixed"))
     np.testing.assert_array_equal(read(postgres.url("shaky", "fixed"))[1], repair.transform(cloud))
 
 
@@ -197,10 +197,10 @@ def test_a_server_that_stops_for_good_while_writing_is_one_line_and_gone_on_with
         monkeypatch.setattr(PostgresDestination, "write", stop)
         monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 200)
         with pytest.raises(InputError, match=r"connection was lost.*rerun the same command to resume"):
-            isoscope.repair_store(repair, source, target)
+            isoscope.repair_store(source, repair, target)
         server.start()
         assert server.run("SELECT count(fixed) FROM docs") == [(400,)]
-        isoscope.repair_store(repair, source, target)
+        isoscope.repair_store(source, repair, target)
         assert sum(seen[3:]) == 600
         np.testing.assert_array_equal(read(target)[1], repair.transform(cloud))
     finally:
@@ -210,15 +210,15 @@ def test_a_server_that_stops_for_good_while_writing_is_one_line_and_gone_on_with
 def test_another_repair_is_another_run_and_restart_replaces_it(postgres, cloud, repair):
     postgres.fill("again", cloud[:50])
     source, target = postgres.url("again", "embedding"), postgres.url("again", "fixed")
-    isoscope.repair_store(repair, source, target)
+    isoscope.repair_store(source, repair, target)
     other = isoscope.Standardize().fit(cloud)
     with pytest.raises(InputError, match=r"with another repair: .*--restart"):
-        isoscope.repair_store(other, source, target)
+        isoscope.repair_store(source, other, target)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:50]))
-    isoscope.repair_store(other, source, target, restart=True)
+    isoscope.repair_store(source, other, target, restart=True)
     np.testing.assert_array_equal(read(target)[1], other.transform(cloud[:50]))
     for restart in (False, True):
-        isoscope.repair_store(other, source, postgres.url("again_table"), restart=restart)
+        isoscope.repair_store(source, other, postgres.url("again_table"), restart=restart)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -235,16 +235,16 @@ def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
         (postgres.url(), "names no table to write to"),
     ]:
         with pytest.raises(InputError, match=words):
-            isoscope.repair_store(repair, source, target, restart=restart)
+            isoscope.repair_store(source, repair, target, restart=restart)
     assert postgres.run("SELECT * FROM theirs ORDER BY id") == before
 
 
 def test_the_only_table_is_not_cleared_while_it_is_read(postgres, cloud, repair):
     postgres.run("DROP DATABASE IF EXISTS lonely", "CREATE DATABASE lonely")
     target = postgres.url("docs", database="lonely")
-    isoscope.write_store(target, cloud[:9])
+    isoscope.write_store(cloud[:9], target)
     with pytest.raises(InputError, match="is the source itself"):
-        isoscope.repair_store(repair, postgres.url(database="lonely"), target, restart=True)
+        isoscope.repair_store(postgres.url(database="lonely"), repair, target, restart=True)
     assert len(isoscope.open_store(target)) == 9
 
 
@@ -261,20 +261,20 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
     postgres.fill("by_key", cloud[:9])
     twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])
     with pytest.raises(InputError, match="two rows have the id a"):
-        isoscope.write_store(postgres.url("twice"), twice)
+        isoscope.write_store(twice, postgres.url("twice"))
     with pytest.raises(InputError, match="id is a 64-bit integer, .* the id 'a'"):
-        isoscope.write_store(postgres.url("by_key", "fixed"), isoscope.open_store(cloud[:1], ids=["a"]))
+        isoscope.write_store(isoscope.open_store(cloud[:1], ids=["a"]), postgres.url("by_key", "fixed"))
     large = isoscope.open_store(cloud[:2], ids=np.array([7, 2**63 + 5], np.uint64))
     with pytest.raises(InputError, match="64-bit integer, .* the id '9223372036854775813'"):
-        isoscope.write_store(postgres.url("by_key", "fixed4"), large)
+        isoscope.write_store(large, postgres.url("by_key", "fixed4"))
     with pytest.raises(InputError, match="id contains none of the source's ids, such as 77"):
-        isoscope.write_store(postgres.url("by_key", "fixed2"), isoscope.open_store(cloud[:1], ids=[77]))
+        isoscope.write_store(isoscope.open_store(cloud[:1], ids=[77]), postgres.url("by_key", "fixed2"))
     for _ in range(2):
         with pytest.warns(DataWarning, match="1 row of the source not found in the table"):
-            isoscope.write_store(postgres.url("by_key", "fixed3"), isoscope.open_store(cloud[:2], ids=[7, 77]))
+            isoscope.write_store(isoscope.open_store(cloud[:2], ids=[7, 77]), postgres.url("by_key", "fixed3"))
     for _ in range(2):
         with pytest.raises(InputError, match="id contains none of the source's ids, such as 77"):
-            isoscope.write_store(postgres.url("by_key", "fixed5"), isoscope.open_store(cloud[:1], ids=[77]))
+            isoscope.write_store(isoscope.open_store(cloud[:1], ids=[77]), postgres.url("by_key", "fixed5"))
 
 
 def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_threads(postgres, cloud, monkeypatch):
@@ -284,7 +284,7 @@ def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_thread
     twice = isoscope.open_store(cloud[:20], ids=[*range(10), *range(10)])
     for target in (postgres.url("later", "fixed"), postgres.url("later_table")):
         with pytest.raises(InputError, match="unique ids"):
-            isoscope.write_store(target, twice)
+            isoscope.write_store(twice, target)
 
 
 def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair, monkeypatch):
@@ -295,12 +295,12 @@ def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair
     def late(self, *about):
         there = begin(self, *about)
         monkeypatch.setattr(PostgresDestination, "begin", begin)
-        isoscope.repair_store(repair, source, target)
+        isoscope.repair_store(source, repair, target)
         return there
 
     monkeypatch.setattr(PostgresDestination, "begin", late)
     with pytest.raises(InputError, match="or another run writes to the same place"):
-        isoscope.repair_store(repair, source, target)
+        isoscope.repair_store(source, repair, target)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:20]))
 
 
@@ -309,14 +309,14 @@ def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
     postgres.run("ALTER TABLE ranked ADD rank int", "UPDATE ranked SET rank = 8 - id")
     by_rank = postgres.url("ranked", "embedding", key="rank")
     with pytest.raises(InputError, match="ids are rank, but the table's key is id: use &key=rank"):
-        isoscope.repair_store(repair, by_rank, postgres.url("ranked", "fixed"))
+        isoscope.repair_store(by_rank, repair, postgres.url("ranked", "fixed"))
     with pytest.raises(InputError, match="the source has no ids to match"):
-        isoscope.repair_store(repair, cloud[:9], postgres.url("ranked", "fixed"))
+        isoscope.repair_store(cloud[:9], repair, postgres.url("ranked", "fixed"))
     labels = isoscope.open_store(cloud[:5], ids=list(range(5)))
     with pytest.raises(InputError, match="key=label has 5 different values in 9 rows"):
-        isoscope.write_store(postgres.url("ranked", "fixed", key="label"), labels)
+        isoscope.write_store(labels, postgres.url("ranked", "fixed", key="label"))
     assert "fixed" not in kinds(postgres, "ranked")
-    isoscope.repair_store(repair, by_rank, postgres.url("ranked", "fixed", key="rank"), columns=False)
+    isoscope.repair_store(by_rank, repair, postgres.url("ranked", "fixed", key="rank"), columns=False)
     np.testing.assert_array_equal(read(postgres.url("ranked", "fixed"))[1], repair.transform(cloud[:9]))
 
 
@@ -331,19 +331,19 @@ def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
 def test_what_is_refused_is_refused_before_a_restart_clears_anything(postgres, cloud, repair):
     postgres.fill("kept", cloud[:9])
     source, target = postgres.url("kept", "embedding"), postgres.url("kept", "fixed")
-    isoscope.repair_store(repair, source, target)
+    isoscope.repair_store(source, repair, target)
     with pytest.raises(InputError, match="type=text is unknown"):
-        isoscope.repair_store(repair, source, f"{target}&type=text", restart=True)
+        isoscope.repair_store(source, repair, f"{target}&type=text", restart=True)
     with pytest.raises(InputError, match="two rows have the id 3"):
-        isoscope.write_store(target, isoscope.open_store(cloud[:2], ids=[3, 3]), restart=True)
+        isoscope.write_store(isoscope.open_store(cloud[:2], ids=[3, 3]), target, restart=True)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:9]))
 
 
 def test_vectors_do_not_take_the_place_of_another_column(postgres, cloud):
     postgres.fill("named", cloud[:9])
     with pytest.raises(InputError, match="the source has another column named text"):
-        isoscope.write_store(postgres.url("named_copy", "text"), postgres.url("named", "embedding"))
-    isoscope.write_store(postgres.url("named_copy", "text"), postgres.url("named", "embedding"), columns=False)
+        isoscope.write_store(postgres.url("named", "embedding"), postgres.url("named_copy", "text"))
+    isoscope.write_store(postgres.url("named", "embedding"), postgres.url("named_copy", "text"), columns=False)
     assert kinds(postgres, "named_copy") == {"id": "bigint", "text": "vector(12)"}
 
 
@@ -353,7 +353,7 @@ def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, rep
     with postgres.connect() as connection, connection.transaction():
         connection.execute("LOCK TABLE held IN ACCESS SHARE MODE")
         with pytest.raises(InputError, match="another transaction locks the table"):
-            isoscope.repair_store(repair, postgres.url("held", "embedding"), postgres.url("held", "fixed"))
+            isoscope.repair_store(postgres.url("held", "embedding"), repair, postgres.url("held", "fixed"))
 
 
 def test_the_contract_row_by_row(postgres):

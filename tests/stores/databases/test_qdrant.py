@@ -186,7 +186,7 @@ def test_a_program_that_ends_with_a_folder_open_says_nothing(tmp_path):
     run = f"""
 import numpy as np, isoscope
 from isoscope.stores import open_store, write_store
-write_store("qdrant:{tmp_path}#docs", np.eye(3))
+write_store(np.eye(3), "qdrant:{tmp_path}#docs")
 store = open_store("qdrant:{tmp_path}#docs")
 """
     ended = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)

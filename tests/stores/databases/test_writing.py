@@ -15,7 +15,7 @@ from isoscope.stores.write import write_store
 def test_batches_alone_cannot_be_gone_on_with():
     store = open_store(np.eye(3))
     with pytest.raises(InputError, match="is written from a store"):
-        write_store("lancedb:library#docs", store.batches())
+        write_store(store.batches(), "lancedb:library#docs")
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "chroma"])

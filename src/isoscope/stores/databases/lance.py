@@ -33,7 +33,7 @@ from isoscope.stores.databases.base import (
     unnamed_error,
     warn_if_unfinished,
 )
-from isoscope.stores.targets import role_layout
+from isoscope.stores.table_schema import role_layout
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec

@@ -18,8 +18,7 @@ from isoscope._core.threads import map_in_threads
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
 from isoscope.stores.databases.postgres_catalog import split_name
-from isoscope.stores.table_schema import VECTOR_COLUMN, output_names
-from isoscope.stores.targets import role_layout
+from isoscope.stores.table_schema import VECTOR_COLUMN, output_names, role_layout
 
 if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address

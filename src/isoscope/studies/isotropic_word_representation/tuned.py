@@ -35,7 +35,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
     run = finetune(
         model.place,
         found,
-        out=bench.folder / "run",
+        output=bench.folder / "run",
         seeds=[seed],
         epochs=setting["epochs"],
         batch_size=_BATCH,
@@ -46,7 +46,7 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
         probe=_PROBE,
         repair=repair if how == "repair" else None,
         keep_model=True,
-        progress=lambda moment, share: bench.tell(0.95 * share, f"step {moment.step} of {moment.steps}"),
+        progress=lambda stage, step, share, note="": bench.tell(0.95 * share, f"step {step}"),
     )
     shape = measure_cls(bench.folder / "run" / f"seed-{seed}" / "model", found, repair, in_model=how == "repair")
     return {

@@ -1,0 +1,227 @@
+"""A folder that a long run fills part by part: locked while it is written, resumed by the same call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from isoscope._core.errors import FileFormatError, OutputError
+from isoscope._io.files import lock_folder, sync
+from isoscope._io.json import jsonable, write_json
+
+Settings = Mapping[str, Any]
+
+RESTART_HINT = "delete that run: restart=True, on the command line --restart"
+
+
+class RunFolder:
+    """A folder with a manifest, which holds the settings of a run, and a file for each finished part.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    manifest : str
+        The file name of the manifest.
+    schema : str
+        The schema of the manifest, such as ``"isoscope.embedding/1"``.
+    parts : tuple of str
+        Patterns of the files that hold finished work, such as ``"part-*"``.
+    settings_key : str, optional
+        The key of the manifest that holds the settings; by default they are at its top level.
+    can_restart : bool
+        Whether the user can ask to delete an earlier run; messages then say how.
+
+    Examples
+    --------
+    >>> folder = RunFolder(Path("run"), "run.json", "example/1", parts=("part-*",))
+    >>> with folder.open():
+    ...     _ = folder.begin({"rows": 3})
+    ...     folder.record("part-0", {"sum": 6})
+    ...     folder.is_done("part-0"), folder.is_done("part-1")
+    (True, False)
+    >>> with folder.open():
+    ...     folder.begin({"rows": 4})
+    Traceback (most recent call last):
+    ...
+    isoscope.OutputError: run holds a run with other settings: rows was 3, is 4; name another folder
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: str,
+        schema: str,
+        *,
+        parts: tuple[str, ...],
+        settings_key: str = "",
+        can_restart: bool = False,
+    ) -> None:
+        self.path, self.manifest, self.schema, self.parts = path, path / manifest, schema, parts
+        self.settings_key, self.can_restart = settings_key, can_restart
+        self.content: dict[str, Any] = {}
+        """The content of the manifest."""
+
+    @contextmanager
+    def open(self, *, parents: bool = False) -> Iterator[Path]:
+        """Create and lock the folder while the block runs; a folder that stays empty is removed.
+
+        An `OutputError` if the path is not a folder, if its parent is missing (unless `parents` creates it), or if
+        another process writes to the folder.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputError(f"{self.path} is a file: need the name of a folder")
+        if not parents and not self.path.absolute().parent.is_dir():
+            raise OutputError(f"{self.path.parent} is not a folder: create it first, or write elsewhere")
+        if self.path.is_symlink() and not self.path.exists():
+            raise OutputError(f"{self.path} is a broken link: create the folder that it names, or write elsewhere")
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=parents, exist_ok=True)
+        try:
+            with lock_folder(self.path):
+                yield self.path
+        finally:
+            if is_new:
+                with suppress(OSError):  # it is not empty
+                    self.path.rmdir()
+
+    def begin(
+        self,
+        settings: Settings,
+        restart: bool = False,
+        *,
+        facts: Settings | None = None,
+        compare: Callable[[Settings, Settings], list[str]] | None = None,
+    ) -> dict[str, Any] | None:
+        """Write the manifest of a new or resumed run; return that of the earlier run, or None if this one is new.
+
+        Parameters
+        ----------
+        settings : mapping
+            What decides the results. An `OutputError` names the differences if the folder has parts of a run with
+            other settings.
+        restart : bool
+            Delete an earlier run first.
+        facts : mapping, optional
+            Other content of the manifest, which is not compared.
+        compare : function, optional
+            Returns the differences of two settings as phrases; `differences` by default.
+        """
+        earlier = self.check(settings, restart, compare=compare)
+        self.remove_leftovers()
+        own = jsonable(dict(settings))
+        self.write({**(facts or {}), **({self.settings_key: own} if self.settings_key else own)})
+        return earlier
+
+    def check(
+        self,
+        settings: Settings,
+        restart: bool = False,
+        *,
+        compare: Callable[[Settings, Settings], list[str]] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return the manifest of a run that can be resumed, None for a new run; see `begin` for errors."""
+        self.check_empty_or_own()
+        if not self.manifest.exists():
+            return None
+        if restart:
+            self.clear()
+            return None
+        earlier = self.read()
+        before = earlier[self.settings_key] if self.settings_key else earlier
+        found = (compare or differences)(before, jsonable(dict(settings)))
+        if found and self.has_parts():
+            raise OutputError(f"{self.path} holds a run with other settings: {'; '.join(found)}; {self._advice}")
+        return None if found else earlier
+
+    def check_empty_or_own(self) -> None:
+        """Raise an `OutputError` if the folder has files and no manifest; names with "." or "_" first do not count."""
+        others = sorted(path.name for path in self.path.iterdir() if not path.name.startswith((".", "_")))
+        if others and not self.manifest.exists():
+            raise OutputError(f"{self.path} holds other files, such as {others[0]}: name another folder")
+
+    def read(self) -> dict[str, Any]:
+        """Return the content of the manifest; a `FileFormatError` if it is damaged or of another kind."""
+        try:
+            content = json.loads(self.manifest.read_text(encoding="utf-8"))
+            if content["schema"] != self.schema:
+                raise ValueError(f"its schema is {content['schema']!r}, not {self.schema!r}")
+            if self.settings_key and not isinstance(content[self.settings_key], dict):
+                raise ValueError(f"{self.settings_key} is missing")
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise FileFormatError(f"{self.manifest} cannot be read ({error}): {self._advice}") from error
+        return dict(content)
+
+    def write(self, content: Settings) -> None:
+        """Replace the content of the manifest, atomically."""
+        self.content = {"schema": self.schema, **content}
+        write_json(jsonable(self.content), self.manifest)
+
+    def has_parts(self) -> bool:
+        """Return whether an earlier run finished any part."""
+        return any(True for pattern in self.parts for _ in self.path.glob(pattern))
+
+    def is_done(self, part: str) -> bool:
+        """Return whether the file of a part exists; parts are written atomically."""
+        return (self.path / part).exists()
+
+    def record(self, part: str, content: Any) -> None:
+        """Write the result of a part as JSON, atomically: from then on it is done."""
+        write_json(jsonable(content), self.path / part)
+        sync((self.path / part).parent)
+
+    def finish(self) -> None:
+        """Note in the manifest that all parts are done, and remove temporary files."""
+        self.remove_leftovers()
+        self.write({**self.content, "finished": True})
+
+    def clear(self) -> None:
+        """Delete all parts, then the manifest."""
+        for pattern in self.parts:
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
+        self.remove_leftovers()
+        self.manifest.unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Delete the temporary files of processes that were killed."""
+        names = (self.manifest.name, *(pattern for pattern in self.parts if "/" not in pattern))
+        for path in [*self.path.glob(".*.part")]:
+            if any(fnmatchcase(path.name, f".{name}*.part") for name in names):
+                path.unlink(missing_ok=True)
+
+    @property
+    def _advice(self) -> str:
+        return f"name another folder, or {RESTART_HINT}" if self.can_restart else "name another folder"
+
+
+def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None = None) -> list[str]:
+    """Return a phrase for each setting that differs; settings that only one side has are not compared.
+
+    Parameters
+    ----------
+    old, new : mapping
+        The settings.
+    phrases : mapping, optional
+        What to say of settings whose values mean nothing to a reader, such as checksums.
+
+    >>> differences({"pool": "mean", "layers": [1, 2], "texts": "a1"}, {"pool": "cls", "layers": [1, 2], "texts": "b2"})
+    ['pool was mean, is cls', 'texts was a1, is b2']
+    >>> differences({"texts": "a1"}, {"texts": "b2"}, {"texts": "the texts differ"})
+    ['the texts differ']
+    """
+    phrases = phrases or {}
+    found = [
+        phrases.get(name, f"{name.replace('_', ' ')} was {_format_setting(old[name])}, is {_format_setting(value)}")
+        for name, value in new.items()
+        if name in old and old[name] != value
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _format_setting(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else "not set" if value is None else str(value)
