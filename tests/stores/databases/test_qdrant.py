@@ -101,7 +101,7 @@ def test_one_of_several_vectors_is_named(client, door):
     }
     fill(client, config=config, vectors=[{"small": v, "other": [1.0, 0.0]} for v in VECTORS.tolist()])
     np.testing.assert_array_equal(opened(f"{door}#docs", vectors="small").take([3]), VECTORS[[3]])
-    with pytest.raises(InputError, match="has several that may be the vectors: small, late, other"):
+    with pytest.raises(InputError, match="has several candidates for the vectors: small, late, other"):
         opened(f"{door}#docs")
     with pytest.raises(InputError, match="several vectors for each point"):
         opened(f"{door}#docs", vectors="late")
