@@ -261,7 +261,7 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
         (X, {"labels": np.zeros(100)}, "at least two labels"),
         (X, {"labels": np.arange(100)}, "is this a column of ids"),
         (X, {"labels": "topic"}, "no column topic"),
-        (X, {"labels": [None, *"ab" * 49, "a"]}, "no value in 1 of 100 rows, the first is row 0"),
+        (X, {"labels": [None, *"ab" * 49, "a"]}, "no value in 1 of 100 rows, first in row 0"),
         (X, {"labels": OF[1:]}, "99 entries"),
         (X, {"labels": OF, "folds": 30}, "need at least 120"),
         (X, {"labels": OF, "candidates": [Whiten]}, "a candidate is a type"),

@@ -69,7 +69,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place(tmp_path, text, words):
 
 def test_a_file_that_is_not_there(tmp_path):
     for read in (read_qrels, read_pairs):
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match="does not exist"):
             read(tmp_path / "none.tsv")
 
 
@@ -160,12 +160,12 @@ def test_three_sequences():
     ("text", "words"),
     [
         ("", "is empty"),
-        ("\n".join([*lines_of(PAIRS), "a text\twith a tab\tin it\t3"]), "line 25 has 4 columns, the first has 3"),
-        ("\n".join(lines_of(PAIRS[:19])), "has 19 pairs: need 20"),
+        ("\n".join([*lines_of(PAIRS), "a text\twith a tab\tin it\t3"]), "line 25 has 4 columns, the first line has 3"),
+        ("\n".join(lines_of(PAIRS[:19])), "has 19 pairs: need at least 20"),
         ("\n".join(f"{a}\t{b}\t1" for a, b, _ in PAIRS), "every pair the score 1"),
         ("\n".join([*lines_of(PAIRS), "a\tb\tnan"]), "the score of pair 24 is not finite"),
         ("\n".join([*lines_of(PAIRS), "a\tb\thigh"]), "the score of pair 24 is 'high'"),
-        ("\n".join(["x\ty\tz\tw", *(f"{a}\t{b}\t{g}\t1" for a, b, g in PAIRS)]), "the columns are x, y, z, w"),
+        ("\n".join(["x\ty\tz\tw", *(f"{a}\t{b}\t{g}\t1" for a, b, g in PAIRS)]), "the columns x, y, z, w"),
         ("\n".join(f"{a}\t{g}" for a, _, g in PAIRS), "2 columns without names"),
     ],
 )

@@ -145,7 +145,7 @@ def test_what_cannot_be_grouped_is_refused(table):
         isoscope.audit(table, by="layer", queries=np.eye(8))
     with pytest.raises(InputError, match="by has 3 entries, the store has 600 rows"):
         isoscope.audit(table, by=[1, 2, 3])
-    with pytest.raises(InputError, match="by has no value in 1 of 600 rows, the first is row 5"):
+    with pytest.raises(InputError, match="by has no value in 1 of 600 rows, first in row 5"):
         isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])
 
 

@@ -88,7 +88,7 @@ def test_labels_of_a_csv_are_numbers_where_they_are_written_so(tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "words"),
     [
-        (b"text\tlabel\na\tb\tc\n", "a.tsv", "line 2 has 3 cells, the first line has 2"),
+        (b"text\tlabel\na\tb\tc\n", "a.tsv", "line 2 has 3 columns, the first line has 2"),
         (b'{"text": "a"}\n[1]\n', "a.jsonl", "line 2 is a JSON list"),
         (b'{"text": "a"}\n{"text": 5}\n', "a.jsonl", "line 2: text is a int"),
         (b"{\n", "a.jsonl", "line 1 is not JSON"),
@@ -114,7 +114,7 @@ def test_what_cannot_be_texts_is_refused(tmp_path):
     for source, words in ((5, "is a int"), (b"abc", "is a bytes"), ([1], "text 0 is a int")):
         with pytest.raises(InputError, match=words):
             texts(source)
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         open_texts(tmp_path / "none.txt")
     (tmp_path / "plain.txt").write_text("a\n")
     with pytest.raises(InputError, match="has no column text"):
@@ -128,5 +128,5 @@ def test_no_hub_is_said_with_what_to_do(monkeypatch):
         raise ConnectionError("Couldn't reach the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(InputError, match=r"no dataset of this name could be had .* or name a file"):
+    with pytest.raises(InputError, match=r"the dataset of this name could not be loaded .* or name a file"):
         open_texts("owner/name")

@@ -176,7 +176,7 @@ def test_missing_files_are_named_with_what_is_there(tmp_path):
 
 WRONG = {
     "has no label in 1 of 3 rows, the first is line 3": ["text\tlabel", "a\t1", "b\t", "c\t0"],
-    "has no text in 1 row of column text, the first is line 2": ["text\tlabel", " \t1", "b\t0"],
+    "has no text in 1 row of column text, first in line 2": ["text\tlabel", " \t1", "b\t0"],
     "one label alone, 1: there is nothing to learn": ["text\tlabel", *(f"x{i}\t1" for i in range(40))],
     "does not say which column holds the labels: it has index, text": ["index\ttext", "0\ta", "1\tb"],
     "does not say which column holds the texts: it has a, label": ["a\tlabel", "0\t1", "1\t0"],

@@ -39,7 +39,7 @@ def test_numbers_of_every_kind(kind, size, tmp_path):
         ([[1.0, 2], [3.0, 4], [5.0]], "v has 1 numbers in row 2, need 2 as in the first"),
         ([[1.0, 2], None, [3.0, 4]], "v is null in row 1: drop the rows without a vector"),
         ([None, [1.0, 2]], "v is null in row 0"),
-        ([[1.0, 2], [3.0, 4], [5.0, None]], "v has a null among the numbers of row 2"),
+        ([[1.0, 2], [3.0, 4], [5.0, None]], "v has a null in the vector of row 2"),
         ([[], []], "has no columns"),
     ],
 )
@@ -65,9 +65,9 @@ def test_tables_without_vectors_or_rows(tmp_path):
         read(parquet(tmp_path, {"text": ["a"], "when": pa.array([1], pa.timestamp("s"))}))
     with pytest.raises(InputError, match="has no rows"):
         read(parquet(tmp_path, {"v": pa.array([], pa.list_(pa.float32()))}))
-    with pytest.raises(InputError, match="several that may be the vectors: first, second"):
+    with pytest.raises(InputError, match="several candidates for the vectors: first, second"):
         read(parquet(tmp_path, {"first": [[1.0]], "second": [[2.0]]}))
-    with pytest.raises(InputError, match="text does not hold vectors, but v"):
+    with pytest.raises(InputError, match="text does not hold vectors; choose from v"):
         read(parquet(tmp_path, {"v": [[1.0]], "text": ["a"]}), vectors="text")
 
 
@@ -81,7 +81,7 @@ def test_a_column_for_each_dimension_and_a_null_in_one(tmp_path):
     store = open_store(parquet(tmp_path, columns))
     assert (store.dim, store.dtype, store.labels.tolist()) == (2, np.float64, ["x", "y"])
     assert store.take([1]).tolist() == [[2.0, 4.0]]
-    with pytest.raises(InputError, match="b is null in row 1: mend it, or drop the row"):
+    with pytest.raises(InputError, match="b is null in row 1: fix or drop the row"):
         read(parquet(tmp_path, {**columns, "b": [3.0, None]}))
 
 
@@ -107,7 +107,7 @@ def test_missing_labels_are_counted_over_the_whole_file(tmp_path):
         lambda: list(store.batches(["labels"], rows=20)),
         lambda: store.column("labels", [150]),
     ):
-        with pytest.raises(InputError, match=r"a\.parquet: label has no value in 3 of 300 rows, the first is row 150"):
+        with pytest.raises(InputError, match=r"a\.parquet: label has no value in 3 of 300 rows, first in row 150"):
             read_labels()
     assert sum(len(c) for c in store.chunks()) == 300
     assert store.column("labels", [0, 1]).tolist() == [0, 1]

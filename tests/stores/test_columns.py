@@ -32,9 +32,9 @@ def test_the_vectors_are_found(candidates, said, expected):
             ["p", "q"],
             [],
             None,
-            r'f has several that may be the vectors: p, q; name one: vectors="p", .*--columns vectors=p',
+            r'f has several candidates for the vectors: p, q; name one: vectors="p", .*--columns vectors=p',
         ),
-        (["p"], [], "z", "f has nothing named z: but p"),
+        (["p"], [], "z", "f has nothing named z; choose from p"),
         (["p"], ["z"], "z", "z does not hold vectors"),
         ([], ["text", "id"], None, "f holds no vectors; it has text, id: need rows of numbers"),
     ],
@@ -53,7 +53,7 @@ def test_roles_have_usual_names_and_given_ones_go_before():
         InputError, match="f has no column nope for types: the columns are Topic, label, sentence, token"
     ):
         choose_columns(available, ColumnSpec(None, {"types": "nope"}), "f")
-    with pytest.raises(InputError, match="f has no column nope for types: it has vectors alone"):
+    with pytest.raises(InputError, match="f has no column nope for types: it has only vectors"):
         choose_columns([], ColumnSpec(None, {"types": "nope"}), "f")
 
 
@@ -72,7 +72,7 @@ def test_ids_are_whole_numbers_or_strings():
         assert (found.tolist(), missing) == (expected, None)
         assert found.dtype.kind in "iO"
     for values in ([0.5], [1e300], [-np.inf]):
-        with pytest.raises(InputError, match=r"ids holds .*: ids are whole numbers or strings"):
+        with pytest.raises(InputError, match=r"ids holds .*: ids must be integers or strings"):
             plain_values(values, "ids")
     assert plain_values([1, None], "ids")[1].tolist() == [False, True]
 

@@ -20,7 +20,7 @@ def file_of(path, **datasets):
 
 def test_a_dataset_is_chosen(tmp_path):
     path = file_of(tmp_path / "a.h5", group__p=np.eye(3), q=np.ones((3, 2)), kind=np.arange(3), other=np.arange(4))
-    with pytest.raises(InputError, match=r'several that may be the vectors: group/p, q; name one: vectors="group/p"'):
+    with pytest.raises(InputError, match=r'candidates for the vectors: group/p, q; name one: vectors="group/p"'):
         open_store(path)
     store = open_store(path, vectors="group/p", types="kind")
     assert (store.dim, store.types.tolist()) == (3, [0, 1, 2])

@@ -68,7 +68,7 @@ def test_what_is_no_cloud_is_refused(source, message):
 def test_an_array_has_no_columns_to_name(truth):
     with pytest.raises(InputError, match="it has no columns to choose from"):
         open_store(truth.vectors, vectors="x")
-    with pytest.raises(InputError, match="the array has no column x for labels: it has vectors alone"):
+    with pytest.raises(InputError, match="the array has no column x for labels: it has only vectors"):
         open_store(truth.vectors, labels="x")
     sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(InputError, match="sparse"):

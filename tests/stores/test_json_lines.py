@@ -41,7 +41,7 @@ def test_columns_are_the_single_values(tmp_path):
     store = open_store(path)
     assert store.labels.tolist() == [2, 3]
     assert store.text.tolist() == ["é\n", ""]
-    with pytest.raises(InputError, match="topic has no value in 2 of 2 rows, the first is row 0"):
+    with pytest.raises(InputError, match="topic has no value in 2 of 2 rows, first in row 0"):
         _ = open_store(path, labels="topic").labels
     with pytest.raises(InputError, match="label mixes numbers and text"):
         _ = open_store(lines(tmp_path, '{"v": [1], "label": 2}\n{"v": [2], "label": "x"}\n')).labels
@@ -63,7 +63,7 @@ def test_columns_are_the_single_values(tmp_path):
         ('{"v": [1]}\n{"v": [1}\n', "line 2 is not JSON: .* at column 9"),
         ('{"v": [1]}\n{"v": "x"}\n', 'line 2: "x" is not a list of numbers'),
         ('{"text": "x"}\n', "holds no vectors; it has text"),
-        ('{"p": [1], "q": [2]}\n', "several that may be the vectors: p, q"),
+        ('{"p": [1], "q": [2]}\n', "several candidates for the vectors: p, q"),
         ('"x"\n', "line 1: need a list of numbers, or an object with one"),
         ("[]\n", "line 1: need a list of numbers"),
         ("[" * 100_000 + "\n", "line 1 is not JSON"),

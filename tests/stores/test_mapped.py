@@ -67,5 +67,5 @@ def test_values_given_and_columns_left_out_go_along(truth):
 
 def test_a_function_that_makes_something_else_is_said(truth):
     found = open_store(truth.vectors).mapped(half, D)
-    with pytest.raises(InputError, match=rf"made shape \(1000, {D // 2}\) of \(1000, {D}\): need \(1000, {D}\)"):
+    with pytest.raises(InputError, match=rf"returned shape \(1000, {D // 2}\) for \(1000, {D}\): need \(1000, {D}\)"):
         list(found)

@@ -27,8 +27,8 @@ def refused(path, match=None, **asked):
 
 def test_a_missing_file_has_its_neighbours_named(tmp_path):
     np.save(tmp_path / "vectors.npy", np.eye(3))
-    refused(tmp_path / "vector.npy", r"does not exist: is it vectors\.npy\?")
-    refused(tmp_path / "quite_else.parquet", "does not exist: look for a slip in the name")
+    refused(tmp_path / "vector.npy", r"does not exist: did you mean vectors\.npy\?")
+    refused(tmp_path / "quite_else.parquet", "does not exist: check the spelling")
     refused(tmp_path / "no" / "vectors.npy", "does not exist, nor does its folder")
     with pytest.raises(InputError, match="matches no file"):
         open_store(tmp_path / "*.parquet")
@@ -73,11 +73,11 @@ def test_a_file_of_unknown_name_is_known_by_its_first_bytes(name, write, written
 
 def test_formats_that_are_not_known_are_said_with_those_that_are(tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"something else")
-    refused(tmp_path / "a.xyz", r"format \.xyz, which is not known.*\.npy, .*\.parquet, .*\.jsonl")
+    refused(tmp_path / "a.xyz", r"unknown ending \.xyz.*\.npy, .*\.parquet, .*\.jsonl")
     (tmp_path / "plain").write_bytes(b"something else")
     refused(tmp_path / "plain", "no ending")
     (tmp_path / "a.npy.gz").write_bytes(gzip.compress(b"x"))
-    refused(tmp_path / "a.npy.gz", "packed with gzip")
+    refused(tmp_path / "a.npy.gz", "compressed with gzip")
     np.save(tmp_path / "a.npy", np.eye(3))
     (tmp_path / "a.npy").rename(tmp_path / "a.txt")
     refused(tmp_path / "a.txt", r"is not text: it begins like a \.npy file")
@@ -97,7 +97,7 @@ def test_a_permission_error_is_one_line(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", str(tmp_path / "a.npy"))
 
     monkeypatch.setattr("pathlib.Path.open", forbid)
-    refused(tmp_path / "a.npy", "may not be read: its permissions forbid it")
+    refused(tmp_path / "a.npy", "cannot be read: permission denied")
 
 
 def test_ctrl_c_passes_through(tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_standard_input_is_read_for_several_passes(tmp_path, truth):
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [(b"", "standard input is not a whole .npy file"), (b"hello", "not a whole"), (None, "standard input is cut")],
+    [(b"", "input is not a complete .npy"), (b"hello", "not a complete"), (None, "input is truncated")],
 )
 def test_standard_input_that_holds_no_vectors(given, message, tmp_path):
     np.save(tmp_path / "a.npy", np.eye(30))
@@ -171,4 +171,4 @@ def test_a_name_with_glob_characters_is_a_file_first(tmp_path, truth):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
-    refused(tmp_path / "a.npy", 'is not a file that can be read twice: pipe an .npy into "-"')
+    refused(tmp_path / "a.npy", 'is not a regular file: pipe an .npy into "-"')

@@ -74,7 +74,7 @@ def test_folders_without_vectors(tmp_path):
     (tmp_path / ".hidden.npy").write_text("x")
     (tmp_path / "_SUCCESS.npy").write_text("x")
     (tmp_path / "data").mkdir()
-    with pytest.raises(InputError, match=r"is a folder without vectors.*; is it .*data\?"):
+    with pytest.raises(InputError, match=r"is a folder without vectors.*; did you mean .*data\?"):
         open_store(tmp_path)
 
 
@@ -89,5 +89,5 @@ def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
 def test_a_missing_label_in_a_shard_has_its_row_in_the_whole(tmp_path):
     for name, label in (("a", "1"), ("b", "null")):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"v": [1, 2], "label": {label}}}\n' * 3)
-    with pytest.raises(InputError, match="label has no value in 3 of 6 rows, the first is row 3"):
+    with pytest.raises(InputError, match="label has no value in 3 of 6 rows, first in row 3"):
         _ = open_store(tmp_path).labels

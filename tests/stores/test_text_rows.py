@@ -96,9 +96,9 @@ def test_columns_that_were_named_are_no_dimensions(tmp_path):
         ("a,b\n1,2\n3\n", "line 3: 1 cell, need 2 as in the first"),
         ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, need 2 as in the first"),
         ("a,b\n" + "1,2\n" * 150 + "3,4,5\n", "line 152: 3 cells, need 2"),
-        ("a,b\n", "has a line of names and no rows"),
+        ("a,b\n", "has a line of column names and no rows"),
         ("\n\n", "is empty"),
-        ("a,a\n1,2\n", "two columns of one name in line 1"),
+        ("a,a\n1,2\n", "two columns named 'a'"),
         ("a,b,score\nx,y,1.5\n", "holds no vectors; it has a, b, score"),
         ("text,label\nx,y\n", "holds no vectors; it has text, label"),
         ('v\n"[1, 2]"\n"[3]"\n', "line 3: v has 1 number, need 2 as in the first"),
@@ -114,7 +114,7 @@ def test_tables_that_are_wrong(text, message, tmp_path):
 
 
 def test_a_missing_label_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"a\.csv: label has no value in 1 of 2 rows, the first is row 1"):
+    with pytest.raises(InputError, match=r"a\.csv: label has no value in 1 of 2 rows, first in row 1"):
         _ = open_store(table(tmp_path, "a,b,label\n1,2,x\n3,4,\n")).labels
 
 

@@ -46,9 +46,9 @@ def test_forms_of_text(text, expected, tmp_path):
         ("2 2\nthe 1 2\n\nof 3 4y\n", "line 4: '4y' is not a number"),
         ("a sentence of words\n", "line 1: 'a sentence of words' is not a word and its vector"),
         ("car auto 3.92\nsun moon 1.5\n", "line 1: 'car auto 3.92' is not a word and its vector"),
-        ("0.5 1.5 2.5\n1.0 2.0 3.0\n", r"has numbers and no words: np\.save"),
-        ("3 2\nthe 1 2\nof 3 4\n", "says 3 rows in its first line and has 2"),
-        ("1 2\nthe 1 2\nof 3 4\n", "says 1 row in its first line and has 2"),
+        ("0.5 1.5 2.5\n1.0 2.0 3.0\n", r"has numbers and no words: convert it with np\.save"),
+        ("3 2\nthe 1 2\nof 3 4\n", "states 3 rows in its first line and has 2"),
+        ("1 2\nthe 1 2\nof 3 4\n", "states 1 row in its first line and has 2"),
         ("0 2\n", "has no rows"),
         ("2 0\nthe\nof\n", "has no columns"),
     ],
@@ -87,10 +87,10 @@ def test_binary_words_whose_numbers_look_like_spaces_and_newlines(tmp_path, newl
     ("data", "message"),
     [
         (binary([("a", [1, 2])], head=b"5 2\n"), "5 words of 2 dimensions do not fit"),
-        (binary([("a" * 19, [1, 2]), ("b", [1, 2])], head=b"3 2\n"), "is cut in row 2 of 3"),
+        (binary([("a" * 19, [1, 2]), ("b", [1, 2])], head=b"3 2\n"), "is truncated in row 2 of 3"),
         (b"hello world\n", "not a word2vec binary file"),
         (b"0 2\n", "has no rows"),
-        (b"1 1\n" + b"x" * 10_000, "is cut in row 0 of 1"),
+        (b"1 1\n" + b"x" * 10_000, "is truncated in row 0 of 1"),
     ],
 )
 def test_binary_that_is_wrong(data, message, tmp_path):

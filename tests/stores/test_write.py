@@ -189,7 +189,7 @@ def test_guessed_ids_with_missing_values_are_left_out(tmp_path):
     source.write_text('{"v": [1, 2], "id": 5, "label": 1}\n{"v": [3, 4], "id": null, "label": 2}\n')
     assert write_store(open_store(source), target) == 2
     assert dict(open_store(target).columns) == {"labels": "label"}
-    with pytest.raises(InputError, match="id has no value in 1 of 2 rows, the first is row 1"):
+    with pytest.raises(InputError, match="id has no value in 1 of 2 rows, first in row 1"):
         write_store(open_store(source, ids="id"), target)
     with pytest.raises(InputError, match="id has no value"):
         _ = open_store(source).ids

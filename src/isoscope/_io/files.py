@@ -1,4 +1,4 @@
-"""Writing files so that an interruption leaves the old one."""
+"""Write files atomically, remove folders, flush to disk, and lock folders."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import OutputError
 
-_REMOVED_SUFFIX = ".gone"  # how the name of a folder ends that is being removed
+_REMOVED_SUFFIX = ".gone"  # of folders that are being removed
 
 
 @contextmanager
 def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path`, put in its place when the block ends well and removed when it does not.
+    """Give a temporary path in the same folder; on success it replaces `path`, on an error it is removed.
 
-    A link stays one, and what it points to is replaced; the new file has the old one's permissions. A device or a pipe
-    has no content to keep and is written to as it is.
+    The target of a symbolic link is replaced, not the link. The new file has the permissions of the old one. A device
+    or a pipe is written to directly.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -41,16 +41,16 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and what is in it: a kill in the midst of it leaves no half under its name."""
-    gone = folder if folder.suffix == _REMOVED_SUFFIX else folder.with_name(f"{folder.name}{_REMOVED_SUFFIX}")
-    if folder != gone:
-        shutil.rmtree(gone, ignore_errors=True)
-        folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    """Remove a folder with its contents; rename it first, so that an interruption leaves nothing under its name."""
+    renamed = folder if folder.suffix == _REMOVED_SUFFIX else folder.with_name(f"{folder.name}{_REMOVED_SUFFIX}")
+    if folder != renamed:
+        shutil.rmtree(renamed, ignore_errors=True)
+        folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold what was written; a folder cannot be synced everywhere, and then is not."""
+    """Flush a file or folder to disk; do nothing on systems that cannot open a folder."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except PermissionError:
@@ -62,8 +62,8 @@ def sync(path: Path) -> None:
 
 
 def lock_file(lock: IO[bytes] | int) -> None:
-    """Lock an open file or folder until it is closed, however the process ends; an `OSError` if another one has it."""
-    with suppress(ImportError):  # where there is no such lock, two processes are the user's to keep apart
+    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if another process has it."""
+    with suppress(ImportError):  # Windows has no such lock
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,10 +71,10 @@ def lock_file(lock: IO[bytes] | int) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Have a folder for oneself, for as long as the process lives."""
+    """Lock a folder for this process; raise an `OutputError` if another process has locked it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # where a folder cannot be opened, two processes are the user's to keep apart
+    except PermissionError:  # Windows cannot open a folder
         yield
         return
     try:
@@ -83,6 +83,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:
             raise
-        raise InputError(f"{folder} is being written by another process: wait until it is done, or end it") from None
+        raise OutputError(f"{folder} is being written by another process: wait until it ends, or stop it") from None
     finally:
         os.close(handle)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from isoscope._core.errors import InputError
+from isoscope._io.tables import read_entries
 from isoscope._report.terminal import render_advice
 from isoscope.advising.advise import Advice, advise
 from isoscope.cli.audit import (
@@ -17,7 +18,6 @@ from isoscope.cli.audit import (
     _check_output_folders,
     _report_written,
     _write_json,
-    read_entries,
 )
 from isoscope.cli.session import mute_stdout
 from isoscope.stores.databases.address import redact_source_name as shown_name

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
 from isoscope._io.progress import ProgressBar
+from isoscope._io.tables import read_entries
 from isoscope._report import terminal
 from isoscope._report.terminal import render_audit, render_moments, render_side_by_side
 from isoscope.auditing.audit import Audit, audit
@@ -208,25 +208,6 @@ def _resolve_columns(request: Request) -> dict[str, Any]:
                 raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
             given[role] = read_entries(path)
     return given
-
-
-def read_entries(path: Path) -> Any:
-    """An entry for each row from a file: a one-dimensional .npy, or a text file with one on each line."""
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-            if values.ndim != 1:
-                raise InputError(f"{path} has shape {values.shape}: need one entry for each row, shape (n,)")
-            return values
-        lines = path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n")
-        return np.asarray(lines[:-1] if lines[-1] == "" else lines)
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        kind = "a plain .npy array" if path.suffix == ".npy" else "text in UTF-8"
-        raise InputError(f"{path} is not {kind}: {error}; need one entry for each row") from error
 
 
 def _check_output_folders(*paths: Path | Address | None) -> None:

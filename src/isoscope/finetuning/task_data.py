@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import InputError, MissingValueError, plural
+from isoscope._io.tables import read_table
 from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES
-from isoscope.finetuning.tables import read_table
 from isoscope.stores.columns import ColumnSpec, choose_columns
 
 if TYPE_CHECKING:
-    from isoscope.finetuning.tables import TextTable
+    from isoscope._io.tables import TableBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +237,7 @@ def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     return np.sort(order[np.argsort(place[order], kind="stable")[:size]])
 
 
-def _split_held_out(whole: Split, share: float, seed: int, table: TextTable, *, graded: bool) -> tuple[Split, Split]:
+def _split_held_out(whole: Split, share: float, seed: int, table: TableBatch, *, graded: bool) -> tuple[Split, Split]:
     if not 0 < share < 1:
         raise InputError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
     size = round(share * len(whole))
@@ -276,7 +276,7 @@ def _find_plain_or_gzip(path: Path) -> Path | None:
     return next((each for each in (path, path.with_name(path.name + ".gz")) if each.is_file()), None)
 
 
-def _find_task_columns(table: TextTable, text: str | None, label: str | None) -> tuple[str, str]:
+def _find_task_columns(table: TableBatch, text: str | None, label: str | None) -> tuple[str, str]:
     wanted = ColumnSpec(roles={"text": text, "labels": label})
     found = choose_columns(list(table.columns), wanted, str(table.path))
     for role, option, what in (("text", "text", "the texts"), ("labels", "label", "the labels")):
@@ -289,24 +289,24 @@ def _find_task_columns(table: TextTable, text: str | None, label: str | None) ->
 
 
 def _read_task_rows(
-    table: TextTable, text: str, label: str, pair: str | None
+    table: TableBatch, text: str, label: str, pair: str | None
 ) -> tuple[list[str], list[str] | None, list[Any]]:
     pairs = None if pair is None else _read_texts(table, pair)
     return _read_texts(table, text), pairs, table.column(label, "labels")
 
 
-def _read_texts(table: TextTable, name: str) -> list[str]:
-    found = ["" if value is None or value != value else str(value) for value in table.column(name, "text")]
-    empty = [i for i, text in enumerate(found) if not text.strip()]
+def _read_texts(table: TableBatch, name: str) -> list[str]:
+    texts = table.text(name, "text")
+    empty = [i for i, text in enumerate(texts) if not text.strip()]
     if empty:
-        raise InputError(
-            f"{table.path} has no text in {plural(len(empty), 'row')} of column {name}, the first is line "
-            f"{table.lines[empty[0]]}: take those rows out"
+        raise MissingValueError(
+            f"{table.path} has no text in {plural(len(empty), 'row')} of column {name}, first in {table.unit} "
+            f"{table.lines[empty[0]]}: remove these rows"
         )
-    return found
+    return texts
 
 
-def _class_numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
+def _class_numbers(table: TableBatch, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
     """Class numbers of these labels."""
     numbers = {name: i for i, name in enumerate(classes)}
     names = [_format_label(value) for value in labels]
@@ -319,7 +319,7 @@ def _class_numbers(table: TextTable, labels: Sequence[Any], classes: Sequence[st
     return np.asarray([numbers[name] for name in names], np.int64)
 
 
-def _parse_grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
+def _parse_grades(table: TableBatch, labels: Sequence[Any]) -> np.ndarray:
     _check_labels_present(table, [_format_label(value) for value in labels])
     found = np.empty(len(labels))
     for i, value in enumerate(labels):
@@ -332,7 +332,7 @@ def _parse_grades(table: TextTable, labels: Sequence[Any]) -> np.ndarray:
     return found
 
 
-def _class_names(table: TextTable, labels: Sequence[Any]) -> tuple[str, ...]:
+def _class_names(table: TableBatch, labels: Sequence[Any]) -> tuple[str, ...]:
     """The classes' names: whole numbers by size, words by the alphabet."""
     names = {_format_label(value) for value in labels} - {""}
     if len(names) > max(20, len(labels) // 2):
@@ -362,7 +362,7 @@ def _has_decimals(labels: Sequence[Any]) -> bool:
     return any(not number.is_integer() for number in numbers)
 
 
-def _check_labels_present(table: TextTable, names: Sequence[str]) -> None:
+def _check_labels_present(table: TableBatch, names: Sequence[str]) -> None:
     missing = [i for i, name in enumerate(names) if not name]
     if missing:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Columns as Apache Arrow knows them, read in record batches: Parquet, Arrow and Feather files, tables in memory."""
+"""Stores over Arrow columns, read in record batches: Parquet, Arrow and Feather files, and tables in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError
+from isoscope._io.tables import check_unique
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
 from isoscope.stores.in_memory import check_rows
 from isoscope.stores.store import Piece, Store
@@ -22,7 +23,7 @@ _BUFFER_BYTES = 2**20  # of a column chunk
 
 
 class Pieces(Protocol):
-    """A table in pieces that can be read one by one: row groups, record batches."""
+    """A table in pieces that can be read one by one: Parquet row groups, Arrow record batches."""
 
     @property
     def schema(self) -> Any: ...  # noqa: D102
@@ -31,14 +32,14 @@ class Pieces(Protocol):
     def lengths(self) -> Sequence[int]: ...  # noqa: D102
 
     def settled(self) -> Any:
-        """A schema that the values of all pieces fit into."""
+        """Return a schema that fits the values of all pieces."""
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
-        """The record batches of one piece, of at most so many rows, with these columns."""
+        """Read these columns of one piece, in record batches of at most `rows` rows."""
 
 
 class ArrowStore(Store):
-    """Vectors in a column of lists, or in one column for each dimension."""
+    """A table with a column of vectors, or with one column for each dimension."""
 
     def __init__(self, name: str, where: str, pieces: Pieces, wanted: ColumnSpec) -> None:
         import pyarrow.types as kinds
@@ -46,13 +47,10 @@ class ArrowStore(Store):
         self._where, self._pieces = where, pieces
         with _reraise_as_input_error(where):
             fields = {field.name: _storage(field.type) for field in pieces.schema}
-        if len(fields) < len(pieces.schema.names):
-            raise InputError(
-                f"{where} has two columns of one name: rename one of {', '.join(pieces.schema.names[:12])}"
-            )
+        check_unique(pieces.schema.names, where)
         self._lists, plain = _find_vector_columns(fields, wanted, where)
         if not sum(pieces.lengths):
-            raise InputError(f"{where} has no rows: need at least one vector")
+            raise MissingValueError(f"{where} has no rows: need at least one vector")
         self._ends = np.cumsum(pieces.lengths)
         columns = choose_columns(plain, wanted, where)
         if len(self._lists) == 1 and _is_list(fields[self._lists[0]]):
@@ -70,8 +68,8 @@ class ArrowStore(Store):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
-        wanted = list(self._pieces.schema.names) if beside else [*self._lists, *names]
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
+        wanted = list(self._pieces.schema.names) if other_columns else [*self._lists, *names]
         done = 0
         for piece, length in enumerate(self._pieces.lengths):
             if done + length <= start:
@@ -81,9 +79,10 @@ class ArrowStore(Store):
                 batch, done = batch.slice(min(max(0, start - done), len(batch))), done + len(batch)
                 vectors = self._matrix(batch, range(done - len(batch), done))
                 values = {name: self._column(batch, name) for name in names}
-                yield Piece(vectors, values, done / len(self), batch if beside else None)
+                yield Piece(vectors, values, done / len(self), batch if other_columns else None)
 
-    def _places(self) -> list[int]:
+    def read_starts(self) -> list[int]:
+        """See `Store`."""
         return [int(end) for end in self._ends[:-1]]
 
     def _layout(self) -> Layout:
@@ -91,7 +90,8 @@ class ArrowStore(Store):
             schema = self._pieces.settled()
         return wide_layout(schema, self._lists) if self._wide else Layout(schema, self._lists[0])
 
-    def _has_column(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
+        """See `Store`."""
         fields = {field.name: field.type for field in self._pieces.schema}
         return name in fields and name not in self._lists and not _is_list(_storage(fields[name]))
 
@@ -104,11 +104,11 @@ class ArrowStore(Store):
             batches = (batch for piece in pieces for batch in self._batches(piece, [name], 65_536))
         else:
             batches = (batch for batch, _ in self._picked([name], indices))
-        found = [self._column(batch, name) for batch in batches]
-        return np.concatenate(found) if found else np.empty(0, object)
+        values = [self._column(batch, name) for batch in batches]
+        return np.concatenate(values) if values else np.empty(0, object)
 
     def _picked(self, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-        """Record batches of the rows asked for alone, and their numbers; pieces without such are not read."""
+        """Read record batches of these rows only, with their numbers; skip pieces that have none of them."""
         for piece in np.unique(np.searchsorted(self._ends, indices, side="right")):
             start = int(self._ends[piece]) - self._pieces.lengths[piece]
             for batch in self._batches(int(piece), names, 8_192):
@@ -136,14 +136,14 @@ class ArrowStore(Store):
             if length:
                 first = next(self._batches(piece, self._lists, 1)).column(0)[0]
                 if not first.is_valid:
-                    raise InputError(
+                    raise MissingValueError(
                         f"{self._where}: {self._lists[0]} is null in row 0: drop the rows without a vector"
                     )
                 return len(first)
         raise AssertionError
 
     def _matrix(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The vectors of a record batch as (m, d); `rows` are their numbers in the store, for the message."""
+        """Return the vectors of a record batch, (m, d); `rows` are their row numbers, for messages."""
         if self._wide:
             return self._stack_columns(batch, rows)
         import pyarrow.compute as pc
@@ -152,17 +152,17 @@ class ArrowStore(Store):
         lists = _storage_array(batch.column(name))
         if lists.null_count:
             row = rows[_first_null(lists)]
-            raise InputError(f"{self._where}: {name} is null in row {row}: drop the rows without a vector")
+            raise MissingValueError(f"{self._where}: {name} is null in row {row}: drop the rows without a vector")
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
             at = int(np.argmax(lengths != self.dim))
-            raise InputError(
+            raise ShapeError(
                 f"{self._where}: {name} has {lengths[at]} numbers in row {rows[at]}, need {self.dim} as in the first"
             )
         numbers = lists.flatten()
         if numbers.null_count:
             row = rows[_first_null(numbers) // self.dim]
-            raise InputError(f"{self._where}: {name} has a null among the numbers of row {row}: mend it")
+            raise MissingValueError(f"{self._where}: {name} has a null in the vector of row {row}: fix or drop the row")
         matrix: np.ndarray = numbers.to_numpy().reshape(-1, self.dim)
         return matrix.astype(self.dtype, copy=False)
 
@@ -172,13 +172,13 @@ class ArrowStore(Store):
             numbers = batch.column(name)
             if numbers.null_count:
                 row = rows[_first_null(numbers)]
-                raise InputError(f"{self._where}: {name} is null in row {row}: mend it, or drop the row")
+                raise MissingValueError(f"{self._where}: {name} is null in row {row}: fix or drop the row")
             matrix[:, i] = numbers.to_numpy(zero_copy_only=False)
         return matrix
 
 
 class ParquetPieces:
-    """A Parquet file by row groups; its footer is read once."""
+    """A Parquet file in row groups; its footer is read once."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
@@ -208,7 +208,7 @@ class ParquetPieces:
 
 
 class IpcPieces:
-    """An Arrow or Feather file by record batches; the stream form that `datasets` writes, too."""
+    """An Arrow or Feather file in record batches, also in the stream format that `datasets` writes."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -223,7 +223,7 @@ class IpcPieces:
                 self.lengths = [sum(len(batch) for batch in reader)]
                 return
             self._in_place = _is_memory_mapped(source, reader)
-        with _source(path) as source:  # the lengths alone: no more is unpacked than one column
+        with _source(path) as source:  # to get the lengths, decompress one column
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
 
@@ -238,69 +238,69 @@ class IpcPieces:
         with _source(self._path) as source:
             if self._stream:
                 batches: Iterator[Any] = (batch.select(names) for batch in pa.ipc.open_stream(source))
-            elif self._in_place:  # choosing columns beforehand would copy them
+            elif self._in_place:  # selecting columns while reading would copy them
                 batches = iter([pa.ipc.open_file(source).get_batch(piece).select(names)])
             else:
                 fields = [self.schema.get_field_index(name) for name in names]
                 options = pa.ipc.IpcReadOptions(included_fields=fields)
                 batches = iter([pa.ipc.open_file(source, options=options).get_batch(piece)])
             for batch in batches:
-                batch.validate(full=True)  # a damaged file may point outside of itself
+                batch.validate(full=True)  # offsets in a damaged file may point outside it
                 yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
 
 
 def _source(path: Path) -> Any:
-    """A file, mapped, so that what is not packed is read without a copy.
+    """Map a file, so that uncompressed values are read without a copy.
 
-    Where there is no room for that (`ulimit -v`) a record batch at a time is read into memory.
+    If the address space is too small (`ulimit -v`), open it instead; one record batch at a time is read into memory.
     """
     import pyarrow as pa
 
     try:
         return pa.memory_map(str(path))
-    except OSError:  # if the file is what is wrong, this says so as well
+    except OSError:  # if the file is the reason, this raises too
         return pa.OSFile(str(path))
 
 
 def _is_memory_mapped(source: Any, reader: Any) -> bool:
-    """Whether the values of a file are not packed and stand in memory where the file is mapped."""
+    """Return whether the values of a file are uncompressed and used in place, where the file is mapped."""
     import pyarrow as pa
 
     if not isinstance(source, pa.MemoryMappedFile) or not reader.num_record_batches:
         return False
     buffers = [each for column in reader.get_batch(0).columns for each in column.buffers() if each is not None]
-    longest = max(buffers, key=lambda each: each.size)  # an empty one may stand anywhere
+    longest = max(buffers, key=lambda each: each.size)  # an empty one may be anywhere
     source.seek(0)
-    whole = source.read_buffer()
-    return bool(whole.address <= longest.address < whole.address + whole.size)
+    file = source.read_buffer()
+    return bool(file.address <= longest.address < file.address + file.size)
 
 
 def _cheapest(schema: Any) -> list[int]:
-    """A column of single values, if there is one: unpacking it says how many rows there are."""
+    """Return a column of single values, if there is one: its length is cheap to read."""
     import pyarrow.types as kinds
 
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]
 
 
 def open_parquet(path: Path, wanted: ColumnSpec) -> Store:
-    """A Parquet file."""
+    """Open a Parquet file."""
     return _open_arrow(path, ParquetPieces, wanted)
 
 
 def open_ipc(path: Path, wanted: ColumnSpec) -> Store:
-    """An Arrow or Feather file."""
+    """Open an Arrow or Feather file."""
     return _open_arrow(path, IpcPieces, wanted)
 
 
 def _open_arrow(path: Path, pieces: Any, wanted: ColumnSpec) -> Store:
     with _reraise_as_input_error(str(path)):
-        found = pieces(path)
-    return ArrowStore(path.name, str(path), found, wanted)
+        opened = pieces(path)
+    return ArrowStore(path.name, str(path), opened, wanted)
 
 
 @contextmanager
 def _reraise_as_input_error(where: str) -> Iterator[None]:
-    """Say which file it is that Arrow cannot read; what the system refuses (a disk error) is not ours to say."""
+    """Turn errors of Arrow into an `InputError` that names the file; let errors of the system pass."""
     import pyarrow as pa
 
     try:
@@ -309,24 +309,26 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         what = " ".join(str(error).split())[:200] or type(error).__name__
-        if isinstance(error, MemoryError):  # nothing is wrong with the file
+        if isinstance(error, MemoryError):  # the file may be fine
             raise MemoryError(f"{where}: {what}") from error
-        raise InputError(f"{where} cannot be read: {what}; copy or write it again") from error
+        raise FileFormatError(f"{where} cannot be read: {what}; copy or write it again") from error
 
 
 def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:
-    """The column of vectors, or the columns that are their dimensions; and the columns of single values."""
+    """Return the column of vectors, or the columns of their dimensions, and the columns of single values."""
     import pyarrow.types as kinds
 
     def is_number(kind: Any) -> bool:
         return bool(kinds.is_floating(kind) or kinds.is_integer(kind))
 
     floats = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_floating(kind.value_type)]
-    whole = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_integer(kind.value_type)]
+    integers = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_integer(kind.value_type)]
     plain = [n for n, kind in fields.items() if not kinds.is_nested(kind)]
     numbers = choose_dimensions([n for n in plain if is_number(fields[n])], wanted)
-    if wanted.vectors is not None or floats or whole or len(numbers) < 2:  # one number beside text is no vector
-        named = floats + whole if wanted.vectors is not None else floats or whole
+    if (
+        wanted.vectors is not None or floats or integers or len(numbers) < 2
+    ):  # a single column of numbers is not a vector
+        named = floats + integers if wanted.vectors is not None else floats or integers
         return [choose_vectors(named, wanted, where, others=list(fields))], plain
     return numbers, [n for n in plain if n not in numbers]
 

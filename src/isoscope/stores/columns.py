@@ -1,4 +1,4 @@
-"""Which column holds the vectors, and which the labels, types, text, …; how their values are handed out."""
+"""Choose the columns of vectors, labels, types, text, … by name, and check their values."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import (
+    InputError,
+    MissingValueError,
+    NotFoundError,
+    ParameterError,
+    ShapeError,
+    plural,
+)
+from isoscope._io.tables import format_names
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
-"""What a column may be to the vectors. Rows of one of the `groups` depend on each other, as the tokens of a text do.
-`by`, which rows are audited apart, is there only if it is asked for."""
+"""The roles of columns. Rows with the same value in `groups` depend on each other, as the tokens of a text do.
+`by` holds the groups that are audited separately; it is never guessed."""
 ALL_ROLES = '"labels", "types", "text", "ids", "frequency", "groups" or "by"'
 
 INVERSE_RANK = "1/rank"
-"""The frequency of words in a file that is sorted by it, as Zipf's law has it."""
+"""The column of frequencies by Zipf's law, in files of words sorted by frequency."""
 
 _USUAL_VECTORS = (
     *("embedding", "embeddings", "vector", "vectors", "emb", "embs", "sentence_embedding", "dense_vector"),
@@ -33,13 +41,13 @@ _USUAL = {
         *("query_id", "query-id", "queryid", "qid", "corpus_id", "corpus-id", "passage_id", "passage-id", "pid"),
     ),
     "frequency": ("frequency", "freq", "count", "counts"),
-    "groups": ("document",),  # as `isoscope embed` writes it
+    "groups": ("document",),  # the name that `isoscope embed` writes
 }
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
 
 class ColumnError(InputError):
-    """A column's values cannot serve as what they were taken for."""
+    """The values of a column do not suit its role."""
 
     def __init__(self, message: str, role: str):
         super().__init__(message)
@@ -51,70 +59,69 @@ class ColumnError(InputError):
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What the caller said about columns: the vectors' name, and a name or values for each role."""
+    """The columns that the caller requested: the name of the vectors, and a name or values for each role."""
 
     vectors: str | None = None
     roles: dict[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
-        """The columns that were named as something."""
+        """The names of the requested columns."""
         return {value for value in self.roles.values() if isinstance(value, str)}
 
     def without_values(self) -> ColumnSpec:
-        """The same, with nothing in the place of values that were given."""
+        """Return the specification with empty tuples instead of values."""
         return ColumnSpec(
             self.vectors, {role: v if v is None or isinstance(v, str) else () for role, v in self.roles.items()}
         )
 
 
 def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *, others: Sequence[str] = ()) -> str:
-    """The name of what holds the vectors: as said, or the only one, or the one with a usual name."""
+    """Return the name of the vectors: the requested one, the only candidate, or the one with a usual name."""
     if wanted.vectors is not None:
         if wanted.vectors in candidates:
             return wanted.vectors
         if wanted.vectors in others:
-            raise InputError(f"{where}: {wanted.vectors} does not hold vectors, {_describe_candidates(candidates)}")
-        raise InputError(f"{where} has nothing named {wanted.vectors}: {_describe_candidates(candidates)}")
+            raise ParameterError(f"{where}: {wanted.vectors} does not hold vectors; {_describe_candidates(candidates)}")
+        raise NotFoundError(f"{where} has nothing named {wanted.vectors}; {_describe_candidates(candidates)}")
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        has = f"; it has {_format_names(others)}" if others else ""
-        raise InputError(f"{where} holds no vectors{has}: need rows of numbers of equal length")
+        has = f"; it has {format_names(others)}" if others else ""
+        raise NotFoundError(f"{where} holds no vectors{has}: need rows of numbers of equal length")
     for usual in _USUAL_VECTORS:
         for name in candidates:
             if name.lower().rsplit("/")[-1] == usual:
                 return name
-    raise InputError(
-        f"{where} has several that may be the vectors: {_format_names(candidates)}; name one: "
-        f'vectors="{candidates[0]}", '
-        f"on the command line --columns vectors={candidates[0]}"
+    raise ParameterError(
+        f"{where} has several candidates for the vectors: {format_names(candidates)}; name one: "
+        f'vectors="{candidates[0]}", on the command line --columns vectors={candidates[0]}'
     )
 
 
 def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """The column of each role: as said, or one with a usual name; what is given as values needs none."""
-    found: dict[str, str] = {}
+    """Return the column of each role: the requested one, or one with a usual name; none where values were passed."""
+    chosen: dict[str, str] = {}
     for role in ROLES:
-        said = wanted.roles.get(role)
-        if role == "by" and isinstance(said, str) and said in ROLES and said not in available:
-            if said in found:
-                found[role] = found[said]
-        elif isinstance(said, str):
-            if said not in available:
-                has = f"the columns are {_format_names(available)}" if available else "it has vectors alone"
-                raise InputError(f"{where} has no column {said} for {role}: {has}")
-            found[role] = said
-        elif said is None:
+        requested = wanted.roles.get(role)
+        if role == "by" and isinstance(requested, str) and requested in ROLES and requested not in available:
+            if requested in chosen:
+                chosen[role] = chosen[requested]
+        elif isinstance(requested, str):
+            if requested not in available:
+                has = f"the columns are {format_names(available)}" if available else "it has only vectors"
+                raise NotFoundError(f"{where} has no column {requested} for {role}: {has}")
+            chosen[role] = requested
+        elif requested is None:
             name = _usual_name(available, role)
-            texts = role == "groups" and name in found.values()  # a column of texts may be called document, too
-            if name is not None and not texts:
-                found[role] = name
-    return found
+            is_text = role == "groups" and name in chosen.values()  # a column of texts may also be called document
+            if name is not None and not is_text:
+                chosen[role] = name
+    return chosen
 
 
 def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec) -> list[str]:
-    """Which of a table's columns of numbers are the vectors' dimensions: not those that name or label a row."""
+    """Return the columns of numbers that are dimensions of the vectors, leaving out ids, labels and the like."""
     lower = {name.lower() for name in numeric}
     usual = _IDENTITIES.union(*_USUAL.values()) - ({"y"} if "x" in lower else set())
     return [name for name in numeric if name not in wanted.names and name.lower() not in usual]
@@ -126,19 +133,15 @@ def _usual_name(available: Sequence[str], role: str) -> str | None:
 
 
 def _describe_candidates(candidates: Sequence[str]) -> str:
-    return f"but {_format_names(candidates)}" if candidates else "and nothing else that could be vectors"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return f"choose from {format_names(candidates)}" if candidates else "there are no columns of vectors"
 
 
 def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-    """Values as int64, float64 or strings, and which are missing (None: no label is); text that is missing is empty."""
+    """Return values as int64, float64 or strings, and a mask of missing ones (or None); missing text becomes ""."""
     where = where or role
     found = _as_objects(values)
     if found.ndim != 1:
-        raise InputError(f"{where} has shape {found.shape}: need one value for each row")
+        raise ShapeError(f"{where} has shape {found.shape}: need one value for each row")
     if found.dtype.kind == "O" and set(map(type, found.tolist())) == {str} and role not in ("ids", "frequency"):
         return found, None
     missing = None
@@ -166,31 +169,32 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
 
 
 def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
-    """Say how many labels are missing and where the first is."""
+    """Raise a `MissingValueError` with the number of missing values and the first row of them."""
     if missing is not None and missing.any():
-        raise InputError(
-            f"{where} has no value in {int(missing.sum())} of {plural(len(missing), 'row')}, the first is row "
-            f"{int(np.argmax(missing))}: give those rows a value, or other {role}"
+        raise MissingValueError(
+            f"{where} has no value in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "
+            f"{int(np.argmax(missing))}: fill in these rows, or use another column for {role}"
         )
 
 
 def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
-    """How often each row's word or text occurs: numbers, none of them negative."""
+    """Return frequencies as float64; raise an error unless all are finite and none is negative."""
     try:
         found = values.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{where} holds {_first_non_number(values)!r}: a frequency is a number") from None
+        raise ParameterError(f"{where} holds {_first_non_number(values)!r}: frequencies must be numbers") from None
     wrong = ~(np.isfinite(found) & (found >= 0))
     if wrong.any():
-        raise InputError(
-            f"{where} holds {found[wrong][0]:g} in row {int(np.argmax(wrong))}, one of {int(wrong.sum())}: a frequency "
-            "is 0 or more, and finite"
+        raise ParameterError(
+            f"{where} holds {found[wrong][0]:g} in row {int(np.argmax(wrong))} "
+            f"({plural(int(wrong.sum()), 'such row')}): "
+            "frequencies must be finite and at least 0"
         )
     return found
 
 
 def _first_non_number(values: np.ndarray) -> Any:
-    """The first value that is no number."""
+    """Return the first value that is not a number."""
     for value in values:
         try:
             float(value)
@@ -200,15 +204,15 @@ def _first_non_number(values: np.ndarray) -> Any:
 
 
 def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
-    """Ids that some table keeps as floats."""
+    """Return ids that a table keeps as floats as integers."""
     found = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
     if (found != values).any():
-        raise InputError(f"{where} holds {values[found != values][0]}: ids are whole numbers or strings")
+        raise ParameterError(f"{where} holds {values[found != values][0]}: ids must be integers or strings")
     return found
 
 
 def _as_objects(values: Any) -> np.ndarray:
-    """Values of any library as a NumPy array; a list of strings and numbers keeps both."""
+    """Return values of any library as a NumPy array; a list of strings and numbers keeps both."""
     if not isinstance(values, np.ndarray | list | tuple) and hasattr(values, "__dlpack__"):
         values = values.tolist()
     if isinstance(values, list | tuple) and not all(isinstance(v, str | bytes) for v in values):
@@ -220,7 +224,7 @@ def _as_objects(values: Any) -> np.ndarray:
     try:
         found = np.asarray(values)
     except ValueError:
-        raise InputError("labels, types, text, ids, … need one value for each row: these are lists") from None
+        raise ShapeError("labels, types, text, ids, … must have one value for each row; these are lists") from None
     return found.astype(object) if found.dtype.kind in "UTS" else found
 
 
@@ -229,18 +233,18 @@ def _check_single_type(values: np.ndarray, where: str) -> np.ndarray:
     if kinds <= {int, bool, float}:
         return np.asarray(values.tolist())
     if kinds & {int, bool, float} and kinds & {str, bytes}:
-        raise InputError(f"{where} mixes numbers and text: need one kind")
+        raise ParameterError(f"{where} mixes numbers and text: need values of one type")
     return values
 
 
 def _as_text(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
-    """Strings, as objects: their memory is that of the strings and not of the longest."""
+    """Return values as an object array of strings, which needs less memory than NumPy's fixed-length strings."""
     if values.dtype.kind == "O" and missing is None and all(type(v) is str for v in values):
         return values
-    gone = np.zeros(len(values), bool) if missing is None else missing
-    found = np.empty(len(values), object)
-    found[:] = ["" if no else _string(value) for value, no in zip(values, gone, strict=True)]
-    return found
+    mask = np.zeros(len(values), bool) if missing is None else missing
+    strings = np.empty(len(values), object)
+    strings[:] = ["" if is_missing else _string(value) for value, is_missing in zip(values, mask, strict=True)]
+    return strings
 
 
 def _string(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Tables that are in memory: pandas, polars and pyarrow's, and the datasets of Hugging Face."""
+"""Stores over tables in memory: pandas, polars and pyarrow, and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, InputError, ParameterError
 from isoscope.stores.arrow import ArrowStore
 
 if TYPE_CHECKING:
@@ -15,22 +15,29 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 
+def frame_library(source: Any) -> str | None:
+    """Return the library of a table: pandas, polars, pyarrow or datasets; None for other objects."""
+    library: str = type(source).__module__.partition(".")[0]
+    return library if library in _NAMES else None
+
+
 def open_frame(source: Any, library: str, wanted: ColumnSpec) -> Store:
-    """A store over a table of this library; nothing is copied but the rows of a batch."""
-    name = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}[library]
-    pieces = _pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
+    """Open a table of one of these libraries; only the rows of a batch are copied."""
+    name = _NAMES[library]
+    pieces = _open_pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
     return FrameStore(name, f"the {name}", pieces, wanted)
 
 
 class FrameStore(ArrowStore):
-    """A table in memory, which is one piece."""
+    """A table in memory."""
 
-    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+    def slice(self, start: int, stop: int) -> tuple[Store, int]:
+        """See `Store`."""
         return self, start
 
 
 class _Table:
-    """A pyarrow Table."""
+    """A pyarrow table."""
 
     def __init__(self, table: Any) -> None:
         self.schema = table.schema
@@ -45,9 +52,9 @@ class _Table:
 
 
 class _Frame:
-    """A pandas DataFrame, turned into Arrow a few rows at a time; a NaN among numbers stays one.
+    """A pandas DataFrame, converted to Arrow a few rows at a time; NaN in a column of numbers stays NaN.
 
-    A column that Arrow cannot hold is as good as not there, unless it is `wanted` or holds lists, maybe the vectors.
+    A column that Arrow cannot hold is ignored, unless the caller named it or it holds lists, which may be the vectors.
     """
 
     def __init__(self, frame: Any, wanted: ColumnSpec) -> None:
@@ -66,7 +73,7 @@ class _Frame:
         return True
 
     def settled(self) -> Any:
-        """Of all rows: the first may all be missing, or whole numbers by chance."""
+        """Infer the schema from all rows: the first may all be missing, or happen to be integers."""
         import pyarrow as pa
 
         unsure = [field.name for field in self.schema if self._frame[field.name].dtype == object]
@@ -93,11 +100,13 @@ class _Frame:
             return pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             why = " ".join(str(error).split())
-            raise InputError(f"the data frame's column {values.name} cannot be read: {why}; need one kind") from error
+            raise FileFormatError(
+                f"column {values.name} of the data frame cannot be read: {why}; need values of one type"
+            ) from error
 
 
 def _first(values: Any) -> Any:
-    """The first value of a column of objects that is not missing."""
+    """Return the first value of a column of objects that is not missing."""
     return next((v for v in values if v is not None), None) if values.dtype == object else None
 
 
@@ -106,7 +115,7 @@ def _is_list(value: Any) -> bool:
 
 
 class _Dataset:
-    """A dataset of Hugging Face, whose rows lie in Arrow files already."""
+    """A Hugging Face dataset, whose rows are in Arrow files already."""
 
     def __init__(self, dataset: Any) -> None:
         self.schema = dataset.features.arrow_schema
@@ -122,29 +131,29 @@ class _Dataset:
             yield from table.to_batches()
 
 
-def _pandas(source: Any, wanted: ColumnSpec) -> _Frame:
+def _open_pandas(source: Any, wanted: ColumnSpec) -> _Frame:
     import pandas as pd
 
     if isinstance(source, pd.Series):
         source = source.to_frame("vectors" if source.name is None else source.name)
     if not isinstance(source, pd.DataFrame):
-        raise InputError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
+        raise ParameterError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
     if not source.columns.is_unique:
-        raise InputError("the data frame has two columns of one name: rename one")
+        raise ParameterError("the data frame has two columns of the same name: rename one")
     return _Frame(source, wanted)
 
 
-def _polars(source: Any) -> _Table:
+def _open_polars(source: Any) -> _Table:
     import polars as pl
 
     if isinstance(source, pl.Series):
         source = source.to_frame()
     if not isinstance(source, pl.DataFrame):
-        raise InputError(f"source is a polars {type(source).__name__}: need a DataFrame, pass source.collect()")
+        raise ParameterError(f"source is a polars {type(source).__name__}: need a DataFrame, pass source.collect()")
     return _Table(source.to_arrow())
 
 
-def _pyarrow(source: Any) -> _Table:
+def _open_pyarrow(source: Any) -> _Table:
     import pyarrow as pa
 
     if isinstance(source, pa.RecordBatch):
@@ -152,21 +161,28 @@ def _pyarrow(source: Any) -> _Table:
     if isinstance(source, pa.Array | pa.ChunkedArray):
         source = pa.table({"vectors": source})
     if not isinstance(source, pa.Table):
-        raise InputError(f"source is a pyarrow {type(source).__name__}: need a Table")
+        raise ParameterError(f"source is a pyarrow {type(source).__name__}: need a Table")
     return _Table(source)
 
 
-def _datasets(source: Any) -> _Dataset:
+def _open_dataset(source: Any) -> _Dataset:
     import datasets
 
     if isinstance(source, datasets.DatasetDict):
         splits = ", ".join(source)
-        raise InputError(
+        raise ParameterError(
             f'source is a DatasetDict of {splits}: choose a split, source["{next(iter(source), "train")}"]'
         )
     if not isinstance(source, datasets.Dataset):
-        raise InputError(f"source is a {type(source).__name__}: need a Dataset, with a length and rows in Arrow")
+        raise ParameterError(
+            f"source is a {type(source).__name__}: need a datasets.Dataset, with a length and rows in Arrow"
+        )
     return _Dataset(source)
 
 
-_PIECES: dict[str, Callable[[Any], Pieces]] = {"polars": _polars, "pyarrow": _pyarrow, "datasets": _datasets}
+_NAMES = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}
+_PIECES: dict[str, Callable[[Any], Pieces]] = {
+    "polars": _open_polars,
+    "pyarrow": _open_pyarrow,
+    "datasets": _open_dataset,
+}

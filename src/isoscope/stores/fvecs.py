@@ -1,4 +1,4 @@
-"""The files of nearest-neighbour benchmarks (fvecs, bvecs, ivecs): each vector behind its number of dimensions."""
+"""Stores over fvecs, bvecs and ivecs files of nearest-neighbor benchmarks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError
 from isoscope.stores.columns import choose_columns
-from isoscope.stores.in_memory import IndexedStore, MappedArray, check_rows
+from isoscope.stores.in_memory import MappedArray, check_rows
+from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -19,7 +20,7 @@ _NUMBERS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
 
 
 class _Records:
-    """Rows that each say how long they are; one that says otherwise than the first is refused when it is read."""
+    """Rows that each begin with their number of dimensions; reading a row that differs from the first is an error."""
 
     def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
         record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])
@@ -33,8 +34,8 @@ class _Records:
         if wrong.any():
             at = int(np.argmax(wrong))
             row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
-            raise InputError(
-                f"{self._mapped.file} says {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
+            raise FileFormatError(
+                f"{self._mapped.file} states {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
                 "need vectors of equal length; copy or write it again"
             )
         vectors: np.ndarray = part["vector"]
@@ -42,18 +43,18 @@ class _Records:
 
 
 def open_records(path: Path, wanted: ColumnSpec) -> Store:
-    """An fvecs, bvecs or ivecs file, mapped a batch at a time."""
+    """Open an fvecs, bvecs or ivecs file; its rows are mapped batch by batch."""
     number = np.dtype(_NUMBERS[path.suffix.lower()])
     size = path.stat().st_size
     with path.open("rb") as file:
         dim = int.from_bytes(file.read(4), "little", signed=True)
     if not 0 < dim < 2**20:
-        raise InputError(f"{path} says {dim} dimensions in its first 4 bytes: it is no {path.suffix} file")
+        raise FileFormatError(f"{path} states {dim} dimensions in its first 4 bytes: it is not a {path.suffix} file")
     n, rest = divmod(size, 4 + dim * number.itemsize)
     if rest:
-        raise InputError(
-            f"{path} is cut, or its rows differ in length: {size} bytes are {n} rows of {dim} dimensions and {rest} "
-            "bytes more; copy or write it again"
+        raise FileFormatError(
+            f"{path} is truncated, or its rows differ in length: {size} bytes are {n} rows of {dim} dimensions and "
+            f"{rest} bytes more; copy or write it again"
         )
     check_rows((n, dim), number, str(path))
     rows = _Records(path, dim, number, n)

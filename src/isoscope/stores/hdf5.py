@@ -1,4 +1,4 @@
-"""HDF5 files, as ann-benchmarks and many experiments write them."""
+"""Stores over HDF5 files, such as those of ann-benchmarks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, MissingExtra
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import IndexedStore, check_rows
+from isoscope.stores.in_memory import check_rows
+from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a file that was changed
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a damaged file
 
 
 class _Dataset:
-    """A dataset of a file, which is open while rows are read and at no other time."""
+    """A dataset of a file that is open only while rows are read."""
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._path, self._name, self.shape, self.dtype = path, name, shape, dtype
@@ -37,25 +38,25 @@ class _Dataset:
 
 
 def open_hdf5(path: Path, wanted: ColumnSpec) -> Store:
-    """A dataset of an HDF5 file, with its one-dimensional datasets as columns."""
+    """Open a two-dimensional dataset of an HDF5 file, with its one-dimensional datasets as columns."""
     h5py = _import_h5py(path)
-    found: dict[str, _Dataset] = {}
+    datasets: dict[str, _Dataset] = {}
 
     def note(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape is not None:
-            found[name] = _Dataset(path, name, item.shape, item.dtype)
+            datasets[name] = _Dataset(path, name, item.shape, item.dtype)
 
     try:
         with h5py.File(path, "r") as file:
             file.visititems(note)
     except _DAMAGE as error:
         raise _read_error(path, error) from error
-    flat = [name for name, item in found.items() if len(item.shape) == 2 and item.dtype.kind in "fiu"]
-    chosen = choose_vectors(flat, wanted, str(path), others=list(found))
-    rows = found[chosen]
+    flat = [name for name, item in datasets.items() if len(item.shape) == 2 and item.dtype.kind in "fiu"]
+    chosen = choose_vectors(flat, wanted, str(path), others=list(datasets))
+    rows = datasets[chosen]
     check_rows(rows.shape, rows.dtype, f"{path}: {chosen}")
-    beside = [name for name, item in found.items() if item.shape == rows.shape[:1]]
-    return IndexedStore(path.name, rows, choose_columns(beside, wanted, str(path)), found)
+    columns = [name for name, item in datasets.items() if item.shape == rows.shape[:1]]
+    return IndexedStore(path.name, rows, choose_columns(columns, wanted, str(path)), datasets)
 
 
 def _is_text(dataset: Any) -> bool:
@@ -68,11 +69,12 @@ def _import_h5py(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise InputError(f"{path} is an HDF5 file: reading it needs h5py, pip install 'isoscope[hdf5]'") from error
+        raise MissingExtra(f"{path} is an HDF5 file: reading it needs h5py, pip install 'isoscope[hdf5]'") from error
     return h5py
 
 
 def _read_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, PermissionError | FileNotFoundError):
         return error
-    return InputError(f"{path} is not a whole HDF5 file: {' '.join(str(error).split())[:200]}; copy or write it again")
+    why = " ".join(str(error).split())[:200]
+    return FileFormatError(f"{path} is a damaged or truncated HDF5 file: {why}; copy or write it again")

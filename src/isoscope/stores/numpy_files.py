@@ -1,4 +1,4 @@
-"""NumPy's own files: .npy, mapped by batches; .npz; and a .npy on standard input. Nothing pickled is ever loaded."""
+"""Stores over .npy and .npz files, and over a .npy on standard input; pickled arrays are never loaded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import IndexedStore, MappedArray, check_rows, check_size
+from isoscope.stores.in_memory import MappedArray, check_rows, check_size
+from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -37,11 +38,13 @@ class _Header(NamedTuple):
 
 
 def open_npy(path: Path, wanted: ColumnSpec) -> Store:
-    """The one array of an .npy file."""
+    """Open the array of an .npy file."""
     with path.open("rb") as file:
         header = _header(file, str(path))
     if wanted.vectors is not None:
-        raise InputError(f"vectors is {wanted.vectors!r} and {path} holds one array: it has no columns to choose from")
+        raise ParameterError(
+            f"vectors is {wanted.vectors!r} and {path} holds one array: it has no columns to choose from"
+        )
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
     columns = choose_columns((), wanted, str(path))
@@ -49,10 +52,10 @@ def open_npy(path: Path, wanted: ColumnSpec) -> Store:
 
 
 def open_stdin(wanted: ColumnSpec) -> Store:
-    """An .npy that is piped in: kept in a temporary file, which is gone with the store, for several passes."""
+    """Open an .npy that is piped in. A temporary file keeps it for several passes and is deleted with the store."""
     where = "standard input"
     if sys.stdin is None or sys.stdin.isatty():
-        raise InputError("standard input has no vectors: pipe an .npy file into it, … - < vectors.npy")
+        raise NotFoundError("standard input has no vectors: pipe an .npy file into the command, … - < vectors.npy")
     header = _header(sys.stdin.buffer, where)
     check_rows(header.shape, header.dtype, where)
     columns = choose_columns((), wanted, where)
@@ -60,9 +63,9 @@ def open_stdin(wanted: ColumnSpec) -> Store:
 
 
 def open_npz(path: Path, wanted: ColumnSpec) -> Store:
-    """An array of an .npz file, with its one-dimensional arrays as columns.
+    """Open a two-dimensional array of an .npz file, with its one-dimensional arrays as columns.
 
-    What is stored uncompressed is mapped in place; what is compressed is unpacked into a temporary file.
+    An uncompressed array is mapped in place; a compressed one is extracted to a temporary file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -75,10 +78,12 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
             chosen = choose_vectors(list(flat), wanted, str(path), others=list(headers))
             header = flat[chosen]
             check_rows(header.shape, header.dtype, f"{path}: {chosen}")
-            beside = {name: h for name, h in headers.items() if h.shape == header.shape[:1] and h.dtype.kind != "O"}
+            columns_here = {
+                name: h for name, h in headers.items() if h.shape == header.shape[:1] and h.dtype.kind != "O"
+            }
             for name in wanted.names & headers.keys():
                 _check_not_pickled(headers[name].dtype, f"{path}: {name}")
-            columns = choose_columns(list(beside), wanted, str(path))
+            columns = choose_columns(list(columns_here), wanted, str(path))
             table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
                 rows = _map_array(path, header, _member_offset(path, members[chosen]))
@@ -88,14 +93,14 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
                     file.read(header.length)
                     rows = _spool_array(file, header, f"{path}: {chosen}")
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place before the file's beginning
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a position before the file's beginning
             raise
-        raise InputError(f"{path} is not a whole .npz file: {error}; copy or write it again") from error
+        raise FileFormatError(f"{path} is a damaged or truncated .npz file: {error}; copy or write it again") from error
     return IndexedStore(path.name, rows, columns, table)
 
 
 def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
-    """What an .npy stream holds; the stream stands at its first number afterwards."""
+    """Read the header of an .npy stream, up to the first number."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -103,7 +108,7 @@ def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
         length = file.tell() if file.seekable() else 0
     except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, TokenError) as error:
         why = str(error).partition("\n")[0]
-        raise InputError(f"{where} is not a whole .npy file: {why}; write it with np.save") from error
+        raise FileFormatError(f"{where} is not a complete .npy file: {why}; write it with np.save") from error
     if not pickled:
         _check_not_pickled(dtype, where)
     return _Header(shape, fortran, dtype, length)
@@ -111,7 +116,9 @@ def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
 
 def _check_not_pickled(dtype: np.dtype, where: str) -> None:
     if dtype.hasobject:
-        raise InputError(f"{where} is a pickled array: never loaded; save it with np.save of a plain float array")
+        raise FileFormatError(
+            f"{where} is a pickled array, which is never loaded: save a plain float array with np.save"
+        )
 
 
 def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
@@ -119,7 +126,7 @@ def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where an uncompressed member's bytes begin: behind its local header, whose size is in it."""
+    """Return where the bytes of an uncompressed member begin: after its local header, which states its own size."""
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)
         sizes = np.frombuffer(file.read(4), "<u2")
@@ -132,13 +139,13 @@ def _load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
 
 
 def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
-    """The array of a stream, kept in a temporary file without a name: it goes with the array, come what may."""
-    spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed when nobody reads it any longer)
+    """Copy the array of a stream to an unnamed temporary file, which is deleted with the array."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the array)
     left = header.nbytes
     while left and (block := stream.read(min(left, _COPY_BYTES))):
         spool.write(block)
         left -= len(block)
     if left:
-        raise InputError(f"{where} is cut: {left} of {header.nbytes} bytes are missing; send it again")
+        raise FileFormatError(f"{where} is truncated: {left} of {header.nbytes} bytes are missing; send it again")
     spool.flush()
     return MappedArray(spool, header.dtype, header.shape, 0, header.fortran)

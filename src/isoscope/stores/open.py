@@ -1,4 +1,4 @@
-"""One door to every store: which format a source is in, and what opens it."""
+"""Open any source of vectors: recognize its format and choose its reader."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isoscope._core.errors import InputError
-from isoscope.stores import arrow, fvecs, hdf5, json_lines, numpy_files, safetensors, text_rows, word_vectors
+from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, ParameterError
+from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_database
-from isoscope.stores.in_memory import open_memory
+from isoscope.stores.frames import frame_library, open_frame
+from isoscope.stores.in_memory import open_array
 from isoscope.stores.manifest import warn_if_unfinished
 from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
@@ -29,8 +30,8 @@ _BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
     ".bin": word_vectors.open_word_binary,
 }
 _TEXT: dict[str, Callable[[Path, ColumnSpec], Store]] = {
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines.open_json_lines),
-    **dict.fromkeys((".csv", ".tsv"), text_rows.open_table),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), text_rows.open_json_lines),
+    **dict.fromkeys((".csv", ".tsv"), text_rows.open_text_table),
     **dict.fromkeys((".vec", ".glove", ".txt"), word_vectors.open_words),
 }
 _OPENERS = _BINARY | _TEXT
@@ -51,9 +52,9 @@ def open_store(
     groups: Any = None,
     by: Any = None,
 ) -> Store:
-    """Open whatever holds vectors: a file, a folder of shards, a database, a table or an array.
+    """Open a source of vectors: a file, a folder of shards, a database, a table or an array.
 
-    Nothing is read but its beginning; the rows of a database are counted.
+    Only the beginning of a file is read; the rows of a database are counted.
 
     Parameters
     ----------
@@ -67,15 +68,15 @@ def open_store(
     vectors : str, optional
         The name of the column, dataset or array that holds the vectors, if there are several.
     labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
-        The name of the column with each row's class, with what it is an instance of, with what it is a vector of, with
-        what identifies it, with how often it occurs; or the values. Columns with usual names (``label``, ``token``,
-        ``text``, ``id``, ``frequency``, …) are found unless others are given. Word vectors, which stand in files by
-        falling frequency, have 1/rank for it.
+        The name of a column, or the values: each row's class, its type (the word or token it is an instance of), its
+        text, its id, and the frequency of its word or text. By default, columns with usual names (``label``, ``token``,
+        ``text``, ``id``, ``frequency``, …) are used. Files of word vectors, which are sorted by falling frequency, have
+        1/rank as their frequency.
     groups : str, or sequence with an entry for each row, optional
-        The column with the group of each row, or the values, where rows of one group are not independent: the text of
-        each token, the document of each passage. The column `document`, which `isoscope embed` writes, is found.
+        The name of a column, or the values: the group of each row, if rows of a group are not independent, such as the
+        tokens of a text or the passages of a document. By default the column `document`, which `isoscope embed` writes.
     by : str, or sequence with an entry for each row, optional
-        What to split the rows by: any column, one of the above ("labels"), or values. None unless it is given.
+        The groups to audit separately: a column, one of the roles above ("labels"), or values.
 
     Returns
     -------
@@ -84,9 +85,9 @@ def open_store(
 
     Notes
     -----
-    Numbers come in the precision that the store holds, but bfloat16 as float32, word vectors in text as float32, and
-    CSV and JSON as float64. A compressed `.npz` array and standard input are unpacked into a temporary file. Beside
-    binary files a folder's text files (`.txt`, `.csv`, `.json`, …) are not taken for shards.
+    Numbers keep the precision of the source, except that bfloat16 and word vectors in text become float32, and CSV and
+    JSON become float64. A compressed `.npz` array and standard input are extracted to a temporary file. In a folder of
+    binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards.
 
     Examples
     --------
@@ -114,8 +115,10 @@ def open_store(
         store = open_database(where, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
+    elif (library := frame_library(source)) is not None:
+        store = open_frame(source, library, wanted)
     else:
-        store = open_memory(source, wanted)
+        store = open_array(source, wanted)
     if not isinstance(source, Store):
         store.chosen = vectors
         store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
@@ -128,7 +131,7 @@ def open_store(
 
 def _check_open_store(store: Store, wanted: ColumnSpec) -> Store:
     if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "by"):
-        raise InputError(f"{store.name} is open already: name its columns when you open it")
+        raise ParameterError(f"{store.name} is already open: name its columns when you open it")
     return store
 
 
@@ -145,55 +148,57 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
         if glob.has_magic(name) and "://" not in name:
             return _open_shards(name, _match_files(path), wanted)
     except PermissionError as error:
-        raise InputError(f"{error.filename or path} may not be read: its permissions forbid it") from error
+        raise NotFoundError(f"{error.filename or path} cannot be read: permission denied") from error
     scheme, slashes, _ = name.partition("://")
-    if slashes:  # and behind them a password, maybe
-        raise InputError(f"{scheme}://… is not read: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…")
-    raise InputError(_describe_missing(path))
+    if slashes:  # a password may follow
+        raise ParameterError(
+            f"{scheme}://… is not supported: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…"
+        )
+    raise NotFoundError(_describe_missing(path))
 
 
 def _open_file(path: Path, wanted: ColumnSpec) -> Store:
     if not path.is_file():
-        raise InputError(f'{path} is not a file that can be read twice: pipe an .npy into "-", or save it first')
+        raise FileFormatError(f'{path} is not a regular file: pipe an .npy into "-", or save it first')
     with path.open("rb") as file:
         start = file.read(8)
     if not start:
-        raise InputError(f"{path} is empty: need vectors in it")
+        raise MissingValueError(f"{path} is empty: need vectors in it")
     store = _OPENERS[_format(path, start)](path, wanted)
     store.files = (path,)
-    store._opened = _reopen_file, (path.absolute(), wanted.without_values(), path.stat().st_size)
+    store.reopen_with(_reopen_file, path.absolute(), wanted.without_values(), path.stat().st_size)
     return store
 
 
 def _reopen_file(path: Path, wanted: ColumnSpec, size: int) -> Store:
-    """In another process, or later: rows have the numbers that they had, or none."""
+    """Open a file again in another process; raise an error if it has changed."""
     store = _open_file(path, wanted)
     if path.stat().st_size != size:
-        raise InputError(f"{path} has changed since it was opened: open it again")
+        raise FileFormatError(f"{path} changed after it was opened: open it again")
     return store
 
 
 def _format(path: Path, start: bytes) -> str:
-    """The format by the file's name; by its first bytes if the name says nothing, or is against them."""
+    """Return the format by the file's ending, or by its first bytes if the ending is unknown."""
     by_name = _suffix(path)
     by_magic = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
     if by_name in _OPENERS:
         if by_name in _TEXT and by_magic:
-            raise InputError(f"{path} is not text: it begins like a {by_magic} file; give it that name")
+            raise FileFormatError(f"{path} is not text: it begins like a {by_magic} file; rename it to {by_magic}")
         return by_name
     if by_magic:
         return by_magic
     if start.startswith(b"\x1f\x8b"):
-        raise InputError(
-            f"{path} is packed with gzip, which is read for {', '.join(_TEXT)} alone: name it so, or unpack it"
+        raise FileFormatError(
+            f"{path} is compressed with gzip, which is read only for {', '.join(_TEXT)}: rename or decompress it"
         )
     known = ", ".join(_OPENERS)
-    found = f"the format {by_name}" if by_name else "no ending"
-    raise InputError(f"{path} has {found}, which is not known, and its first bytes tell nothing: need one of {known}")
+    ending = f"the unknown ending {by_name}" if by_name else "no ending"
+    raise FileFormatError(f"{path} has {ending}, and its first bytes are of no known format: need one of {known}")
 
 
 def _suffix(path: Path) -> str:
-    """The ending that says the format; that of a text file may be followed by .gz."""
+    """Return the ending that determines the format; that of a text file may be followed by .gz."""
     suffix = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
     return inner if suffix == ".gz" and inner in _TEXT else suffix
@@ -210,22 +215,22 @@ def _open_shards(name: str, paths: list[Path], wanted: ColumnSpec) -> Store:
 
 
 def _shards_in(folder: Path) -> list[Path]:
-    """The files of a folder that hold vectors: all of one format; text files beside binary ones are notes on them."""
+    """Return the files of a folder that hold vectors, all of one format; binary files take precedence over text."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
     for formats in (_BINARY, _TEXT):
         kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)
         found = sorted((path for path in files if _suffix(path) in formats), key=natural_sort_key)
         if len(kinds) > 1:
             endings = sorted({_suffix(path) for path in found})
-            raise InputError(
+            raise ParameterError(
                 f"{folder} has files of several formats, {', '.join(endings)}: choose with a glob, "
                 f'"{folder}/*{endings[0]}"'
             )
         if found:
             return found
     below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    hint = f"; is it {below[0]}?" if below else ""
-    raise InputError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
+    hint = f"; did you mean {below[0]}?" if below else ""
+    raise NotFoundError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
 
 
 def _match_files(pattern: Path) -> list[Path]:
@@ -233,12 +238,12 @@ def _match_files(pattern: Path) -> list[Path]:
         (Path(p) for p in glob.glob(str(pattern), recursive=True) if os.path.isfile(p)), key=natural_sort_key
     )
     if not found:
-        raise InputError(f"{pattern} matches no file: look at the folder and the pattern")
+        raise NotFoundError(f"{pattern} matches no file: check the folder and the pattern")
     return found
 
 
 def _describe_missing(path: Path) -> str:
     if not path.parent.is_dir():
-        return f"{path} does not exist, nor does its folder: look for a slip in the name"
+        return f"{path} does not exist, and neither does its folder: check the spelling"
     near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3, cutoff=0.6)
-    return f"{path} does not exist" + (f": is it {' or '.join(near)}?" if near else ": look for a slip in the name")
+    return f"{path} does not exist" + (f": did you mean {' or '.join(near)}?" if near else ": check the spelling")

@@ -1,4 +1,4 @@
-"""safetensors files: one tensor holds the vectors; bfloat16 comes as float32."""
+"""Stores over safetensors files: one tensor holds the vectors; bfloat16 becomes float32."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import IndexedStore, MappedArray, check_rows
+from isoscope.stores.in_memory import MappedArray, check_rows
+from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -24,12 +25,12 @@ _DTYPES = {
     **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
 }
 
-_LONGEST_HEADER = 100 * 10**6  # as the library has it
+_LONGEST_HEADER = 100 * 10**6  # the limit of the safetensors library
 
 
 @dataclass(frozen=True)
 class _BFloat16Array:
-    """bfloat16 numbers: the upper halves of float32 numbers."""
+    """An array of bfloat16 numbers, which are the upper halves of float32 numbers."""
 
     halves: MappedArray
     dtype = np.dtype(np.float32)
@@ -43,15 +44,15 @@ class _BFloat16Array:
 
 
 def open_safetensors(path: Path, wanted: ColumnSpec) -> Store:
-    """A tensor of a safetensors file, mapped a batch at a time, with its one-dimensional tensors as columns."""
+    """Open a two-dimensional tensor of a safetensors file, with its one-dimensional tensors as columns."""
     header, start = _header(path)
     tensors = {name: _tensor(path, about, start) for name, about in header.items() if about["dtype"] in _DTYPES}
     flat = [name for name, tensor in tensors.items() if len(tensor.shape) == 2 and tensor.dtype.kind in "fiu"]
     chosen = choose_vectors(flat, wanted, str(path), others=list(header))
     rows = tensors[chosen]
     check_rows(rows.shape, rows.dtype, f"{path}: {chosen}")
-    beside = [name for name, tensor in tensors.items() if tensor.shape == rows.shape[:1]]
-    return IndexedStore(path.name, rows, choose_columns(beside, wanted, str(path)), tensors)
+    columns = [name for name, tensor in tensors.items() if tensor.shape == rows.shape[:1]]
+    return IndexedStore(path.name, rows, choose_columns(columns, wanted, str(path)), tensors)
 
 
 def _tensor(path: Path, about: dict[str, Any], start: int) -> MappedArray | _BFloat16Array:
@@ -61,16 +62,16 @@ def _tensor(path: Path, about: dict[str, Any], start: int) -> MappedArray | _BFl
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What is said of each tensor, and where their bytes begin; refused unless they fill the file to its end.
+    """Return the header entry of each tensor and where their bytes begin; check that they fill the file exactly.
 
-    The library's own reader would map the whole file to say so.
+    The safetensors library would map the entire file for this check.
     """
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if 8 + length > min(size, _LONGEST_HEADER):
-                raise ValueError(f"its header would take {length} of {size} bytes")
+                raise ValueError(f"the header would take {length} of {size} bytes")
             header: dict[str, Any] = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 0
@@ -78,19 +79,23 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             start, stop = about["data_offsets"]
             shape, bits = about["shape"], _bits(about["dtype"])
             if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
-                raise ValueError(f"{stop - start} bytes from {start} on are no {shape} of {about['dtype']}")
+                raise ValueError(
+                    f"the {stop - start} bytes from {start} on do not hold shape {shape} of {about['dtype']}"
+                )
             end = stop
         if 8 + length + end != size:
-            raise ValueError(f"its tensors end at {8 + length + end} of {size} bytes")
+            raise ValueError(f"the tensors end at {8 + length + end} of {size} bytes")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         why = " ".join(str(error).split())
-        raise InputError(f"{path} is not a whole safetensors file: {why}; copy or write it again") from error
+        raise FileFormatError(
+            f"{path} is a damaged or truncated safetensors file: {why}; copy or write it again"
+        ) from error
     return header, 8 + length
 
 
 def _bits(dtype: str) -> int:
-    """How long a number of a kind is: that is how its name goes on."""
-    found = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
-    if not found:
-        raise ValueError(f"{dtype!r} is no kind of number")
-    return int(found[0])
+    """Return the bits of a number of a dtype, which are part of its name."""
+    digits = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
+    if not digits:
+        raise ValueError(f"{dtype!r} is not a dtype")
+    return int(digits[0])

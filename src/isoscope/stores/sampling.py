@@ -1,4 +1,4 @@
-"""A random sample of a store's rows, chosen while they come by, whatever their number turns out to be."""
+"""Draw a random sample of a store's rows in one pass, without knowing their number."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some finite rows of a store, in the store's order."""
+    """A random sample of the finite rows of a store, in the order of the store."""
 
     rows: np.ndarray
-    """Their numbers in the store."""
+    """The row numbers in the store."""
     vectors: np.ndarray
     columns: dict[str, np.ndarray]
     keys: np.ndarray
-    """A random number for each; the rows with the smallest m keys are a sample of size m."""
+    """A random key for each row; the rows with the m smallest keys are a sample of size m."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def first(self, m: int) -> np.ndarray:
-        """Positions in this sample of a smaller sample of m rows, in order."""
+        """Return the positions of a smaller sample of m rows in this sample, in order."""
         if m >= len(self):
             return np.arange(len(self))
         return np.sort(np.argpartition(self.keys, m)[:m])
 
     def at(self, positions: np.ndarray) -> Sample:
-        """The rows at some positions."""
+        """Return the rows at these positions."""
         columns = {role: values[positions] for role, values in self.columns.items()}
         return Sample(self.rows[positions], self.vectors[positions], columns, self.keys[positions])
 
 
 class Sampler:
-    """Keeps the `size` rows whose random keys are smallest: every set of rows is equally likely.
+    """Keep the `size` rows with the smallest random keys, so that every set of rows is equally likely.
 
-    A row's key depends on its number and the seed alone, so that the choice does not depend on how the rows are cut
-    into batches, and two stores of one length give the same rows.
+    The key of a row depends only on its number and the seed. The sample therefore does not depend on the batches, and
+    two stores of the same length give the same rows.
     """
 
     def __init__(self, size: int, seed: int):
@@ -55,7 +55,7 @@ class Sampler:
         self.expected = False
 
     def offer(self, batch: Batch) -> None:
-        """Look at some rows; non-finite ones are passed over."""
+        """Add the rows of a batch to the candidates, except those with NaN or infinity."""
         keys = row_keys(batch.start, len(batch.vectors), self.seed)
         chosen = np.flatnonzero(keys <= self.limit)
         vectors = to_numpy(batch.vectors[chosen])
@@ -69,9 +69,9 @@ class Sampler:
             self._prune()
 
     def expect(self, rows: int) -> None:
-        """Of so many rows in all, pass those over whose keys are too large to be among the smallest.
+        """Skip rows whose keys are too large to be among the smallest, given the total number of rows.
 
-        That more than a thousandth of the rows is not finite is not foreseen: see `fell_short`.
+        This allows for up to 1 in 1,000 non-finite rows; with more, `fell_short` may become true.
         """
         enough = 1.001 * self.size + 8 * math.sqrt(self.size) + 64
         if enough < rows:
@@ -79,22 +79,22 @@ class Sampler:
             self.expected = True
 
     def fell_short(self) -> bool:
-        """Whether so many rows were passed over that too few are left."""
+        """Return whether `expect` skipped rows that turned out to be needed."""
         return self.expected and self.held < self.size
 
     def join(self, later: Sample) -> None:
-        """Choose also from what another kept of rows behind these."""
+        """Add the sample of later rows to the candidates."""
         self.pool.append(later)
         self.held += len(later)
         self._prune()
 
     def sample(self) -> Sample:
-        """What was kept, in the store's order."""
+        """Return the sample, in the order of the store."""
         self._prune()
         return self.pool[0]
 
     def _prune(self) -> None:
-        if self.held > self.size:  # before they are joined, so that none is held twice that is not kept
+        if self.held > self.size:  # before concatenating, so that dropped rows are not copied
             keys = np.concatenate([part.keys for part in self.pool])
             self.limit = np.partition(keys, self.size - 1)[self.size - 1]
             for i, part in enumerate(self.pool):
@@ -109,7 +109,7 @@ class Sampler:
 
 
 def row_keys(first: int, count: int, seed: int) -> np.ndarray:
-    """A random 64-bit key for each of `count` rows from number `first` on (the finaliser of splitmix64)."""
+    """Return a random 64-bit key for each of `count` rows from row `first` on (the finalizer of splitmix64)."""
     with np.errstate(over="ignore"):
         keys = np.arange(first + 1, first + 1 + count, dtype=np.uint64) + np.uint64((seed * 0xD1342543DE82EF95) % 2**64)
         keys *= np.uint64(0x9E3779B97F4A7C15)

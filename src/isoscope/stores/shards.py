@@ -1,4 +1,4 @@
-"""Several files as one store, and slices of a store."""
+"""Several files as one store, and ranges of rows of a store for parallel work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, ShapeError
 from isoscope.stores.columns import INVERSE_RANK
 from isoscope.stores.store import Store
 from isoscope.stores.table_schema import unify_layouts
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
 
-_GUESSES = ("ids", "frequency")  # done without where shards differ
+_GUESSES = ("ids", "frequency")  # guessed roles that are ignored if the shards differ in them
 
 
 class ShardedStore(Store):
-    """Stores one after the other, in the order of their names."""
+    """Several stores read as one, in the given order."""
 
     def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
         first = stores[0]
@@ -33,64 +33,74 @@ class ShardedStore(Store):
             if role in columns and (
                 columns[role] == INVERSE_RANK or any(store.columns.get(role) != columns[role] for store in stores)
             ):
-                columns.pop(role)  # it was guessed: what is named is in all shards; ranks begin anew in each
+                columns.pop(role)  # a named column is in all shards; ranks start again in each shard
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
-                raise InputError(
+                raise ShapeError(
                     f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
                 )
             if _required_columns(store) != _required_columns(first):
                 roles = [*_required_columns(first), *_required_columns(store)]
                 role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
-                raise InputError(
+                raise ParameterError(
                     f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
                     f"{store.columns.get(role, 'nothing')}: need the same columns in all shards"
                 )
         super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
         self._stores, self._paths = stores, paths
         self._sizes = np.cumsum([path.stat().st_size for path in paths])
-        self._counted: np.ndarray | None = None
+        self._row_ends: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self._ends()[-1])
 
-    def _ends(self) -> np.ndarray:
-        if self._counted is None:
-            self._counted = np.cumsum([len(store) for store in self._stores])
-        return self._counted
+    def known_length(self) -> int | None:
+        """See `Store`."""
+        lengths = [store.known_length() for store in self._stores]
+        return None if None in lengths else sum(length or 0 for length in lengths)
 
-    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+    def _ends(self) -> np.ndarray:
+        if self._row_ends is None:
+            self._row_ends = np.cumsum([len(store) for store in self._stores])
+        return self._row_ends
+
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
         before = 0
         for store, size in zip(self._stores, self._sizes, strict=True):
             skip = min(start, len(store)) if start else 0
             start -= skip
-            for piece in store._read(names, rows, skip, beside):
+            for piece in store._read(names, rows, skip, other_columns):
                 share = float((before + piece.share * (size - before)) / self._sizes[-1])  # of the bytes
                 yield piece._replace(vectors=piece.vectors.astype(self.dtype, copy=False), share=share)
             before = size
 
-    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
+    def slice(self, start: int, stop: int) -> tuple[Store, int]:
+        """See `Store`."""
         starts = np.concatenate([[0], self._ends()])
         low = int(np.searchsorted(starts, start, "right")) - 1
         high = max(int(np.searchsorted(starts, stop)), low + 1)
         other = copy.copy(self)
         other._stores, other._paths = self._stores[low:high], self._paths[low:high]
         other._sizes = self._sizes[low:high] - (self._sizes[low - 1] if low else 0)
-        other._counted, other.files = self._ends()[low:high] - starts[low], tuple(other._paths)
+        other._row_ends, other.files = self._ends()[low:high] - starts[low], tuple(other._paths)
         return other, start - int(starts[low])
 
-    def _places(self) -> list[int]:
+    def read_starts(self) -> list[int]:
+        """See `Store`."""
         starts = np.concatenate([[0], self._ends()])
         return [
-            int(start) + at for start, store in zip(starts, self._stores, strict=False) for at in (0, *store._places())
+            int(start) + row
+            for start, store in zip(starts, self._stores, strict=False)
+            for row in (0, *store.read_starts())
         ]
 
     def _layout(self) -> Layout | None:
         layouts = [layout for store in self._stores if (layout := store._layout()) is not None]
         return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
-    def _has_column(self, name: str) -> bool:
-        return all(store._has_column(name) for store in self._stores)
+    def has_column(self, name: str) -> bool:
+        """See `Store`."""
+        return all(store.has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
         return np.concatenate([store._pick(own).astype(self.dtype, copy=False) for store, own in self._split(indices)])
@@ -105,7 +115,7 @@ class ShardedStore(Store):
         return [value for part in parts for value in part]
 
     def _split(self, indices: np.ndarray) -> Iterator[tuple[Store, np.ndarray]]:
-        """Each shard that has some of these rows, and their numbers in it."""
+        """Return each shard that has some of these rows, with their row numbers in it."""
         starts = np.concatenate([[0], self._ends()])
         for i, store in enumerate(self._stores):
             low, high = np.searchsorted(indices, starts[i : i + 2])
@@ -114,51 +124,51 @@ class ShardedStore(Store):
 
 
 def _required_columns(store: Store) -> dict[str, str]:
-    """The columns that must be the same in all shards."""
+    """Return the columns that must be the same in all shards."""
     return {role: name for role, name in store.columns.items() if role not in _GUESSES}
 
 
 def natural_sort_key(path: Path | str) -> list[Any]:
-    """A key that puts shard-2 before shard-10."""
+    """Return a sort key that puts shard-2 before shard-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
 SPAN_BYTES = 128 * 2**20
-"""Of vectors: what a worker reads in one task. It holds a batch of them at a time."""
+"""The vectors that a worker reads in one task, in bytes; it keeps one batch at a time in memory."""
 
 _MOST_SPANS = 20_000
 
 
 class Span(Store):
-    """Rows of another store, from number `first` on; `layout` is that of the whole, if its table is to be written."""
+    """A range of rows of another store, from row `first` on; `layout` is that of all rows, if the table is written."""
 
     def __init__(
         self, store: Store, first: int, rows: int, given: dict[str, np.ndarray], layout: Layout | None = None
     ) -> None:
         super().__init__(store.name, store.dim, store.dtype, {**store.columns, **{role: role for role in given}})
-        self._store, self._start, self._length, self.first, self._whole = store, first, rows, first, layout
+        self._store, self._start, self._length, self.first, self._full_layout = store, first, rows, first, layout
         self._given, self._hidden, self.guessed = given, store._hidden, store.guessed
 
     def __len__(self) -> int:
         return self._length
 
     def __getstate__(self) -> dict[str, Any]:
-        own, start = self._store._cut(self._start, self._start + self._length)  # no more than its rows is sent
-        if self._whole is not None and own._layout() is None:
-            raise InputError(
-                f"{self.name} is read from here, and its table cannot be sent to workers: leave the engine, or the "
-                "columns: columns=False, on the command line --vectors-only"
+        own, start = self._store.slice(self._start, self._start + self._length)
+        if self._full_layout is not None and own._layout() is None:
+            raise ParameterError(
+                f"{self.name} is in this process, and its table cannot be sent to workers: omit the engine, or write "
+                "the vectors only: columns=False, on the command line --vectors-only"
             )
         return {**self.__dict__, "_store": own, "_start": start}
 
     def numbered_batches(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
-        """The batches in which the whole store gives these rows, with its numbers."""
+        """Read the batches with the row numbers of the full store."""
         for batch in self.batches(columns):
             yield batch._replace(start=batch.start + self.first)
 
-    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
         left = self._length - start
-        for piece in self._store._read(names, rows, self._start + start, beside):
+        for piece in self._store._read(names, rows, self._start + start, other_columns):
             piece = _truncate_piece(piece, left)
             left -= len(piece.vectors)
             yield piece._replace(share=1 - left / self._length)
@@ -172,22 +182,22 @@ class Span(Store):
         return self._store._values(name, self._start + (np.arange(len(self)) if indices is None else indices))
 
     def _layout(self) -> Layout | None:
-        return self._whole or self._store._layout()
+        return self._full_layout or self._store._layout()
 
 
 def _truncate_piece(piece: Piece, rows: int) -> Piece:
     if len(piece.vectors) <= rows:
         return piece
     columns = {name: values[:rows] for name, values in piece.columns.items()}
-    beside = None if piece.other_columns is None else piece.other_columns.slice(0, rows)
-    return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=beside)
+    others = None if piece.other_columns is None else piece.other_columns.slice(0, rows)
+    return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
 def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -> list[Span]:
-    """A store cut into spans of about so many bytes, where reading can begin at once.
+    """Split a store into spans of about `most_bytes` bytes, at rows where reading can start at once.
 
-    A file that is read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With `beside`
-    each knows the table that all of them are.
+    A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With
+    `beside` each span has the layout of the full table.
 
     Examples
     --------
@@ -199,16 +209,15 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -
     """
     n = len(store)
     rows = max(1, most_bytes // (store.dim * store.dtype.itemsize), -(-n // _MOST_SPANS))
-    cuts = [0]
-    for place in store._places():
-        if cuts[-1] + rows <= place < n:
-            cuts.append(place)
+    starts = [0]
+    for row in store.read_starts():
+        if starts[-1] + rows <= row < n:
+            starts.append(row)
     bare = store
-    for role in store._given:
+    for role in store.given:
         bare = bare.without(role)
-    layout = bare._layout() if beside else None
-    found = []
-    for start, stop in zip(cuts, [*cuts[1:], n], strict=True):
-        given = {role: values[start:stop] for role, values in store._given.items()}
-        found.append(Span(bare, start, stop - start, given, layout))
-    return found
+    layout = bare.layout() if beside else None
+    return [
+        Span(bare, start, stop - start, {role: values[start:stop] for role, values in store.given.items()}, layout)
+        for start, stop in zip(starts, [*starts[1:], n], strict=True)
+    ]

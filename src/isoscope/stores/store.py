@@ -1,4 +1,4 @@
-"""What every store is: vectors in rows, read batch by batch or by their numbers, with labels, text and ids beside."""
+"""Stores: rows of vectors, read in batches or by row number, with labels, text, ids and other columns."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope._core.arrays import check_integer
-from isoscope._core.errors import InputError, plural
+from isoscope._core.arrays import blocks, check_integer
+from isoscope._core.errors import InputError, NotFoundError, ParameterError, ShapeError, plural
 from isoscope._core.memory import batch_bytes, check_memory
 from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, plain_values
 
@@ -23,22 +23,22 @@ _MOST_ROWS = 65_536
 
 
 class Batch(NamedTuple):
-    """Some rows of a store, one after the other."""
+    """Consecutive rows of a store."""
 
     start: int
-    """The number of its first row in the store."""
+    """The row number of the first row in the store."""
     vectors: np.ndarray
     """(m, d), in the precision of the store."""
     columns: dict[str, np.ndarray]
-    """What stands beside the vectors, m values for each role asked for."""
+    """The requested columns by role, m values each."""
     share: float
-    """How much of the store has been read after this batch, 0…1."""
+    """The share of the store that has been read after this batch, 0 to 1."""
     other_columns: Any = None
-    """Every other column of a table, as a record batch of Arrow's; only if it was asked for."""
+    """All other columns of a table, as an Arrow record batch; only if requested."""
 
 
 class Piece(NamedTuple):
-    """What a format reads: vectors, the values of columns by their own names, the share that has been read."""
+    """Rows as a format reads them: vectors, columns by their own names, and the share that has been read."""
 
     vectors: np.ndarray
     columns: dict[str, Any]
@@ -47,10 +47,10 @@ class Piece(NamedTuple):
 
 
 class Store(ABC):
-    """Vectors in rows, wherever they live; iterating gives chunks of them, so that `isoscope.sketch(store)` works.
+    """Rows of vectors, wherever they are; iterating gives arrays of rows, so that `isoscope.sketch(store)` works.
 
-    A format says how many rows there are, how to read them in order (`_read`), how to find some of them (`_pick`) and
-    how to read a column (`_values`); the rest is here.
+    A format implements `__len__`, `_read` (all rows in order), `_pick` (some rows) and `_values` (a column). A table
+    also implements `_layout`. A store that wraps others calls these methods of the stores inside.
     """
 
     def __init__(self, name: str, dim: int, dtype: Any, columns: Mapping[str, str]) -> None:
@@ -59,64 +59,75 @@ class Store(ABC):
         self.dtype = np.dtype(dtype)
         self.columns: Mapping[str, str] = dict(columns)
         self._given: dict[str, np.ndarray] = {}
-        self._hidden: frozenset[str] = frozenset()  # columns of a table that are left out
+        self._hidden: frozenset[str] = frozenset()  # columns of the table that are left out
         self.guessed: frozenset[str] = frozenset()
-        """Roles whose column was found by its usual name, and not said."""
+        """Roles whose column was chosen by its usual name, not by the caller."""
         self.files: tuple[Path, ...] = ()
-        """The files that are read; none if the vectors are in memory or came through a pipe."""
+        """The files that are read; empty if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None
-        """The name of the vectors, if it was said."""
-        self._opened: tuple[Callable[..., Store], tuple[Any, ...]] | None = None  # how to open it in another process
+        """The name of the vectors, if the caller named them."""
+        self._reopen: tuple[Callable[..., Store], tuple[Any, ...]] | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _read(self, names: Sequence[str], rows: int, start: int, beside: bool) -> Iterator[Piece]:
-        """Every row from `start` on, at most `rows` at a time, with the columns of these names.
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
+        """Read all rows from `start` on, at most `rows` at a time, with the columns of these names.
 
-        With `beside` a table gives its record batches too, with all columns.
+        With `other_columns` a table also gives its record batches, with all columns.
         """
 
     @abstractmethod
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        """The vectors of these rows, which are sorted, different, and exist."""
+        """Return the vectors of these rows, whose numbers are valid and strictly increasing."""
 
     @abstractmethod
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
-        """A column's values, of all rows or of these, which are sorted, different, and exist."""
+        """Return a column's values, of all rows or of these, whose numbers are valid and strictly increasing."""
 
     def _layout(self) -> Layout | None:
-        """The columns of a table; None if the store is not one."""
+        """Return the columns of the table as they are stored; None if the store is not a table."""
         return None
 
-    def _has_column(self, name: str) -> bool:
-        """Whether a column of this name can be read though it was not asked for when the store was opened."""
+    @property
+    def given(self) -> Mapping[str, np.ndarray]:
+        """The columns whose values the caller passed, by role."""
+        return self._given
+
+    def has_column(self, name: str) -> bool:
+        """Return whether a column of this name can be read although it has no role."""
         return False
 
-    def _cut(self, start: int, stop: int) -> tuple[Store, int]:
-        """The least store that holds the rows from `start` to `stop`, and where they begin in it.
+    def known_length(self) -> int | None:
+        """Return the number of rows, or None where only reading the file would tell it."""
+        return len(self)
 
-        What is in memory, and what no other process could open, is these rows alone.
+    def read_starts(self) -> list[int]:
+        """Return the rows after row 0 where reading can start at once; none if the file is read from its beginning."""
+        rows = _usual_rows(self.dim)
+        return [*range(rows, len(self), rows)]
+
+    def reopen_with(self, function: Callable[..., Store], *arguments: Any) -> None:
+        """Have another process open the store with this call, instead of receiving its rows."""
+        self._reopen = function, arguments
+
+    def slice(self, start: int, stop: int) -> tuple[Store, int]:
+        """Return a small store with the rows from `start` to `stop`, to send to another process, and their start in it.
+
+        If another process can open the files, this is the store itself; otherwise a copy of the rows.
         """
-        if self._opened is not None:
+        if self._reopen is not None:
             return self, start
-        from isoscope.stores.in_memory import IndexedStore
-
         rows = np.arange(start, stop)
         table = {name: self._values(name, rows) for name in set(self.columns.values()) - self._given.keys()}
         return IndexedStore(self.name, self._pick(rows), self.columns, table), 0
 
-    def _places(self) -> list[int]:
-        """The rows, beside row 0, at which reading begins at once: none where a file is read from its beginning."""
-        rows = _usual_rows(self.dim)
-        return [*range(rows, len(self), rows)]
-
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self._opened is None:
+        if self._reopen is None:
             return super().__reduce_ex__(protocol)
-        kept = ("name", "columns", "guessed", "chosen", "_given", "_hidden")
-        return (*self._opened, {name: getattr(self, name) for name in kept})  # files are opened anew where it arrives
+        state = ("name", "columns", "guessed", "chosen", "_given", "_hidden")
+        return (*self._reopen, {name: getattr(self, name) for name in state})
 
     def __copy__(self) -> Store:
         other = object.__new__(type(self))
@@ -126,30 +137,31 @@ class Store(ABC):
     def batches(
         self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, beside: bool = False
     ) -> Iterator[Batch]:
-        """Read all rows in order, a batch at a time; can be called again for another pass.
+        """Read all rows in order, in batches; call it again for another pass.
 
         Parameters
         ----------
         columns : sequence of {"labels", "types", "text", "ids", "frequency", "groups", "by"}
-            What to read beside the vectors.
+            The columns to read with the vectors.
         rows : int, optional
-            The most rows in a batch; 16 MB of float32 unless given.
+            The maximum number of rows in a batch (default: 16 MB of float32).
         start : int
             The number of the first row to read.
         beside : bool
-            Whether to read every other column of a table as well, for `Batch.beside`.
+            Whether to read all other columns of a table as well, into `Batch.other_columns`.
         """
         columns = [columns] if isinstance(columns, str) else list(columns)
         for role in columns:
-            if self._own_name(role) is None:
-                has = f"it has {' and '.join(self.columns)}" if self.columns else "it has vectors alone"
-                raise InputError(f'{self.name} has no {role}: {has}; say where they are with open_store(…, {role}="…")')
+            if self._column_name(role) is None:
+                raise NotFoundError(
+                    f'{self.name} has no {role}: it has {self._roles()}; name the column with open_store(…, {role}="…")'
+                )
         rows = default_rows(self.dim) if rows is None else check_integer(rows, "rows")
         if rows < 1:
-            raise InputError(f"rows is {rows}: need at least 1 row in a batch")
-        return self._numbered(columns, rows, check_integer(start, "start"), self.layout() if beside else None)
+            raise ParameterError(f"rows is {rows}: need at least 1 row in a batch")
+        return self._read_batches(columns, rows, check_integer(start, "start"), self.layout() if beside else None)
 
-    def _numbered(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
+    def _read_batches(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
         names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))
         for piece in self._read(names, rows, start, layout is not None):
             if not len(piece.vectors):
@@ -158,52 +170,52 @@ class Store(ABC):
             values = {
                 role: self._given[role][start:stop]
                 if role in self._given
-                else self._checked(role, piece.columns[self.columns[role]])
+                else self._check_values(role, piece.columns[self.columns[role]])
                 for role in roles
             }
             record = None
             if layout is not None:
                 given = {role: values[start:stop] for role, values in self._given.items()}
-                record = layout.fitted(piece.other_columns, given, stop - start)
+                record = layout.conform(piece.other_columns, given, stop - start)
             yield Batch(start, piece.vectors, values, min(1.0, piece.share), record)
             start = stop
 
     def layout(self) -> Layout | None:
-        """The columns of the table that the store is, as Arrow knows them; None if it is not a table."""
+        """Return the columns of the table, with Arrow types; None if the store is not a table."""
         own = self._layout()
-        return None if own is None else own.without(self._hidden).plus(self._given)
+        return None if own is None else own.without(self._hidden).with_columns(self._given)
 
     def chunks(self, rows: int | None = None) -> Iterator[np.ndarray]:
-        """The vectors alone, in order, a batch at a time."""
+        """Read the vectors alone, in order, in batches."""
         return (batch.vectors for batch in self.batches(rows=rows))
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return self.chunks()
 
     def take(self, indices: Any) -> np.ndarray:
-        """The vectors of these rows, in the order asked; a row may be asked twice.
+        """Return the vectors of these rows, in this order; a row may appear twice.
 
-        A file that is read line by line is scanned from its beginning.
+        A text file is scanned from its beginning.
         """
-        rows, back = self._row_numbers(indices)
+        rows, inverse = self._check_indices(indices)
         if not len(rows):
             return np.empty((0, self.dim), self.dtype)
-        found = self._pick(rows)
-        return found if back is None else found[back]
+        vectors = self._pick(rows)
+        return vectors if inverse is None else vectors[inverse]
 
     def column(self, role: str, indices: Any = None) -> np.ndarray | None:
-        """The labels, types, text, … of all rows, or of these in the order asked; None if the store has none.
+        """Return the labels, types, text, … of all rows, or of these in this order; None if the store has none.
 
-        Numbers come as int64 or float64, text as strings. Only the rows asked for are kept in memory.
+        Numbers are int64 or float64, text is strings. Only the requested rows are kept in memory.
         """
-        name = self._own_name(role)
+        name = self._column_name(role)
         if name is None:
             return None
         if indices is None:
-            return self._given[role] if role in self._given else self._checked(role, self._values(name, None))
-        rows, back = self._row_numbers(indices)
-        found = self._given[role][rows] if role in self._given else self._checked(role, self._values(name, rows))
-        return found if back is None else found[back]
+            return self._given[role] if role in self._given else self._check_values(role, self._values(name, None))
+        rows, inverse = self._check_indices(indices)
+        values = self._given[role][rows] if role in self._given else self._check_values(role, self._values(name, rows))
+        return values if inverse is None else values[inverse]
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -212,40 +224,40 @@ class Store(ABC):
 
     @property
     def types(self) -> np.ndarray | None:
-        """What each row is an instance of, or None."""
+        """The type of each row (the word or token it is an instance of), or None."""
         return self.column("types")
 
     @property
     def text(self) -> np.ndarray | None:
-        """What each row is a vector of, or None."""
+        """The text of each row, or None."""
         return self.column("text")
 
     @property
     def ids(self) -> np.ndarray | None:
-        """What identifies each row, whole numbers or strings, or None."""
+        """The id of each row, an integer or a string, or None."""
         return self.column("ids")
 
     @property
     def frequency(self) -> np.ndarray | None:
-        """How often what each row stands for occurs, or None."""
+        """The frequency of each row's word or text, or None."""
         return self.column("frequency")
 
     def mapped(
         self, function: Callable[[np.ndarray], Any], dim: int, dtype: Any = None, name: str | None = None
     ) -> Store:
-        """The same store with its vectors sent through a function, batch by batch, when they are read.
+        """Return the store with a function applied to its vectors, batch by batch, when they are read.
 
         Parameters
         ----------
         function : function
-            Makes (m, dim) vectors of (m, d) vectors, row by row: the `transform` of a repair, for example. Whole
-            numbers come to it as float32.
+            Turns (m, d) vectors into (m, dim) vectors, row by row, such as the `transform` of a repair. It receives
+            integers as float32.
         dim : int
-            Dimensions of what it makes.
+            The number of dimensions of the new vectors.
         dtype : dtype, optional
-            The precision of what it makes; that of the store unless given, float32 for whole numbers.
+            The precision of the new vectors (default: that of the store; float32 for integers).
         name : str, optional
-            What the new store is called; as this one unless given.
+            The name of the new store (default: the name of this one).
 
         Examples
         --------
@@ -255,15 +267,16 @@ class Store(ABC):
         >>> doubled.take([2]), doubled.text.tolist()
         (array([[ 8., 10.]], dtype=float32), ['a', 'b', 'c'])
         """
-        from isoscope.stores.mapped import MappedStore
-
         return MappedStore(self, function, dim, dtype, name)
 
     def with_column(self, role: str, values: Any) -> Store:
-        """The same store with these values, one for each row, as its labels, types, text, …"""
+        """Return the store with these values, one for each row, as its labels, types, text, …"""
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
-            raise InputError(f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}")
+            raise ShapeError(
+                f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}: "
+                "need one entry for each row"
+            )
         check_no_missing(missing, role, role)
         other = copy.copy(self)
         other.columns = {**self.columns, role: role}
@@ -271,43 +284,47 @@ class Store(ABC):
         return other
 
     def group_by(self, name: str) -> Store:
-        """The same store with one of its roles, or a column, as what its rows are parted by."""
+        """Return the store with one of its roles, or a column, as the groups that are audited separately."""
         if self.columns.get("by") == name:
             return self
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
-        if not roles and (name in self._hidden or not self._has_column(name)):
-            has = f"it has {', '.join(self.columns)}" if self.columns else "it has vectors alone"
-            raise InputError(
-                f"{self.name} has no {name} to group by: {has}; another column is named when the store is opened, "
-                f'open_store(…, by="{name}")'
+        if not roles and (name in self._hidden or not self.has_column(name)):
+            raise NotFoundError(
+                f"{self.name} has no {name} to group by: it has {self._roles()}; name another column when you open "
+                f'the store: open_store(…, by="{name}")'
             )
         other = copy.copy(self)
         other.columns = {**self.columns, "by": self.columns[roles[0]] if roles else name}
-        given = {"by": self._given[roles[0]]} if roles and roles[0] in self._given else {}
-        other._given = {role: held for role, held in self._given.items() if role != "by"} | given
+        groups = {"by": self._given[roles[0]]} if roles and roles[0] in self._given else {}
+        other._given = {role: values for role, values in self._given.items() if role != "by"} | groups
         return other
 
     def without(self, role: str) -> Store:
-        """The same store without its labels, types, text, …"""
+        """Return the store without its labels, types, text, …"""
         other = copy.copy(self)
         if role not in self._given:
-            kept = {name for each, name in self.columns.items() if each != role}
-            other._hidden = self._hidden | ({self.columns[role]} - kept if role in self.columns else set())
-        other.columns = {kept: name for kept, name in self.columns.items() if kept != role}
-        other._given = {kept: values for kept, values in self._given.items() if kept != role}
+            used = {name for each, name in self.columns.items() if each != role}
+            other._hidden = self._hidden | ({self.columns[role]} - used if role in self.columns else set())
+        other.columns = {each: name for each, name in self.columns.items() if each != role}
+        other._given = {each: values for each, values in self._given.items() if each != role}
         return other
 
     def __repr__(self) -> str:
-        beside = f", {', '.join(self.columns)}" if self.columns else ""
-        return f"Store({self.name}: {self.dim} dimensions of {self.dtype}{beside})"
+        length = self.known_length()
+        rows = "rows not counted" if length is None else plural(length, "row")
+        columns = f", with {', '.join(self.columns)}" if self.columns else ""
+        return f"Store({self.name}: {rows}, {plural(self.dim, 'dimension')}, {self.dtype}{columns})"
 
-    def _own_name(self, role: str) -> str | None:
+    def _roles(self) -> str:
+        return ", ".join(self.columns) if self.columns else "only vectors"
+
+    def _column_name(self, role: str) -> str | None:
         if role not in ROLES:
-            raise InputError(f"{role!r} is not a column of a store: need {ALL_ROLES}")
+            raise ParameterError(f"{role!r} is not a column of a store: need {ALL_ROLES}")
         return self.columns.get(role)
 
-    def _checked(self, role: str, values: Any) -> np.ndarray:
-        """Values as they are handed out; a missing label is said with all the others that are missing."""
+    def _check_values(self, role: str, values: Any) -> np.ndarray:
+        """Return values as int64, float64 or strings; an error about missing ones counts those of all rows."""
         where = f"{self.name}: {self.columns[role]}"
         try:
             plain, missing = plain_values(values, role, where)
@@ -317,23 +334,132 @@ class Store(ABC):
             raise ColumnError(str(error), role) from error
         return plain
 
-    def _row_numbers(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Different row numbers in order, and where each that was asked for is among them (None: they are as asked)."""
+    def _check_indices(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return strictly increasing row numbers and how to restore the given order (None if it is this one)."""
         rows = np.asarray(indices)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-            raise InputError(f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers, shape (m,)")
+            raise ParameterError(f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers, shape (m,)")
         rows = rows.astype(np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < len(self)):
             wrong = rows[(rows < 0) | (rows >= len(self))][0]
-            raise InputError(f"row {wrong} was asked for: {self.name} has rows 0…{len(self) - 1}")
+            raise ParameterError(f"row {wrong} does not exist: {self.name} has rows 0…{len(self) - 1}")
         if (np.diff(rows) > 0).all():
             return rows, None
-        unique, back = np.unique(rows, return_inverse=True)
-        return unique, back
+        unique, inverse = np.unique(rows, return_inverse=True)
+        return unique, inverse
+
+
+class Rows(Protocol):
+    """Rows that can be sliced, or picked by an array of row numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> np.dtype: ...  # noqa: D102
+
+    def __getitem__(self, rows: Any) -> np.ndarray: ...
+
+
+class IndexedStore(Store):
+    """Vectors and columns that can be sliced: arrays in memory, or mapped from a file."""
+
+    def __init__(self, name: str, rows: Rows, columns: Mapping[str, str], table: Mapping[str, Any]) -> None:
+        super().__init__(name, rows.shape[1], native_dtype(rows.dtype), columns)
+        self._rows = rows
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0])
+
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
+        for block in blocks(len(self) - start, rows):
+            part = slice(start + block.start, start + block.stop)
+            values = {name: self._table[name][part] for name in names}
+            yield Piece(to_native(self._rows[part]), values, part.stop / len(self))
+
+    def read_starts(self) -> list[int]:
+        """See `Store`."""
+        return [] if getattr(self._rows, "scanned", False) else super().read_starts()
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return to_native(self._rows[indices])
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._table[name][slice(None) if indices is None else indices]
+
+
+class MappedStore(Store):
+    """The rows and columns of another store, with a function applied to its vectors batch by batch."""
+
+    def __init__(
+        self, store: Store, function: Callable[[np.ndarray], Any], dim: int, dtype: Any, name: str | None
+    ) -> None:
+        if dtype is None:
+            dtype = store.dtype if store.dtype.kind == "f" else np.float32
+        super().__init__(store.name if name is None else name, dim, dtype, store.columns)
+        self._store, self._function = store, function
+        self._given, self._hidden, self.guessed = store._given, store._hidden, store.guessed
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
+        for piece in self._store._read(names, rows, start, other_columns):
+            yield piece._replace(vectors=self._apply(piece.vectors))
+
+    def known_length(self) -> int | None:
+        """See `Store`."""
+        return self._store.known_length()
+
+    def slice(self, start: int, stop: int) -> tuple[Store, int]:
+        """See `Store`."""
+        inner, start = self._store.slice(start, stop)
+        other = copy.copy(self)
+        other._store = inner
+        return other, start
+
+    def read_starts(self) -> list[int]:
+        """See `Store`."""
+        return self._store.read_starts()
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return self._apply(self._store._pick(indices))
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        return self._store._values(name, indices)
+
+    def _layout(self) -> Layout | None:
+        return self._store._layout()
+
+    def has_column(self, name: str) -> bool:
+        """See `Store`."""
+        return self._store.has_column(name)
+
+    def _apply(self, vectors: np.ndarray) -> np.ndarray:
+        vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)
+        result = np.asarray(self._function(vectors))
+        if result.shape != (len(vectors), self.dim):
+            raise ShapeError(
+                f"the function returned shape {result.shape} for {vectors.shape}: need {(len(vectors), self.dim)}, "
+                f"one vector of {self.dim} dimensions for each row"
+            )
+        return result.astype(self.dtype, copy=False)
+
+
+def native_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which rows are returned: native byte order, at most float64."""
+    return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
+
+
+def to_native(part: np.ndarray) -> np.ndarray:
+    """Return rows in their native dtype; copy them only if the byte order or alignment requires it."""
+    part = np.asarray(part).astype(native_dtype(part.dtype), copy=False)
+    return part if part.flags.aligned else part.copy()
 
 
 def default_rows(dim: int) -> int:
-    """How many rows a batch has unless it is said: 16 MB of float32, less if memory is limited."""
+    """Return the default number of rows in a batch: 16 MB of float32, less if memory is limited."""
     check_memory(dim)
     return _usual_rows(dim, batch_bytes(_BATCH_BYTES))
 

@@ -1,4 +1,4 @@
-"""What stands beside the vectors in a table, so that the table can be written again with nothing lost."""
+"""The columns of a table with their Arrow types, so that a table can be written again without loss."""
 
 from __future__ import annotations
 
@@ -9,53 +9,55 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 from isoscope.stores.columns import INVERSE_RANK
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
 
 VECTOR_COLUMN = "embedding"
-"""What the vectors are called where they have no name of their own."""
+"""The name of the vectors in a table if they have no name of their own."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table, as Arrow knows them, with the vectors in their place."""
+    """The columns of a table with their Arrow types and their order, the vectors among them."""
 
     schema: Any
     vectors: str
-    """The name of the vectors' column."""
+    """The name of the column of vectors."""
 
     @property
     def others(self) -> list[Any]:
-        """The fields that are not the vectors."""
+        """The fields of all columns except the vectors."""
         return [field for field in self.schema if field.name != self.vectors]
 
     def without(self, names: frozenset[str]) -> Layout:
-        """The table without some columns."""
+        """Return the layout without these columns."""
         return self._with_fields([field for field in self.schema if field.name not in names])
 
-    def plus(self, given: Mapping[str, np.ndarray]) -> Layout:
-        """The table with columns of given values; they take the place of those of the same names."""
+    def with_columns(self, given: Mapping[str, np.ndarray]) -> Layout:
+        """Return the layout with columns for these values; they replace columns of the same names."""
         import pyarrow as pa
 
         if self.vectors in given:
-            raise InputError(f"the vectors' column is named {self.vectors}, as are values beside it: rename the column")
+            raise ParameterError(
+                f"the column of vectors is named {self.vectors}, and so are values that were passed: rename the column"
+            )
         added = {name: pa.field(name, arrow_type(values)) for name, values in given.items()}
         fields = [added.pop(field.name, field) for field in self.schema]
         return self._with_fields([*fields, *added.values()])
 
     def with_vectors(self, dtype: np.dtype, dim: int) -> Layout:
-        """The table with vectors of this kind."""
+        """Return the layout with vectors of this dtype and dimension."""
         import pyarrow as pa
 
         field = pa.field(self.vectors, pa.list_(pa.from_numpy_dtype(dtype), dim))
         schema = self.schema.set(self.schema.get_field_index(self.vectors), field)
         return Layout(schema.with_metadata(_with_feature(schema.metadata, self.vectors, dtype, dim)), self.vectors)
 
-    def fitted(self, record: Any, given: Mapping[str, np.ndarray], rows: int) -> Any:
-        """The other columns of some rows as a record batch of exactly this layout."""
+    def conform(self, record: Any, given: Mapping[str, np.ndarray], rows: int) -> Any:
+        """Return the other columns of some rows as a record batch with exactly this layout."""
         import pyarrow as pa
 
         columns = []
@@ -81,7 +83,7 @@ def output_names(store: Store) -> dict[str, str]:
 
 
 def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
-    """A table with a column for each dimension, as it is written: one column of lists in the place of the first."""
+    """Return the layout in which a table with one column for each dimension is written: one column of lists."""
     import pyarrow as pa
 
     names = set(schema.names) - set(dimensions)
@@ -93,29 +95,29 @@ def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
     lists = pa.field(vectors, pa.list_(pa.float64()))
     taken = set(dimensions[1:])
     fields = [lists if field.name == dimensions[0] else field for field in schema if field.name not in taken]
-    return Layout(pa.schema(fields), vectors)  # what pandas notes of the old columns no longer holds
+    return Layout(pa.schema(fields), vectors)  # without the metadata of pandas, which describes the old columns
 
 
 def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
-    """The layout that holds the rows of several tables; a column that one lacks is null there."""
+    """Return the layout for the rows of several tables; a column is null where its table does not have it."""
     import pyarrow as pa
 
     first = layouts[0]
     if all(each.schema.equals(first.schema) for each in layouts):
         return first
-    found = pa.schema(first.others)
+    unified = pa.schema(first.others)
     for each, path in zip(layouts[1:], where[1:], strict=True):
         try:
-            more = pa.unify_schemas([found, pa.schema(each.others)], promote_options="permissive")
+            more = pa.unify_schemas([unified, pa.schema(each.others)], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             why = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{path} has other columns than {where[0]}: {why}; need the same, or leave them: columns=False, "
-                "on the command line --vectors-only"
+            raise ParameterError(
+                f"{path} has other columns than {where[0]}: {why}; need the same, or write the vectors only: "
+                "columns=False, on the command line --vectors-only"
             ) from error
-        lacking = set(found.names) ^ set(each.schema.names)
-        found = pa.schema([field.with_nullable(field.nullable or field.name in lacking) for field in more])
-    fields = {field.name: field for field in found}
+        partial = set(unified.names) ^ set(each.schema.names)
+        unified = pa.schema([field.with_nullable(field.nullable or field.name in partial) for field in more])
+    fields = {field.name: field for field in unified}
     own = [fields.pop(field.name, field) for field in first.schema]
     return Layout(pa.schema([*own, *fields.values()], metadata=first.schema.metadata), first.vectors)
 
@@ -130,7 +132,7 @@ def role_layout(first: Batch) -> Layout:
 
 
 def arrow_type(values: np.ndarray) -> Any:
-    """The kind that values of a role are written in."""
+    """Return the Arrow type in which values of a role are written."""
     import pyarrow as pa
 
     return pa.string() if values.dtype.kind in "OU" else pa.from_numpy_dtype(values.dtype)
@@ -139,7 +141,7 @@ def arrow_type(values: np.ndarray) -> Any:
 def _with_feature(
     metadata: dict[bytes, bytes] | None, name: str, dtype: np.dtype, dim: int
 ) -> dict[bytes, bytes] | None:
-    """What `datasets` notes of its columns, with the vectors as they are now: it would cast them back otherwise."""
+    """Return the metadata of `datasets` with the vectors' new type; otherwise it would cast them back."""
     key = b"huggingface"
     if not metadata or key not in metadata:
         return metadata

@@ -1,138 +1,254 @@
-"""Tables as text (CSV and TSV): a column for each dimension, or one column of "[0.1, 0.2, …]"."""
+"""Stores over text files with one vector on each line: CSV and TSV tables, and JSON lines."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import FileFormatError, MissingValueError, ParameterError, ShapeError, plural
+from isoscope._io.lines import LineBlock, parse_numbers, read_lines
+from isoscope._io.tables import check_unique, choose_delimiter, parse_integer, parse_json_line, split_cells
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
-from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
+from isoscope.stores.store import Piece, Store
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
-    from isoscope.stores.store import Store
 
-_SAMPLE = 100  # rows that say which columns are numbers
+_SAMPLE = 100  # rows that determine which columns are numbers
 
 
-class _Cells:
-    """Lines of cells; the vectors are in some cells, or in one, as a list."""
+class LineFormat(Protocol):
+    """How to parse the lines of a file."""
 
-    dtype = np.dtype(np.float64)  # as many digits as may be written
+    dim: int
+    dtype: np.dtype
+    skip: int
+    """The number of lines before the first row."""
+    quoted: bool
+    """Whether double quotes may enclose line breaks."""
+
+    def vectors(self, block: LineBlock) -> np.ndarray:
+        """Return the vectors of these lines, (m, d); raise an `InputError` with the line number of a bad one."""
+
+    def values(self, block: LineBlock, name: str) -> Any:
+        """Return the values of a column in these lines."""
+
+
+class LineStore(Store):
+    """One vector on each line. Finding a row scans the file from its beginning, without parsing the lines between."""
+
+    def __init__(self, path: Path, form: LineFormat, columns: Mapping[str, str], length: int | None = None) -> None:
+        super().__init__(path.name, form.dim, form.dtype, columns)
+        self._path, self._form = path, form
+        self._header_length = self._length = length  # as the header states, until the lines are counted
+
+    def __len__(self) -> int:
+        if self._length is None:
+            for _ in self._blocks():
+                pass
+        assert self._length is not None
+        return self._length
+
+    def known_length(self) -> int | None:
+        """See `Store`."""
+        return self._length
+
+    def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
+        vectors: list[np.ndarray] = []
+        values: dict[str, list[Any]] = {name: [] for name in names}
+        pending, done, skip = 0, start, start
+        for block in self._blocks():
+            block, skip = block[skip:], max(0, skip - len(block))
+            for offset in _batch_offsets(len(block), rows - pending, rows):
+                part = block[offset : offset + rows - pending]
+                vectors.append(self._form.vectors(part))
+                for name in names:
+                    values[name].extend(self._form.values(part, name))
+                pending, done = pending + len(part), done + len(part)
+                if pending == rows:
+                    yield Piece(_concatenate(vectors), values, done / self._length if self._length else block.share)
+                    vectors, values, pending = [], {name: [] for name in names}, 0
+        if pending:
+            yield Piece(_concatenate(vectors), values, 1.0)
+
+    def read_starts(self) -> list[int]:
+        """See `Store`."""
+        return []
+
+    def _pick(self, indices: np.ndarray) -> np.ndarray:
+        return np.concatenate([self._form.vectors(lines) for lines in self._select(indices)])
+
+    def _values(self, name: str, indices: np.ndarray | None) -> Any:
+        blocks = self._blocks() if indices is None else self._select(indices)
+        return [value for lines in blocks for value in self._form.values(lines, name)]
+
+    def _select(self, indices: np.ndarray) -> Iterator[LineBlock]:
+        """Read the lines of these rows; stop after the last."""
+        start = 0
+        for block in self._blocks():
+            low, high = np.searchsorted(indices, (start, start + len(block)))
+            if low < high:
+                yield block.select(indices[low:high] - start)
+            start += len(block)
+            if high == len(indices):
+                return
+
+    def _blocks(self) -> Iterator[LineBlock]:
+        """Read the lines that hold rows; at the end, set the number of rows."""
+        skip, count = self._form.skip, 0
+        for block in read_lines(self._path, quoted=self._form.quoted):
+            block, skip = block[skip:], max(0, skip - len(block))
+            count += len(block)
+            if len(block):
+                yield block
+        if self._header_length not in (None, count):
+            raise FileFormatError(
+                f"{self._path} states {plural(self._header_length or 0, 'row')} in its first line and has {count}: "
+                "it was truncated or extended; copy it again, or correct that line"
+            )
+        self._length = count
+
+
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
+    """Return where to split a block into batches of `rows` rows, if the current batch still needs `first` rows."""
+    yield from range(0, min(first, length), first)
+    yield from range(first, length, rows)
+
+
+# CSV and TSV
+
+
+class _CellLines:
+    """Lines of cells; the vectors are in several columns of numbers, or in one column of lists."""
+
+    dtype = np.dtype(np.float64)  # keeps all digits
 
     def __init__(self, path: Path, names: list[str], delimiter: str, skip: int) -> None:
         self.path, self.names, self.delimiter, self.skip = path, names, delimiter, skip
         self.quoted = delimiter != "\t"
         self.dim = 0
-        self.cells: list[int] = []
-        self.listed = False
-        self.typed: set[str] = set()  # columns that are handed out as numbers if all their cells are
-        self.ids: str | None = None  # one of them, whose 007 is not 7
-        self._kinds: dict[str, Any] = {}
+        self.cells: list[int] = []  # the columns of the vectors
+        self.has_lists = False
+        self.typed: set[str] = set()  # columns that become numbers if all their cells are numbers
+        self.ids: str | None = None  # one of these, in which 007 is not 7
+        self._types: dict[str, Callable[[str], Any]] = {}
 
-    def vectors(self, lines: Lines) -> np.ndarray:
-        if self.listed:
-            return self._lists(lines)
-        found = parse_numbers(lines, len(self.names), self.cells, self.delimiter, self.dtype)
-        return self._parse_slowly(lines) if found is None else found
+    def vectors(self, block: LineBlock) -> np.ndarray:
+        if self.has_lists:
+            return self._parse_lists(block)
+        matrix = parse_numbers(block, len(self.names), self.cells, self.delimiter, self.dtype)
+        return self._parse_slowly(block) if matrix is None else matrix
 
-    def values(self, lines: Lines, name: str) -> list[Any]:
+    def values(self, block: LineBlock, name: str) -> list[Any]:
         if name not in self.typed:
-            return self._texts(lines, name)
-        kind = self._kind(name)
-        return [kind(cell) if cell.strip() else None for cell in self._texts(lines, name)]
+            return self._texts(block, name)
+        convert = self._value_type(name)
+        return [convert(cell) if cell.strip() else None for cell in self._texts(block, name)]
 
-    def _texts(self, lines: Lines, name: str) -> list[str]:
+    def _texts(self, block: LineBlock, name: str) -> list[str]:
         cell = self.names.index(name)
-        return [row[cell] for row in self.rows(lines)]
+        return [row[cell] for row in self.rows(block)]
 
-    def _kind(self, name: str) -> Any:
-        """What all cells of a column are: int, float or str. It takes a pass, as the last may be the only text."""
-        if name not in self._kinds:
-            kinds, skip = [_id, str] if name == self.ids else [int, float, str], self.skip
+    def _value_type(self, name: str) -> Callable[[str], Any]:
+        """Return the type of all cells of a column: int, float or str. This reads the file, as the last may be text."""
+        if name not in self._types:
+            types: list[Callable[[str], Any]] = [_id, str] if name == self.ids else [int, float, str]
+            skip = self.skip
             for block in read_lines(self.path, quoted=self.quoted):
                 cells = [cell for cell in self._texts(block[skip:], name) if cell.strip()]
                 skip = max(0, skip - len(block))
-                while not all(_can_parse(kinds[0], cell) for cell in cells):
-                    kinds.pop(0)
-                if len(kinds) == 1:
+                while not all(_can_parse(types[0], cell) for cell in cells):
+                    if types[0] is int:
+                        self._check_digits(cells, name)
+                    types.pop(0)
+                if len(types) == 1:
                     break
-            self._kinds[name] = kinds[0]
-        return self._kinds[name]
+            self._types[name] = types[0]
+        return self._types[name]
 
-    def rows(self, lines: Lines) -> list[list[str]]:
-        """The cells of each line; one with too few or too many is refused."""
-        found = [_cells(line, self.delimiter) for line in lines.lines]
-        for row, number in zip(found, lines.numbers, strict=True):
+    def _check_digits(self, cells: list[str], name: str) -> None:
+        for cell in cells:
+            if cell.strip().removeprefix("-").isdecimal():
+                parse_integer(cell, f"{self.path}: column {name}")
+
+    def rows(self, block: LineBlock) -> list[list[str]]:
+        """Return the cells of each line; raise an error if a line has too few or too many."""
+        rows = [_split_line(line, self.delimiter) for line in block.lines]
+        for row, number in zip(rows, block.numbers, strict=True):
             if len(row) != len(self.names):
-                raise InputError(
+                raise ShapeError(
                     f"{self.path}, line {number}: {plural(len(row), 'cell')}, need {len(self.names)} as in the first"
                 )
-        return found
+        return rows
 
-    def _parse_slowly(self, lines: Lines) -> np.ndarray:
-        """Cell by cell, to find the one that is wrong, or that Arrow finds odd and Python does not."""
-        matrix = np.empty((len(lines), self.dim))
-        for i, (row, number) in enumerate(zip(self.rows(lines), lines.numbers, strict=True)):
+    def _parse_slowly(self, block: LineBlock) -> np.ndarray:
+        """Parse cell by cell, to find the bad one, or to accept what Python parses and Arrow does not."""
+        matrix = np.empty((len(block), self.dim))
+        for i, (row, number) in enumerate(zip(self.rows(block), block.numbers, strict=True)):
             for j, cell in enumerate(self.cells):
                 try:
                     matrix[i, j] = float(row[cell])
                 except ValueError:
-                    raise InputError(
+                    kind = FileFormatError if row[cell].strip() else MissingValueError
+                    raise kind(
                         f"{self.path}, line {number}: {row[cell][:30]!r} in column {self.names[cell]} is not a number"
                     ) from None
         return matrix
 
-    def _lists(self, lines: Lines) -> np.ndarray:
-        cell, rows = self.cells[0], self.rows(lines)
+    def _parse_lists(self, block: LineBlock) -> np.ndarray:
+        cell, rows = self.cells[0], self.rows(block)
         plain = [row[cell].strip().removeprefix("[").removesuffix("]").encode() for row in rows]
-        quick = parse_numbers(Lines(plain, lines.numbers), self.dim, range(self.dim), ",", self.dtype)
+        quick = parse_numbers(LineBlock(plain, block.numbers), self.dim, range(self.dim), ",", self.dtype)
         if quick is not None:
             return quick
-        matrix = np.empty((len(lines), self.dim))
-        for i, (row, number) in enumerate(zip(rows, lines.numbers, strict=True)):
-            numbers = _numbers(row[cell])
+        matrix = np.empty((len(block), self.dim))
+        for i, (row, number) in enumerate(zip(rows, block.numbers, strict=True)):
+            numbers = _list_items(row[cell])
             if len(numbers) != self.dim:
-                raise InputError(
+                raise ShapeError(
                     f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}, "
                     f"need {self.dim} as in the first"
                 )
             try:
                 matrix[i] = numbers
             except ValueError as error:
-                raise InputError(
+                raise FileFormatError(
                     f"{self.path}, line {number}: {self.names[cell]} is not a list of numbers: {error}"
                 ) from None
         return matrix
 
 
-def open_table(path: Path, wanted: ColumnSpec) -> Store:
-    """A CSV or TSV file, with or without a line of names."""
+def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
+    """Open a CSV or TSV file, with or without a line of column names."""
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     lines = _first_lines(path, quoted=kind != ".tsv")
-    if not lines.lines:
-        raise InputError(f"{path} is empty: need a vector in each line")
-    if lines.lines[0].startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{path} is in UTF-16: save it as UTF-8")
+    if not len(lines):
+        raise MissingValueError(f"{path} is empty: need a vector on each line")
     first = lines.lines[0]
-    delimiter = "\t" if kind == ".tsv" else ";" if b";" in first and b"," not in first else ","
-    head = _cells(first, delimiter)
-    named = _are_names(head, [_cells(line, delimiter) for line in lines.lines[1:]])
-    names = head if named else [str(i) for i in range(len(head))]
-    if len(set(names)) < len(names):
-        raise InputError(f"{path} has two columns of one name in line 1: rename one")
-    form = _Cells(path, names, delimiter, int(named))
-    sample = lines[int(named) :]
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileFormatError(f"{path} is in UTF-16: save it as UTF-8")
+    delimiter = "\t" if kind == ".tsv" else choose_delimiter(_decode(first))
+    head = _split_line(first, delimiter)
+    has_names = _are_names(head, [_split_line(line, delimiter) for line in lines.lines[1:]])
+    names = head if has_names else [str(i) for i in range(len(head))]
+    check_unique(names, f"{path}, line 1,")
+    form = _CellLines(path, names, delimiter, int(has_names))
+    sample = lines[int(has_names) :]
     if not len(sample):
-        raise InputError(f"{path} has a line of names and no rows: need at least one vector")
-    columns = _choose_columns(form, form.rows(sample), wanted)
-    return LineStore(path, form, columns)
+        raise MissingValueError(f"{path} has a line of column names and no rows: need at least one vector")
+    return LineStore(path, form, _choose_columns(form, form.rows(sample), wanted))
 
 
-def _first_lines(path: Path, *, quoted: bool) -> Lines:
+def _first_lines(path: Path, *, quoted: bool) -> LineBlock:
     lines: list[bytes] = []
     numbers: list[int] = []
     for block in read_lines(path, quoted=quoted):
@@ -140,13 +256,13 @@ def _first_lines(path: Path, *, quoted: bool) -> Lines:
         numbers += block.numbers
         if len(lines) > _SAMPLE:
             break
-    return Lines(lines, numbers)[: _SAMPLE + 1]
+    return LineBlock(lines, numbers)[: _SAMPLE + 1]
 
 
 def _are_names(head: list[str], rows: list[list[str]]) -> bool:
-    """Whether the first line names the columns: it has no numbers, or words above numbers, or 0, 1, 2, …
+    """Return whether the first line holds column names: no numbers, or words above numbers, or 0, 1, 2, …
 
-    A first row of numbers with a gap in it is no line of names: it must not be lost.
+    A first row of numbers with an empty cell is a row, which must not be lost.
     """
     numbers = [cell for cell in head if _is_number(cell) or cell.lstrip().startswith("[")]
     if not numbers:
@@ -160,53 +276,43 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
     return numbers == counted and fractions
 
 
-def _choose_columns(form: _Cells, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
-    """Find the cells of the vectors by looking at the first rows, and the columns of the roles."""
+def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
+    """Set the columns of the vectors from the first rows, and return the column of each role."""
     where, names = str(form.path), form.names
     lists, numbers = [], []
     for i, name in enumerate(names):
         filled = [row[i] for row in sample if row[i].strip()]
         if filled and all(cell.lstrip().startswith("[") for cell in filled):
             lists.append(name)
-        elif 2 * sum(map(_is_number, filled)) > len(filled):  # a cell that is none is an error, not a reason to drop it
+        elif 2 * sum(map(_is_number, filled)) > len(filled):  # a bad cell is an error, not a reason to drop the column
             numbers.append(name)
     numbers = choose_dimensions(numbers, wanted)
-    if wanted.vectors is not None or lists or len(numbers) < 2:  # one number beside text is no vector
-        chosen = choose_vectors(lists, wanted, where, others=names)
-        form.listed, form.cells = True, [names.index(chosen)]
-        form.dim = len(_numbers(next(row[form.cells[0]] for row in sample if row[form.cells[0]].strip())))
+    if wanted.vectors is not None or lists or len(numbers) < 2:  # a single column of numbers is not a vector
+        vectors = choose_vectors(lists, wanted, where, others=names)
+        form.has_lists, form.cells = True, [names.index(vectors)]
+        form.dim = len(_list_items(next(row[form.cells[0]] for row in sample if row[form.cells[0]].strip())))
         if not form.dim:
-            raise InputError(f"{where}: {chosen} has no numbers in its first row: need vectors")
+            raise ShapeError(f"{where}: {vectors} has no numbers in its first row: need vectors")
     else:
         form.cells = [names.index(name) for name in numbers]
         form.dim = len(form.cells)
-    taken = {names[cell] for cell in form.cells}
-    columns = choose_columns([name for name in names if name not in taken], wanted, where)
+    used = {names[cell] for cell in form.cells}
+    columns = choose_columns([name for name in names if name not in used], wanted, where)
     form.typed = {name for role, name in columns.items() if role != "text"}
     form.ids = columns.get("ids")
     return columns
 
 
-def _cells(line: bytes, delimiter: str) -> list[str]:
-    """The cells of a line; between quotes a delimiter is none, and two quotes are one. (The csv module has a limit.)"""
-    text = line.decode("utf-8", "backslashreplace")
-    if delimiter == "\t" or '"' not in text:
-        return text.split(delimiter)
-    cells, parts = [""], text.split('"')
-    for i, part in enumerate(parts):
-        if i % 2:
-            cells[-1] += part
-        elif not part and 0 < i < len(parts) - 1:
-            cells[-1] += '"'
-        else:
-            before, *behind = part.split(delimiter)
-            cells[-1] += before
-            cells += behind
-    return cells
+def _split_line(line: bytes, delimiter: str) -> list[str]:
+    return split_cells(_decode(line), delimiter)
 
 
-def _numbers(cell: str) -> list[str]:
-    """The numbers of "[0.1, 0.2]", or of NumPy's "[0.1 0.2]"."""
+def _decode(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace")
+
+
+def _list_items(cell: str) -> list[str]:
+    """Return the numbers of "[0.1, 0.2]", or of NumPy's "[0.1 0.2]"."""
     return cell.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
 
 
@@ -220,9 +326,136 @@ def _id(cell: str) -> int:
     return number
 
 
-def _can_parse(kind: Any, cell: str) -> bool:
+def _can_parse(convert: Callable[[str], Any], cell: str) -> bool:
     try:
-        kind(cell)
+        convert(cell)
     except ValueError:
         return False
     return True
+
+
+# JSON lines
+
+
+class _JsonLines:
+    """JSON objects with the vector under `key`, or bare lists of numbers if `key` is None."""
+
+    quoted, skip = False, 0
+    dtype = np.dtype(np.float64)  # keeps all digits
+
+    def __init__(self, where: str, key: str | None, dim: int) -> None:
+        self._where, self._key, self.dim = where, key, dim
+        name = b"" if key is None else re.escape(json.dumps(key).encode()) + rb"\s*:\s*"
+        self._list = re.compile(name + rb'\[([^\[\]{}"]*)\]')  # without a list, object or string inside
+
+    def vectors(self, block: LineBlock) -> np.ndarray:
+        split = [self._split_vector(line) for line in block.lines]
+        plain = [numbers for numbers, rest in split if self._is_valid_rest(rest)]
+        if len(plain) == len(block):
+            quick = parse_numbers(LineBlock(plain, block.numbers), self.dim, range(self.dim), ",", self.dtype)
+            if quick is not None:
+                return quick
+        return self._parse_slowly(block)
+
+    def values(self, block: LineBlock, name: str) -> list[Any]:
+        short = [self._split_vector(line)[1] for line in block.lines]
+        records = [self._parse(line, number) for line, number in zip(short, block.numbers, strict=True)]
+        values = [record.get(name) if isinstance(record, dict) else None for record in records]
+        return [json.dumps(value) if isinstance(value, list | dict) else value for value in values]
+
+    def _split_vector(self, line: bytes) -> tuple[bytes, bytes]:
+        """Return the vector's numbers, for Arrow to parse, and the short line without them (with 0 in their place)."""
+        match = self._list.search(line)
+        if match is None:
+            return b"", line
+        return match[1], line[: match.start(1) - 1] + b"0" + line[match.end(1) + 1 :]
+
+    def _is_valid_rest(self, rest: bytes) -> bool:
+        """Return whether the line without its vector is JSON in which the vector was the value of `key`."""
+        try:
+            value = json.loads(rest)
+        except (ValueError, RecursionError):
+            return False
+        return (value.get(self._key) if isinstance(value, dict) and self._key is not None else value) == 0
+
+    def _parse_slowly(self, block: LineBlock) -> np.ndarray:
+        """Parse line by line, to find the bad one, or to accept what Python parses and Arrow does not."""
+        vectors = [self._vector(line, number) for line, number in zip(block.lines, block.numbers, strict=True)]
+        try:
+            matrix = np.asarray(vectors, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError):
+            matrix = np.empty(0)
+        if matrix.shape != (len(vectors), self.dim) or np.isnan(matrix).any():
+            for vector, number in zip(vectors, block.numbers, strict=True):
+                self._check(vector, number)
+        return matrix
+
+    def _parse(self, line: bytes, number: int) -> Any:
+        return parse_json_line(line, f"{self._where}, line {number}")
+
+    def _vector(self, line: bytes, number: int) -> Any:
+        value = self._parse(line, number)
+        if self._key is None:
+            return value
+        vector = value.get(self._key) if isinstance(value, dict) else None
+        if vector is None:
+            raise MissingValueError(
+                f"{self._where}, line {number}: there is no {self._key}; drop the lines without a vector"
+            )
+        return vector
+
+    def _check(self, vector: Any, number: int) -> None:
+        where = f"{self._where}, line {number}"
+        if not isinstance(vector, list):
+            raise FileFormatError(f"{where}: {json.dumps(vector)[:30]} is not a list of numbers")
+        for value in vector:
+            if not isinstance(value, int | float):
+                kind = MissingValueError if value is None else FileFormatError
+                raise kind(f"{where}: {json.dumps(value)[:30]} in the vector is not a number")
+            if isinstance(value, int) and abs(value) > np.finfo(self.dtype).max:
+                raise FileFormatError(f"{where}: {str(value)[:30]}… in the vector is too large for float64")
+        if len(vector) != self.dim:
+            raise ShapeError(
+                f"{where}: the vector has {plural(len(vector), 'number')}, need {self.dim} as in the first"
+            )
+
+
+def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
+    """Open a file with a JSON object or a list of numbers on each line."""
+    first = next((line for block in read_lines(path) for line in block.lines), None)
+    if first is None:
+        raise MissingValueError(f"{path} is empty: need a vector on each line")
+    if path.name.lower().removesuffix(".gz").endswith(".json") and not _is_vector_line(first):
+        raise FileFormatError(
+            f"{path} is one JSON value: need one object on each line, so that it can be read in batches; "
+            f"convert it with jq -c '.[]' {path.name} > {path.stem}.jsonl"
+        )
+    value = parse_json_line(first, f"{path}, line 1")
+    key: str | None = None
+    columns: list[str] = []
+    if isinstance(value, dict):
+        lists = [name for name, item in value.items() if _is_vector(item)]
+        key = choose_vectors(lists, wanted, str(path), others=list(value))
+        columns = [name for name, item in value.items() if not isinstance(item, list | dict)]
+        value = value[key]
+    elif wanted.vectors is not None:
+        raise ParameterError(
+            f"vectors is {wanted.vectors!r} and {path} holds bare lists: they have no names to choose from"
+        )
+    if not _is_vector(value):
+        raise FileFormatError(
+            f'{path}, line 1: need a list of numbers, or an object with one: {{"embedding": [0.1, 0.2]}}'
+        )
+    return LineStore(path, _JsonLines(str(path), key, len(value)), choose_columns(columns, wanted, str(path)))
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, int | float) for item in value)
+
+
+def _is_vector_line(line: bytes) -> bool:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return _is_vector(value) or isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""Word vectors: GloVe, word2vec and fastText as text, and word2vec as binary; the words are the store's text."""
+"""Stores over word vectors: GloVe, word2vec and fastText text files, and word2vec binary files."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError
+from isoscope._io.lines import LineBlock, parse_numbers, read_lines
 from isoscope.stores.columns import INVERSE_RANK, choose_columns
-from isoscope.stores.in_memory import IndexedStore, check_rows
-from isoscope.stores.lines import Lines, LineStore, parse_numbers, read_lines
+from isoscope.stores.in_memory import check_rows
+from isoscope.stores.store import IndexedStore
+from isoscope.stores.text_rows import LineStore
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
-_SAMPLE = 20  # lines that say what the file is
-_WORD_BYTES, _LONGEST_WORD = 64, 2**12  # of nearly all words, and of any
+_SAMPLE = 20  # lines that determine the format
+_WORD_BYTES, _LONGEST_WORD = 64, 2**12  # most words fit the first, all the second
 _BUFFER_BYTES = 2**14
 
 
 class _WordLines:
-    """A word, which may have spaces in it, and d numbers in each line."""
+    """Lines of a word, which may contain spaces, and d numbers."""
 
     quoted = False
-    dtype = np.dtype(np.float32)  # what such vectors are trained and printed in
+    dtype = np.dtype(np.float32)  # the precision in which such vectors are trained and printed
 
     def __init__(self, where: str, dim: int, skip: int) -> None:
         self._where, self.dim, self.skip = where, dim, skip
 
-    def vectors(self, lines: Lines) -> np.ndarray:
-        tidy = Lines([line.rstrip(b" \t").replace(b"\t", b" ") for line in lines.lines], lines.numbers)
+    def vectors(self, lines: LineBlock) -> np.ndarray:
+        tidy = LineBlock([line.rstrip(b" \t").replace(b"\t", b" ") for line in lines.lines], lines.numbers)
         odd = [i for i, line in enumerate(tidy.lines) if line.count(b" ") != self.dim]
         if odd:
             words = {i: self._parts(tidy.lines[i], tidy.numbers[i]) for i in odd}
-            tidy = Lines(
+            tidy = LineBlock(
                 [b" ".join((b"_", *words[i][1:])) if i in words else v for i, v in enumerate(tidy.lines)], tidy.numbers
             )
-        found = parse_numbers(tidy, self.dim + 1, range(1, self.dim + 1), " ", self.dtype)
-        return self._parse_slowly(tidy) if found is None else found
+        matrix = parse_numbers(tidy, self.dim + 1, range(1, self.dim + 1), " ", self.dtype)
+        return self._parse_slowly(tidy) if matrix is None else matrix
 
-    def values(self, lines: Lines, name: str) -> Any:
+    def values(self, lines: LineBlock, name: str) -> Any:
         if name != "word":
             return _rank_values(np.asarray(lines.numbers) - self.skip, name)
-        spaces = self.dim  # a word without one is what stands before the first
+        spaces = self.dim  # if the word contains none, it ends at the first
         words = (
             line.partition(b" ")[0]
             if line.count(b" ") == spaces and line[-1:] != b" "
@@ -56,14 +58,14 @@ class _WordLines:
     def _parts(self, line: bytes, number: int) -> list[bytes]:
         parts = line.rstrip(b" \t").replace(b"\t", b" ").rsplit(b" ", self.dim)
         if len(parts) <= self.dim:
-            raise InputError(
+            raise FileFormatError(
                 f"{self._where}, line {number}: {len(parts) - 1} numbers after the word, need {self.dim} as in the "
-                "first; is the file cut?"
+                "first; is the file truncated?"
             )
         return parts
 
-    def _parse_slowly(self, lines: Lines) -> np.ndarray:
-        """Line by line, to find the one that is wrong, or that Arrow finds odd and Python does not."""
+    def _parse_slowly(self, lines: LineBlock) -> np.ndarray:
+        """Parse line by line, to find the bad one, or to accept what Python parses and Arrow does not."""
         rows = np.empty((len(lines), self.dim), self.dtype)
         for i, (line, number) in enumerate(zip(lines.lines, lines.numbers, strict=True)):
             for j, part in enumerate(self._parts(line, number)[1:]):
@@ -71,14 +73,14 @@ class _WordLines:
                     rows[i, j] = float(part)
                 except ValueError:
                     cell = part.decode("utf-8", "backslashreplace")[:30]
-                    raise InputError(
+                    raise FileFormatError(
                         f"{self._where}, line {number}: {cell!r} is not a number; need a word and {self.dim} numbers"
                     ) from None
         return rows
 
 
 def open_words(path: Path, wanted: ColumnSpec) -> Store:
-    """GloVe (no header) or word2vec and fastText (a header of two numbers) as text."""
+    """Open word vectors as text: GloVe (no header), or word2vec and fastText (a header of two numbers)."""
     lines = next((block.lines[:_SAMPLE] for block in read_lines(path) if len(block)), [b""])
     first = lines[0].split()
     if len(first) == 2 and first[0].isdigit() and first[1].isdigit():
@@ -87,22 +89,22 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
         form = _WordLines(str(path), dim, skip=1)
     else:
         length, form = None, _WordLines(str(path), _count_numbers(first), skip=0)
-        if form.dim < 2:  # one number is a score, and no vector
-            raise InputError(
+        if form.dim < 2:  # a single number is a score
+            raise FileFormatError(
                 f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word and its vector; "
                 'need "word 0.1 0.2 …" as GloVe and fastText write it'
             )
         if all(_is_fraction(line.split()[0]) for line in lines):
-            raise InputError(
-                f"{path} has numbers and no words: np.save(…, np.loadtxt({path.name!r})) makes an .npy of it"
+            raise FileFormatError(
+                f"{path} has numbers and no words: convert it with np.save(…, np.loadtxt({path.name!r}))"
             )
     return LineStore(path, form, _columns(wanted, str(path)), length)
 
 
 def _columns(wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """The word of a row, and how frequent it is: such files begin with the most frequent."""
-    found = choose_columns(["word", "rank", INVERSE_RANK], wanted, where)
-    return found if wanted.roles.get("frequency") is not None else {**found, "frequency": INVERSE_RANK}
+    """Return the columns of text and frequency; such files are sorted by falling frequency."""
+    columns = choose_columns(["word", "rank", INVERSE_RANK], wanted, where)
+    return columns if wanted.roles.get("frequency") is not None else {**columns, "frequency": INVERSE_RANK}
 
 
 def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
@@ -110,7 +112,7 @@ def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
 
 
 def _is_fraction(cell: bytes) -> bool:
-    """Whether it is a number with a point or an exponent: no word, and no number of a node."""
+    """Return whether a cell is a number with a point or an exponent, so neither a word nor the number of a node."""
     try:
         float(cell)
     except ValueError:
@@ -119,7 +121,7 @@ def _is_fraction(cell: bytes) -> bool:
 
 
 def _count_numbers(cells: list[bytes]) -> int:
-    """How many numbers end a line; 0 if it holds nothing but words, or nothing but numbers and no word before."""
+    """Return how many numbers follow the word on a line."""
     for i in range(len(cells) - 1, 0, -1):
         try:
             float(cells[i])
@@ -129,26 +131,26 @@ def _count_numbers(cells: list[bytes]) -> int:
 
 
 class _WordBinary:
-    """A word2vec binary file: words end with a space and vary in length, so where rows begin is looked up once."""
+    """A word2vec binary file. Its rows differ in length, so that one scan finds where they begin."""
 
     dtype = np.dtype(np.float32)
     scanned = True
 
     def __init__(self, path: Path, n: int, dim: int, start: int) -> None:
         self._path, self.shape, self._start = path, (n, dim), start
-        self._found: np.ndarray | None = None
+        self._row_ends: np.ndarray | None = None
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         places = self._places()[1:][rows]
-        found = np.empty((len(places), self.shape[1]), "<f4")
+        vectors = np.empty((len(places), self.shape[1]), "<f4")
         with self._path.open("rb", _BUFFER_BYTES) as file:
-            for row, end in zip(found, places.tolist(), strict=True):
+            for row, end in zip(vectors, places.tolist(), strict=True):
                 file.seek(end - row.nbytes)
                 row[:] = np.frombuffer(file.read(row.nbytes), "<f4")
-        return found
+        return vectors
 
     def words(self, rows: Any) -> list[str]:
-        """The words of these rows."""
+        """Return the words of these rows."""
         places, nbytes = self._places(), 4 * self.shape[1] + 1
         words = []
         with self._path.open("rb", _BUFFER_BYTES) as file:
@@ -158,8 +160,8 @@ class _WordBinary:
         return words
 
     def _places(self) -> np.ndarray:
-        """Where each row ends, after where the first begins."""
-        if self._found is None:
+        """Return where the first row begins, and then where each row ends."""
+        if self._row_ends is None:
             n, nbytes = self.shape[0], 4 * self.shape[1]
             places = np.empty(n + 1, np.int64)
             places[0] = at = self._start
@@ -173,14 +175,14 @@ class _WordBinary:
                         space = file.read(_LONGEST_WORD).find(b" ")
                     at += space + 1 + nbytes
                     if space < 0 or at > size:
-                        raise InputError(f"{self._path} is cut in row {i - 1} of {n}: copy it again")
+                        raise FileFormatError(f"{self._path} is truncated in row {i - 1} of {n}: copy it again")
                     places[i] = at
-            self._found = places
-        return self._found
+            self._row_ends = places
+        return self._row_ends
 
 
 class _Words:
-    """The words of a binary file as a column."""
+    """The column of words of a binary file."""
 
     def __init__(self, rows: _WordBinary) -> None:
         self._rows = rows
@@ -190,7 +192,7 @@ class _Words:
 
 
 class _Ranks:
-    """The places of words in a binary file as a column, from 1 on."""
+    """The column of ranks of a binary file, counted from 1, or of their inverses."""
 
     def __init__(self, n: int, name: str) -> None:
         self._n, self._name = n, name
@@ -200,19 +202,21 @@ class _Ranks:
 
 
 def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
-    """The binary form of word2vec: a line "n d", then each word, a space and d float32 numbers."""
+    """Open a word2vec binary file: a line "n d", then for each row a word, a space and d float32 numbers."""
     with path.open("rb") as file:
         head = file.readline(64)
     cells = head.split()
     if not head.endswith(b"\n") or len(cells) != 2 or not all(cell.isdigit() for cell in cells):
-        raise InputError(
-            f"{path} is not a word2vec binary file: need a first line of two numbers, how many and how long"
+        raise FileFormatError(
+            f"{path} is not a word2vec binary file: need a first line with the number of rows and of dimensions"
         )
     n, dim = int(cells[0]), int(cells[1])
     check_rows((n, dim), np.dtype(np.float32), str(path))
     size = path.stat().st_size
     if size < len(head) + n * (4 * dim + 2):
-        raise InputError(f"{path} is cut: {n} words of {dim} dimensions do not fit in {size} bytes; copy it again")
+        raise FileFormatError(
+            f"{path} is truncated: {n} words of {dim} dimensions do not fit in {size} bytes; copy it again"
+        )
     rows = _WordBinary(path, n, dim, len(head))
     table = {"word": _Words(rows), "rank": _Ranks(n, "rank"), INVERSE_RANK: _Ranks(n, INVERSE_RANK)}
     return IndexedStore(path.name, rows, _columns(wanted, str(path)), table)

@@ -135,7 +135,7 @@ def test_a_path_that_is_no_folder_of_chromas_stays_as_it_is(tmp_path):
         opened(f"chroma:{tmp_path}/theirs#docs")
     with pytest.raises(InputError, match="is not a Chroma folder"):
         opened(f"chroma:{tmp_path}#docs")
-    with pytest.raises(InputError, match="does not exist: .* or a server"):
+    with pytest.raises(InputError, match=r"does not exist: .* or a server"):
         opened(f"chroma:{tmp_path}/nowhere#docs")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["notes.txt", "theirs"]
 

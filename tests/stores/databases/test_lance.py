@@ -104,7 +104,7 @@ def test_rows_without_a_vector_are_counted_and_left_out_if_asked(database, door,
     database.create_table("docs", table(vectors).rename_columns({"vector": "emb"}))  # LanceDB refuses by name
     with pytest.raises(InputError, match=r"5 of 300 rows .* id doc '2': .*missing=drop"):
         opened(f"{door}#docs")
-    with pytest.warns(DataWarning, match="5 of 300 rows .*dropped"):
+    with pytest.warns(DataWarning, match=r"5 of 300 rows .*dropped"):
         store = opened(f"{door}#docs?missing=drop")
     kept = np.delete(np.arange(N), gone)
     columns = {role: [values[i] for i in kept] for role, values in COLUMNS.items()}
@@ -114,7 +114,7 @@ def test_rows_without_a_vector_are_counted_and_left_out_if_asked(database, door,
 def test_a_column_with_a_strange_name_is_quoted(database, door):
     odd = table(lists(VECTORS, [0])).rename_columns({"vector": "my Emb's"})
     database.create_table("docs", odd)
-    with pytest.raises(InputError, match="1 of 300 rows has .*no my Emb's"):
+    with pytest.raises(InputError, match=r"1 of 300 rows has .*no my Emb's"):
         opened(f"{door}#docs", vectors="my Emb's")
 
 

@@ -119,7 +119,7 @@ def test_composite_keys_raise_and_a_generated_column_replaces_them(postgres):
     )
     with pytest.raises(ParameterError, match=r"several columns \(a, b\): .*&key=NAME; a view or a generated column"):
         isoscope.open_store(postgres.url("pairs"))
-    with pytest.raises(ParameterError, match="key=a,b names several columns: .*a view or a generated column"):
+    with pytest.raises(ParameterError, match=r"key=a,b names several columns: .*a view or a generated column"):
         isoscope.open_store(postgres.url("pairs", key="a,b"))
     postgres.run(
         "CREATE VIEW one_key AS SELECT a || b AS id, v FROM pairs",

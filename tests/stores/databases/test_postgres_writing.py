@@ -74,7 +74,7 @@ def test_run_twice_is_run_once_and_rows_that_were_added_are_done_alone(postgres,
 def test_rows_without_a_vector_stay_without(postgres, cloud, repair):
     postgres.fill("holes", cloud[:20])
     postgres.run("UPDATE holes SET embedding = NULL WHERE id IN (3, 5)")
-    with pytest.warns(DataWarning, match="2 of 20 rows .*no embedding.*dropped"):
+    with pytest.warns(DataWarning, match=r"2 of 20 rows .*no embedding.*dropped"):
         source = isoscope.open_store(postgres.url("holes", "embedding", missing="drop"))
     assert isoscope.repair_store(source, repair, postgres.url("holes", "fixed")) == 18
     assert postgres.run("SELECT id FROM holes WHERE fixed IS NULL ORDER BY id") == [(3,), (5,)]
@@ -262,10 +262,10 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
     twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])
     with pytest.raises(InputError, match="two rows have the id a"):
         isoscope.write_store(twice, postgres.url("twice"))
-    with pytest.raises(InputError, match="id is a 64-bit integer, .* the id 'a'"):
+    with pytest.raises(InputError, match=r"id is a 64-bit integer, .* the id 'a'"):
         isoscope.write_store(isoscope.open_store(cloud[:1], ids=["a"]), postgres.url("by_key", "fixed"))
     large = isoscope.open_store(cloud[:2], ids=np.array([7, 2**63 + 5], np.uint64))
-    with pytest.raises(InputError, match="64-bit integer, .* the id '9223372036854775813'"):
+    with pytest.raises(InputError, match=r"64-bit integer, .* the id '9223372036854775813'"):
         isoscope.write_store(large, postgres.url("by_key", "fixed4"))
     with pytest.raises(InputError, match="id contains none of the source's ids, such as 77"):
         isoscope.write_store(isoscope.open_store(cloud[:1], ids=[77]), postgres.url("by_key", "fixed2"))

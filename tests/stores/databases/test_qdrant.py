@@ -122,7 +122,7 @@ def test_points_without_the_vector_are_counted_and_left_out_if_asked(client, doo
     fill(client, config=config, vectors=vectors)
     with pytest.raises(InputError, match=r"100 of 300 rows .*no small.* id 0: .*missing=drop"):
         opened(f"{door}#docs", vectors="small")
-    with pytest.warns(DataWarning, match="100 of 300 rows .*no small"):
+    with pytest.warns(DataWarning, match=r"100 of 300 rows .*no small"):
         store = opened(f"{door}#docs?missing=drop", vectors="small")
     kept = np.arange(N) % 3 > 0
     columns = {"ids": np.flatnonzero(kept).tolist(), "text": [f"text {i}" for i in np.flatnonzero(kept)]}
@@ -157,7 +157,7 @@ def test_a_path_that_is_no_folder_of_qdrants_stays_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="is not a Qdrant folder"):
         opened(f"qdrant:{tmp_path}#docs")
-    with pytest.raises(InputError, match="does not exist: .* or a server"):
+    with pytest.raises(InputError, match=r"does not exist: .* or a server"):
         opened(f"qdrant:{tmp_path}/nowhere#docs")
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.finetuning.tables import read_table
+from isoscope._io.tables import read_table
 from isoscope.studies.datasets import DataSet
 from isoscope.studies.reading.plain_text import read_text_lines
 from isoscope.studies.reading.tasks import read_task
@@ -95,7 +95,7 @@ def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
     (path,) = data.files(_BY_NAME["wordnet"])
     table = read_table(path)
     lemmas, parts, counts, senses = (
-        [str(each) for each in table.column(column, "classes of words")]
+        table.text(column, "classes of words")
         for column in ("lemma", "pos", "semcor_tag_count", "all_senses_supersenses")
     )
     found: dict[str, set[str]] = {}
@@ -134,7 +134,7 @@ def _read_snli(data: DataSource) -> ClassifiedTexts:
     if data.folder is not None:
         (path,) = data.files(_BY_NAME["snli"])
         table = read_table(path)
-        first, second, labels = (table.column(each, "pairs") for each in ("sentence1", "sentence2", "label"))
+        first, second, labels = (table.text(each, "pairs") for each in ("sentence1", "sentence2", "label"))
     else:
         rows = data.rows(_BY_NAME["snli"], "validation")
         first, second, labels = rows["premise"], rows["hypothesis"], rows["label"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError
-from isoscope.finetuning.tables import read_table
+from isoscope._io.tables import read_table
 from isoscope.studies.datasets import DataSet
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _read_split(source: str, split: str, data: DataSource) -> Pairs:
         return _parse_pairs(rows, ("sentence1", "sentence2", "score", None), wanted.hub)
     path = _choose_file(source, split, data.files(wanted))
     if source == "stsb":
-        return _parse_pairs(read_table(path, header=False, ragged=True).columns, ("5", "6", "4", "0"), path)
-    columns = read_table(path).columns
+        return _parse_pairs(read_table(path, header=False, ragged=True).as_text(), ("5", "6", "4", "0"), path)
+    columns = read_table(path).as_text()
     return _parse_pairs(columns, _COLUMN_NAMES["sick" if source == "sick" else "years"], path)
 
 

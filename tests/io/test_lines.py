@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.stores import lines
+from isoscope._io import lines
 from isoscope.stores.open import open_store
 
 
@@ -67,7 +67,7 @@ def test_a_quote_that_does_not_end(tmp_path):
 def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_LONGEST_LINE", 2**22)
     (tmp_path / "a.jsonl").write_bytes(b"[" + b"1," * 2**23)
-    with pytest.raises(InputError, match=r"a line 1 of more than 4 MB: is it a text file\?"):
+    with pytest.raises(InputError, match=r"line 1 is longer than 4 MB: is it a text file\?"):
         list(lines.read_lines(tmp_path / "a.jsonl"))
 
 
