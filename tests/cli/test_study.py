@@ -78,7 +78,7 @@ def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["no-such"], "no study is named no-such: there are shrink-the-longest"),
+        (["no-such"], "no study is named no-such: choose from shrink-the-longest"),
         ([STUDIES[0], "--set", "scale"], "--set scale: need NAME=VALUE"),
         ([STUDIES[0], "--set", "colour=red"], "shrink-the-longest has no parameter colour"),
         ([STUDIES[0], "--seeds", "many"], "seeds many"),

@@ -21,8 +21,8 @@ from isoscope.studies.clusters_and_manifolds.measure import (
     local_dimensions,
     measure_layer,
 )
-from isoscope.studies.datasets import DataSource
-from isoscope.studies.reading.running_text import read_text
+from isoscope.studies.datasets.running_text import read_text
+from isoscope.studies.datasets.source import DataSource
 from isoscope.studies.study import Holds, Scatter, Setting, study
 
 from ..finetuning.toy import WORDS, decoder, encoder, one_thread
@@ -171,11 +171,13 @@ def test_words_of_verdicts_and_notes_follow_the_numbers():
     assert verdicts["frequency-and-kind"].ours.startswith("0 of 2 layers; 0.05 on average")
     note = next(each for each in outcome.tables if each.key == "lid").note
     assert "the paper has 297.5 to 297.5 times as many" in note
-    assert any("those in the rules are ours" in each for each in outcome.notes)
+    assert any("the limits in the rules are ours" in each for each in outcome.notes)
     words = {"what": "words", "model": "glove-6B-100d", "seed": 0, "width": 100, "rows": 5000}
     words |= {name: each for name, each in results["ptb/m/seed-0/layer-0"].items() if name.startswith("lid")}
     notes = outcome_of(results | {"words/g/seed-0": words}).notes
-    assert any(each.startswith("glove-6B-100d: 5,000 word vectors, beside the paper's GloVe, which") for each in notes)
+    assert any(
+        each.startswith("glove-6B-100d: 5,000 word vectors, compared with the paper's GloVe, which") for each in notes
+    )
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkeypatch):
@@ -268,11 +270,11 @@ def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"corpora": "brown"}, "corpora has brown: need ptb or wikitext2"),
-        ({"part": "test"}, "part is test: need train or valid"),
+        ({"corpora": "brown"}, "corpora has brown: choose from ptb, wikitext2"),
+        ({"part": "test"}, "part is test: choose from train, valid"),
         ({"tokens": 8}, "tokens is 8 and k is 10"),
         ({"k": 1}, "k is 1"),
-        ({"restarts": 0}, "restarts is 0: need 1 at least"),
+        ({"restarts": 0}, "restarts is 0: need at least 1"),
     ],
 )
 def test_bad_parameters_are_refused(place, tmp_path, given, words):

@@ -5,12 +5,12 @@ import gzip
 import pytest
 
 import isoscope
-from isoscope.studies import datasets
-from isoscope.studies.datasets import DataSource
-from isoscope.studies.reading import DATA_SETS, fingerprint_data_sets
-from isoscope.studies.reading.classified import read_classified
-from isoscope.studies.reading.running_text import read_text
-from isoscope.studies.reading.tasks import read_task
+from isoscope.studies.datasets import source
+from isoscope.studies.datasets.classified import read_classified
+from isoscope.studies.datasets.registry import DATA_SETS, fingerprint_data_sets
+from isoscope.studies.datasets.running_text import read_text
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.datasets.tasks import read_task
 
 LINES = "It is café .\n\nIt ends .\n"
 FILES = {"polarity": ("mr", "rt-polarity.neg", "rt-polarity.pos"), "ptb": ("ptb", "ptb.train.txt", "ptb.valid.txt")}
@@ -88,8 +88,8 @@ def test_what_lacks_is_told_with_where_it_was_looked_for_and_where_it_can_be_had
 
 
 def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
-    monkeypatch.setattr(datasets, "find_spec", lambda name: None)
-    with pytest.raises(isoscope.MissingExtra, match=r"cola is read from the Hugging Face hub .* pip install datasets"):
+    monkeypatch.setattr(source, "find_spec", lambda name: None)
+    with pytest.raises(isoscope.MissingExtra, match=r"cola .* Hugging Face hub .* pip install datasets"):
         fingerprint_data_sets(("cola",), DataSource())
 
 

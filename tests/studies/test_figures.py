@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from isoscope.studies.figures import render_figure, render_svg
+from isoscope.studies.formatting import format_published
 from isoscope.studies.study import Figure, Number, Panel, Scatter, Series, Value
-from isoscope.studies.words import format_published
 
 NAN, INF = math.nan, math.inf
 PARTS = {

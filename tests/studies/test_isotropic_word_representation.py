@@ -13,7 +13,8 @@ import pytest
 
 import isoscope
 from isoscope._io import files
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_data_set
+from isoscope.studies.datasets.source import DataSource
 from isoscope.studies.isotropic_word_representation.measure import (
     PairSets,
     StateArm,
@@ -22,7 +23,7 @@ from isoscope.studies.isotropic_word_representation.measure import (
     isotropy,
 )
 from isoscope.studies.isotropic_word_representation.outcome import make_outcome
-from isoscope.studies.reading.similarities import SIMILARITIES, Pairs, read_pairs, read_train, train_data_set
+from isoscope.studies.models import Model
 from isoscope.studies.study import ArmContext, Holds, Setting, study
 from tests.finetuning.toy import WORDS, encoder, one_thread, opinions
 
@@ -182,13 +183,13 @@ def test_a_run_has_every_part_and_leaves_no_states(whole):
 def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, places, tmp_path):
     seen = []
 
-    def stop(moment):
-        seen.append(moment)
-        if "sts15, GMM" in moment.words:
+    def stop(stage, done, share, note=""):
+        seen.append(note)
+        if "sts15, GMM" in note:
             raise KeyboardInterrupt
 
     asked = {"parts": ("sts",), "sets": ("sts15", "stsb-dev"), **SMALL}
-    for progress in (stop, None):
+    for progress in (stop, False):
         try:
             with one_thread():
                 isoscope.run_study(
@@ -288,7 +289,7 @@ def test_what_cannot_be_run_is_refused(places, tmp_path, wrong, words):
 def test_a_file_without_scores_is_refused(tmp_path):
     (tmp_path / "sts15").mkdir()
     (tmp_path / "sts15" / "sts15.tsv").write_text("subset\tscore\tsentence1\tsentence2\na\thigh\tb\tc\n")
-    with pytest.raises(isoscope.InputError, match="no number"):
+    with pytest.raises(isoscope.InputError, match="not a number"):
         read_pairs("sts15", DataSource(tmp_path))
 
 

@@ -11,20 +11,20 @@ import pytest
 
 import isoscope
 from isoscope._core.errors import InputError
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.classified import ClassifiedTexts, read_classified, read_word_classes
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.formatting import format_number
 from isoscope.studies.isotropy_clusters_classifiers.claims import COUNTEREXAMPLE
 from isoscope.studies.isotropy_clusters_classifiers.measure import (
     OptimizationSettings,
     optimize,
-    pearson,
     silhouette_labels,
-    spearman,
 )
 from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
-from isoscope.studies.reading.classified import ClassifiedTexts, read_classified, read_word_classes
+from isoscope.studies.models import Model
 from isoscope.studies.run import run_study
 from isoscope.studies.study import Case, Holds, Setting, Value, study
-from isoscope.studies.words import format_number
+from isoscope.studies.verdicts import correlation
 from tests.finetuning.toy import BAD, GOOD, encoder, one_thread
 
 torch = pytest.importorskip("torch")
@@ -337,7 +337,7 @@ def test_a_whole_run(finished, data):
     row = next(each for each in table.rows if each.name.startswith("polarity"))
     assert row.published["Pearson r"].value == -0.808
     assert row.of == "all-MiniLM-L6-v2"
-    by_hand = [pearson(run["isoscore"], run["silhouette"]) for run in _of(finished, "polarity/tiny")]
+    by_hand = [correlation(run["isoscore"], run["silhouette"]) for run in _of(finished, "polarity/tiny")]
     assert row.ours["Pearson r"].mean == pytest.approx(np.mean(by_hand))
     page = (finished.folder / "page.html").read_text(encoding="utf-8")
     assert "Isotropy, Clusters, and Classifiers" in page
@@ -354,8 +354,8 @@ def test_a_run_that_was_stopped_goes_on_and_ends_the_same(finished, data, model,
 
     settings = {"models": [model, vectors], "data": data, "tasks": "rte,polarity,supersense,pos", "seeds": "0,1"}
 
-    def stopping(moment):
-        if moment.arm == 3 and "silhouette" in moment.words:
+    def stopping(stage, done, share, note=""):
+        if stage.startswith("arm 3/") and "silhouette" in note:
             raise Stop
 
     with pytest.raises(Stop):
@@ -425,7 +425,7 @@ def test_a_threshold_that_is_barely_met_is_no_plain_yes():
     rows = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     noisy = [[0.9, 0.4, 0.9, 0.3, 0.6, 0.5, 0.2, 0.3, 0.1, 0.2], [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]]
     runs = {("rte", "m"): [_runs()["rte", "m"][0] | {"silhouette": rows, "isoscore": each} for each in noisy]}
-    assert float(np.mean([pearson(rows, each) for each in noisy])) < -0.8
+    assert float(np.mean([correlation(rows, each) for each in noisy])) < -0.8
     assert _verdicts(runs)["pearson"] is Holds.undecided
 
 
@@ -444,15 +444,15 @@ def test_a_reason_speaks_of_the_runs_that_it_names():
     setting = Setting((), DataSource(), {}, quick=False)
     verdicts = {each.claim.key: each for each in make_outcome(study(NAME).published, setting, runs, ()).verdicts}
     assert verdicts["objectives-conflict"].holds is Holds.partly
-    assert "O_I and O_S do not go in opposite directions in rte." in verdicts["objectives-conflict"].why
+    assert "O_I and O_S do not move in opposite directions in rte." in verdicts["objectives-conflict"].why
 
 
-def test_notes_name_the_paper_s_tasks_that_lack(model):
+def test_notes_list_the_paper_tasks_that_were_not_run(model):
     values = {name: each.full for name, each in study(NAME).parameters.items()} | {"tasks": ("cola", "polarity")}
     notes = study(NAME).outcome(Setting((Model(str(model)),), DataSource(), values, False), {}).notes
-    lacking = "snli, pos, supersense, mnli, mrpc, qnli, qqp, rte, sst2, wnli"
-    unread = "mnli, qqp, wnli cannot be: this study does not read them"
-    assert f"Of the paper's tasks {lacking} were not asked for ({unread})." in notes
+    missing = "snli, pos, supersense, mnli, mrpc, qnli, qqp, rte, sst2, wnli"
+    unsupported = "mnli, qqp, wnli: not supported by this study"
+    assert f"Tasks of the paper that were not run: {missing} ({unsupported})." in notes
 
 
 def test_the_bound_on_spearman_stands_beside_ours():
@@ -466,8 +466,8 @@ def test_the_bound_on_spearman_stands_beside_ours():
 
 
 def test_a_series_that_does_not_change_has_no_correlation():
-    assert np.isnan(pearson([1, 1, 1, 1], [1, 2, 3, 4]))
-    assert np.isnan(spearman([1, 2], [2, 1]))
+    assert np.isnan(correlation([1, 1, 1, 1], [1, 2, 3, 4]))
+    assert np.isnan(correlation([1, 2], [2, 1], ranks=True))
 
 
 # what cannot be meant
@@ -478,8 +478,8 @@ def test_a_series_that_does_not_change_has_no_correlation():
     [
         ({"tasks": "cola,mood"}, "tasks has mood"),
         ({"tasks": "supersense"}, "supersense needs word vectors"),
-        ({"every": "0"}, "every is 0: need 1 at least"),
-        ({"rows": "-1"}, "rows is -1: need 0 at least"),
+        ({"every": "0"}, "every is 0: need at least 1"),
+        ({"rows": "-1"}, "rows is -1: need at least 0"),
     ],
 )
 def test_what_cannot_be_run_is_refused(given, words, data, model, tmp_path):
@@ -489,9 +489,9 @@ def test_what_cannot_be_run_is_refused(given, words, data, model, tmp_path):
 
 
 def test_words_without_a_task_and_wordnet_without_a_folder(data, vectors, tmp_path):
-    with pytest.raises(InputError, match="holds word vectors, and polarity needs a model for sentences"):
+    with pytest.raises(InputError, match="holds word vectors, but polarity needs a sentence model"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], data=data, tasks="polarity")
-    with pytest.raises(InputError, match="name the folder of wordnet30 with --data"):
+    with pytest.raises(InputError, match="pass the folder of wordnet30 with --data"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], tasks="pos")
     with pytest.raises(InputError, match=r"wordnet needs lemma_supersenses.tsv"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], data=tmp_path, tasks="pos")

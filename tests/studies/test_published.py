@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.models import Model
 from isoscope.studies.study import STUDIES, Holds, Setting, read_published, study
 
 

@@ -13,8 +13,8 @@ import pytest
 import isoscope
 from isoscope._io.files import lock_folder
 from isoscope.studies import run as running
+from isoscope.studies.formatting import figure_name, file_name
 from isoscope.studies.study import Row, Table, Value
-from isoscope.studies.words import figure_name, file_name
 from tests.studies.counting import Counting
 
 
@@ -197,9 +197,9 @@ def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model, inside):
 
 
 def test_what_is_not_there_is_told_before_any_work(tmp_path):
-    with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data names"):
+    with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data"):
         run(tmp_path / "run", data=tmp_path)
-    with pytest.raises(isoscope.InputError, match=r"is not a folder: --data names the one that holds cola/train.tsv"):
+    with pytest.raises(isoscope.InputError, match=r"is not a folder; pass with --data .* cola/train.tsv"):
         run(tmp_path / "run", data=tmp_path / "nowhere")
     with pytest.raises(isoscope.InputError, match=r"there is no folder .*config.json.* hub"):
         run(tmp_path / "run", models=[tmp_path / "nothing"])
@@ -218,7 +218,7 @@ def test_what_is_not_there_is_told_before_any_work(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"seeds": "0,1,0"}, "seeds has 0 twice: name each once"),
+        ({"seeds": "0,1,0"}, "seeds has 0 twice"),
         ({"tasks": ["three", "three"]}, "tasks has three twice"),
         ({"seeds": 0}, "seeds is 0: need how many, from 1 to 1000, or which"),
         ({"seeds": [-1]}, "seeds has -1: need whole numbers from 0 to 4294967295"),
@@ -290,9 +290,9 @@ def test_a_name_of_a_file_is_no_longer_than_a_disk_takes():
 def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
     """Or a bar takes what an earlier start did for the speed of this one."""
     run(tmp_path / "run", tasks="four", seeds=[1, 2])
-    told = []
-    run(tmp_path / "run", progress=told.append)
-    shares = [each.share for each in told]
+    reports = []
+    run(tmp_path / "run", progress=lambda *report: reports.append(report))
+    shares = [share for _, _, share, _ in reports]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (pytest.approx(2 / 6), pytest.approx(1.0))
 
@@ -304,12 +304,13 @@ def test_a_folder_belongs_to_one_process_from_before_its_settings_are_read(tmp_p
 
 
 def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
-    told = []
-    run(tmp_path / "run", progress=told.append)
-    shares = [each.share for each in told]
+    reports = []
+    run(tmp_path / "run", progress=lambda *report: reports.append(report))
+    shares = [share for _, _, share, _ in reports]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
-    assert (told[0].arm, told[0].arms, told[1].words) == (1, 6, "three, seed 0  half")
+    assert reports[0] == ("arm 1/6", 0, 0.0, "three, seed 0")
+    assert reports[1] == ("arm 1/6", 0, pytest.approx(0.5 / 6), "three, seed 0  half")
 
 
 def test_results_hold_all_numbers_and_where_they_were_published(tmp_path):

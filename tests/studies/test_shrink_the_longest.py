@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope import InputError, finetune, run_study
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.models import Model
 from isoscope.studies.shrink_the_longest.claims import ALL, ARMS, NONE, SELECTED, TaskModelRuns, make_verdicts
 from isoscope.studies.shrink_the_longest.study import describe_differences
 from isoscope.studies.study import ArmContext, Holds, Setting, Value, study
@@ -49,7 +50,7 @@ def whole(place):
 
 
 def run(place, out, **parameters):
-    progress = parameters.pop("progress", None)
+    progress = parameters.pop("progress", False)
     return run_study(
         NAME, output=out, models=[place / "tiny"], data=place / "data", progress=progress, **{**SMALL, **parameters}
     )
@@ -119,8 +120,8 @@ def test_figures_follow_every_arm_from_the_first_step(whole):
 
 
 def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, tmp_path):
-    def stop(moment):
-        if moment.arm == 2 and moment.share > 1.6 / 3:
+    def stop(stage, done, share, note=""):
+        if stage.startswith("arm 2/") and share > 1.6 / 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -140,14 +141,14 @@ def test_what_saves_time_reaches_the_fine_tuning_and_is_told(place, whole, tmp_p
     assert all(found.results[key]["settings"][name] for name in ("bf16", "group_lengths"))
     told = " ".join(found.outcome.notes)
     assert "bfloat16" in told
-    assert "texts of like length" in told
+    assert "texts of similar length" in told
     assert "bfloat16" not in " ".join(whole.outcome.notes)
     assert found.results[key]["late"] != whole.results[key]["late"]
 
 
 def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tmp_path):
-    def stop(moment):
-        if moment.share > 0.8 / 3:
+    def stop(stage, done, share, note=""):
+        if share > 0.8 / 3:
             raise KeyboardInterrupt
 
     for rate in (3e-3, 1e-3):
@@ -176,14 +177,14 @@ def test_what_is_not_done_is_not_judged(place, whole):
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"tasks": "mood"}, "tasks has mood: need some of cola"),
+        ({"tasks": "mood"}, "tasks has mood: choose from cola"),
         ({"tasks": "mrpc"}, "mrpc needs train.tsv"),
-        ({"measurements": 0}, "measurements is 0: need 1 at least"),
-        ({"limit": -3}, "limit is -3: need 0 at least"),
+        ({"measurements": 0}, "measurements is 0: need at least 1"),
+        ({"limit": -3}, "limit is -3: need at least 0"),
         ({"seeds": (0, -1)}, "seeds has -1: need whole numbers from 0"),
         ({"weight": "heavy"}, "weight is heavy: need a number"),
         ({"epochs": 0}, "epochs is 0: need a number above 0"),
-        ({"batch_size": 0}, "batch_size is 0: need 1 at least"),
+        ({"batch_size": 0}, "batch_size is 0: need at least 1"),
     ],
 )
 def test_bad_parameters_are_told_in_a_line(place, tmp_path, parameters, words):
@@ -269,10 +270,10 @@ def test_notes_hold_the_settings_against_the_published_ones():
 
     published = study(NAME).published
     usual = {"learning_rate": 5e-5, "weight_decay": 5e-6, "batch_size": 64, "epochs": 10.0}
-    assert describe_differences(usual, "BERT-CoLA", published).endswith("are the published")
+    assert describe_differences(usual, "BERT-CoLA", published).endswith("epochs as published")
     assert describe_differences(usual | {"epochs": 3.0}, "BERT-CoLA", published) == "epochs 3 (published 10)"
-    assert describe_differences(usual, "BERT-rte", published) == "the paper has no BERT-rte, and no settings for it"
+    assert describe_differences(usual, "BERT-rte", published) == "the paper has no settings for BERT-rte"
     for task, row in (("cola", "RoBERTa-CoLA"), ("mrpc", "BERT-MRPC")):  # what is taken unless told
         recipe = RECIPES[task]
         taken = {name: getattr(recipe, name) for name in usual}
-        assert describe_differences(taken, row, published).endswith("are the published")
+        assert describe_differences(taken, row, published).endswith("epochs as published")

@@ -10,7 +10,8 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.models import Model
 from isoscope.studies.run import run_study
 from isoscope.studies.stable_anisotropic_regularization.estimators import (
     DISTRIBUTIONS,
@@ -87,8 +88,8 @@ def test_part_a_runs_without_models_or_data_and_judges_its_claims(tmp_path):
 def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
     whole = run_study(NAME, output=tmp_path / "whole", quick=True, **SMALL)
 
-    def stop(moment):
-        if moment.arm == 3 and "2 of 4" in moment.words:
+    def stop(stage, done, share, note=""):
+        if stage.startswith("arm 3/") and "2 of 4" in note:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -101,18 +102,18 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"part": "c"}, "part is c: there are a"),
-        ({"clouds": "cube"}, "no cloud is named cube: need isotropic"),
-        ({"sizes": "3"}, "a sample has 3 rows: need 5"),
+        ({"part": "c"}, "part has c: choose from a, b"),
+        ({"clouds": "cube"}, "clouds has cube: choose from isotropic"),
+        ({"sizes": "3"}, "sizes has 3: need at least 5"),
         ({"zetas": "1.5"}, "zetas has 1.5"),
-        ({"draws": 1}, "draws is 1: need 2"),
+        ({"draws": 1}, "draws is 1: need at least 2"),
         ({"part": "b", "tasks": "stsb"}, "stsb"),
         ({"part": "b", "tasks": "", "epochs": 0}, "epochs is 0: need a number above 0"),
-        ({"part": "b", "tasks": "", "batch_size": 0}, "batch_size is 0: need 1 at least"),
-        ({"part": "b", "tasks": "", "max_length": 0}, "max_length is 0: need 4 at least"),
-        ({"part": "b", "tasks": "", "reference": 0}, "reference is 0: need 2 at least"),
-        ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need a number of rows"),
-        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0: that is the arm without"),
+        ({"part": "b", "tasks": "", "batch_size": 0}, "batch_size is 0: need at least 1"),
+        ({"part": "b", "tasks": "", "max_length": 0}, "max_length is 0: need at least 4"),
+        ({"part": "b", "tasks": "", "reference": 0}, "reference is 0: need at least 2"),
+        ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need at least 0"),
+        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0; remove it"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_a_line(tmp_path, given, words):
@@ -303,7 +304,7 @@ def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from isoscope.studies.reading.tasks import read_task
+    from isoscope.studies.datasets.tasks import read_task
     from isoscope.studies.stable_anisotropic_regularization.measure import measure_layers
 
     task = read_task("cola", DataSource(place / "data"))
@@ -359,8 +360,8 @@ def test_part_b_trains_every_arm_and_goes_on_where_it_was_stopped(place, tmp_pat
         "reference": 500,
     }
 
-    def stop(moment):
-        if moment.arm == 4 and "token states" in moment.words:  # trained, and not yet looked at
+    def stop(stage, done, share, note=""):
+        if stage.startswith("arm 4/") and "token states" in note:  # trained, not yet measured
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

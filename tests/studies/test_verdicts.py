@@ -9,6 +9,7 @@ from isoscope.studies.study import Case, Claim, Holds, Value
 from isoscope.studies.verdicts import (
     ABOVE_ZERO,
     BELOW_ZERO,
+    Evidence,
     correlation_interval,
     difference_interval,
     judge,
@@ -81,11 +82,11 @@ def test_a_mean_over_seeds_has_student_s_interval_and_one_seed_has_none():
 
 
 def test_a_verdict_tells_its_cases():
-    found = make_verdict(Claim("k", "It falls.", "§1"), "so", cases(YES, OPEN), "Why.")
+    found = make_verdict(Claim("k", "It falls.", "§1"), Evidence("so", cases(YES, OPEN), "Why."))
     assert found.holds is Holds.partly
     assert found.why == "1 of 2 cases agree, 0 contradict, 1 undecided. Why."
     assert "(−0.300 to −0.100)" in found.ours
-    nothing = make_verdict(Claim("k", "It falls.", "§1"), "so", [], untested="needs a model")
+    nothing = make_verdict(Claim("k", "It falls.", "§1"), Evidence("so", untested="needs a model"))
     assert (nothing.holds, nothing.ours) == (Holds.untested, "needs a model")
 
 

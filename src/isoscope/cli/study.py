@@ -16,10 +16,10 @@ from rich.text import Text
 from isoscope.cli.audit import _report_written, show
 from isoscope.cli.finetune import MessageProgressBar, parse_seeds
 from isoscope.cli.session import Interruption, command_arguments
-from isoscope.studies.run import StudyProgress, StudyRun
+from isoscope.studies.formatting import format_claim_counts, format_number, format_run_time
+from isoscope.studies.run import StudyRun
 from isoscope.studies.run import run_study as run_it
 from isoscope.studies.study import STUDIES, Holds, Number, Published, format_value, study
-from isoscope.studies.words import format_claim_counts, format_number, format_run_time
 
 _STYLES = {
     Holds.yes: "green",
@@ -144,8 +144,8 @@ def run_study(request: Request) -> None:
     try:
         with MessageProgressBar() as bar:
 
-            def tell(moment: StudyProgress) -> None:
-                bar.show(f"arm {moment.arm}/{moment.arms}  {moment.words}", moment.share)
+            def tell(stage: str, done: int, share: float, note: str = "") -> None:
+                bar.show(f"{stage}  {note}", share)
 
             run = run_it(
                 request.name,

@@ -19,8 +19,8 @@ from isoscope._report.cloud import (
 from isoscope._report.html import Markup, join_markup, tag
 from isoscope._report.svg import Scale, draw_chart, line_path, render_legend
 from isoscope.auditing.finding import format_number
+from isoscope.studies.formatting import figure_name
 from isoscope.studies.study import Panel, Scatter
-from isoscope.studies.words import figure_name
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup

@@ -1,87 +1,79 @@
-"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, and its numbers and series for a file."""
+"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, with its numbers and series."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError
 from isoscope.finetuning.finetune import finetune
+from isoscope.finetuning.task_data import stratified_sample
 from isoscope.studies.study import Parameter
 from isoscope.training.layer_metrics import MEASUREMENTS
 
 if TYPE_CHECKING:
     from isoscope.finetuning.result import SeedOutcome
     from isoscope.finetuning.task_data import Task
-    from isoscope.studies.datasets import Model
+    from isoscope.studies.models import Model
     from isoscope.studies.study import ArmContext, Setting
 
 _FOLDER = "finetuning"
-_MINIMUMS = {"batch_size": 1, "max_length": 4, "reference": 2}
 SPEEDUP_PARAMETERS: Mapping[str, Parameter] = {
-    "group_lengths": Parameter(False, False, "yes: a batch holds texts of like length, which is faster"),
-    "bf16": Parameter(False, False, "yes: training computes in bfloat16 where that is safe, which is faster"),
+    "group_lengths": Parameter(False, False, "yes: group texts of similar length into batches, which is faster"),
+    "bf16": Parameter(False, False, "yes: train in bfloat16 where that is safe, which is faster"),
 }
-"""Parameters of studies that fine-tune: what trains faster, and is no part of a paper's protocol."""
-
-
-def check_training(setting: Setting) -> None:
-    """Refuse a training of no length, by the name of the parameter that makes it so."""
-    if setting["epochs"] <= 0:
-        raise InputError(f"epochs is {setting['epochs']:g}: need a number above 0")
-    for name, least in _MINIMUMS.items():
-        if name in setting.values and setting[name] < least:
-            raise InputError(f"{name} is {setting[name]}: need {least} at least")
+"""Parameters that make fine-tuning faster; they are not part of a paper's protocol."""
 
 
 def speedup_options(setting: Setting) -> dict[str, Any]:
-    """What `finetune` is told of them."""
+    """Return the values of `SPEEDUP_PARAMETERS`, as options of `isoscope.finetune`."""
     return {name: setting[name] for name in SPEEDUP_PARAMETERS}
 
 
 def speedup_notes(setting: Setting) -> list[str]:
-    """What of them was used, in words for a page."""
+    """Return a note for the page on each of `SPEEDUP_PARAMETERS` that is on."""
     words = {
-        "group_lengths": "Batches hold texts of like length, anew in each epoch.",
-        "bf16": "Training computes in bfloat16 where that is safe, and so does what is measured meanwhile; weights, "
-        "regularisers and looks at a finished model are in float32.",
+        "group_lengths": "Batches hold texts of similar length and are formed anew in each epoch.",
+        "bf16": "Training, and what is measured during training, is computed in bfloat16 where that is safe. Weights, "
+        "regularizers and the analysis of the finished model are in float32.",
     }
     return [words[name] for name in SPEEDUP_PARAMETERS if setting[name]]
 
 
 def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:
-    """Fine-tune a model with one seed, and give what it came to; one that was interrupted goes on.
+    """Fine-tune a model with one seed and return its numbers; resume if the arm was interrupted.
 
     Parameters
     ----------
-    bench : Workbench
-        The arm's: checkpoints lie in its folder, and it is told how far the training is.
+    bench : ArmContext
+        The context of the arm: its folder holds the checkpoints.
     model : Model
-        What is fine-tuned.
+        The model to fine-tune.
     task : Task
-        Of `isoscope.studies.reading.tasks.read_task`.
+        A task of `isoscope.studies.datasets.tasks.read_task`.
     seed : int
-        The arm's seed.
+        The seed of the arm.
     **settings
-        As for `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True`` the model is in
-        `model_folder` until the arm is done.
+        Options of `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True`` the model stays
+        in `model_folder` until the arm is done.
 
     Returns
     -------
     dict
-        ``final`` and ``late`` (means over the last 30%) hold numbers by name: the scores, the loss on the dev set, and
-        ``layer_6/anisotropy_1`` and the like for what the tracker measured; ``start`` holds the latter before the first
-        step. ``series`` holds for each of these names its ``step`` and its ``value``, two lists. Then ``measure`` (the
-        score that counts), ``layers`` (names, from the embeddings up), ``steps``, ``settings`` (those that
-        were given or settled), ``notes``, ``collapses``, and ``clouds`` and ``too_small`` (what the regulariser met).
+        ``final`` and ``late`` (means over the last 30%) map names to numbers: the scores, the loss on the dev set, and
+        the tracker's measurements, such as ``layer_6/anisotropy_1``; ``start`` has the measurements before the first
+        step. ``series`` maps each name to two lists, ``step`` and ``value``. ``measure`` is the name of the main
+        score, ``layers`` the names of the layers from the embeddings up, ``settings`` the settings that were used.
+        ``clouds`` and ``too_small`` count the groups of states that the regularizer saw, and those that were too small.
+        Then ``steps``, ``notes`` and ``collapses``.
     """
 
     def tell(stage: str, done: int, share: float, note: str = "") -> None:
         bench.tell(share, note)
 
     folder = Path(model.place).expanduser()
-    place = str(folder.absolute()) if folder.exists() else model.place  # the same model, however it was typed
+    place = str(folder.absolute()) if folder.exists() else model.place  # however it was spelled
     found = finetune(place, task, output=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]
     series = _series(one)
@@ -104,17 +96,24 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
 
 
 def model_folder(bench: ArmContext, seed: int) -> Path:
-    """Where `finetune_arm` leaves the model that it was told to keep."""
+    """Return the folder in which `finetune_arm` keeps the model."""
     return bench.folder / _FOLDER / f"seed-{seed}" / "model"
 
 
+def limit_dev(task: Task, limit: int) -> Task:
+    """Return the task with at most this many dev rows, the same share of every class; all for 0."""
+    if not 0 < limit < len(task.dev):
+        return task
+    return replace(task, dev=task.dev.part(stratified_sample(task.dev.labels, limit, seed=0)))
+
+
 def _series(one: SeedOutcome) -> dict[str, dict[str, list[float]]]:
-    """Scores and measurements by name, each as its steps and its values."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return the steps and values of each score and measurement, by name."""
+    series: dict[str, dict[str, list[float]]] = {}
     scores = [(name, row["step"], row[name]) for row in one.scores for name in row if name != "step"]
     shapes = [(f"{row['layer']}/{name}", row["step"], row[name]) for row in one.layers for name in MEASUREMENTS]
     for name, step, value in (*scores, *shapes):
-        own = found.setdefault(name, {"step": [], "value": []})
+        own = series.setdefault(name, {"step": [], "value": []})
         own["step"].append(step)
         own["value"].append(float("nan") if value is None else float(value))
-    return found
+    return series

@@ -10,9 +10,7 @@ import isoscope
 from isoscope._io.files import atomic_replace
 from isoscope._report.html import document, render_definition_list, section, tag
 from isoscope.studies.figures import render_figure, render_svg
-from isoscope.studies.study import Holds
-from isoscope.studies.verdicts import RULE
-from isoscope.studies.words import (
+from isoscope.studies.formatting import (
     OBSERVATIONS,
     figure_name,
     format_claim_counts,
@@ -20,6 +18,8 @@ from isoscope.studies.words import (
     format_published,
     format_run_time,
 )
+from isoscope.studies.study import Holds
+from isoscope.studies.verdicts import RULE
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -21,15 +21,18 @@ from isoscope._core.errors import InputError, MissingExtra, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import jsonable, write_json
+from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder, differences
-from isoscope.studies.datasets import DataSource, Model
+from isoscope.studies.datasets.registry import fingerprint_data_sets
+from isoscope.studies.datasets.source import DataSource
+from isoscope.studies.formatting import file_name
+from isoscope.studies.models import Model
 from isoscope.studies.page import render_study_page, write_summary
-from isoscope.studies.reading import fingerprint_data_sets
 from isoscope.studies.study import ArmContext, Case, Setting, format_value
 from isoscope.studies.study import study as study_by_name
-from isoscope.studies.words import file_name
 
 if TYPE_CHECKING:
+    from isoscope._io.progress import Progress
     from isoscope.studies.study import Arm, Outcome, Results, Setting, Study, Verdict
 
 
@@ -138,22 +141,8 @@ SCHEMA = "isoscope.study/1"
 
 
 @dataclass(frozen=True)
-class StudyProgress:
-    """How far a run is: what a progress bar shows."""
-
-    arm: int
-    arms: int
-    words: str
-    share: float
-    """Of the whole run, by the arms' costs."""
-
-
-Progress = Callable[[StudyProgress], None]
-
-
-@dataclass(frozen=True)
 class StudyRun:
-    """What `run_study` gave: the arms' results, and the tables, figures and verdicts that were made of them."""
+    """The result of `run_study`: the arms' results, and the tables, figures and verdicts derived from them."""
 
     study: Study
     setting: Setting
@@ -163,7 +152,7 @@ class StudyRun:
     facts: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it for a file."""
+        """Return the run as a dictionary for JSON."""
         return {
             "schema": SCHEMA,
             "study": self.study.name,
@@ -185,13 +174,13 @@ def run_study(
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
     only: str | Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
     **parameters: Any,
 ) -> StudyRun:
-    """Run a paper's protocol, and put its published numbers beside ours.
+    """Run a paper's protocol, and compare our numbers with the published ones.
 
-    Results are kept in `output`. The same call after an interruption reads finished arms and runs the others. It
-    refuses a folder with other settings; more seeds, tasks or models are added.
+    Finished arms are saved in `output`. A repeated call reads them back and runs only the missing ones, so it resumes
+    an interrupted run. It rejects other settings in the same folder, but adds more seeds, tasks and models.
 
     Parameters
     ----------
@@ -200,19 +189,20 @@ def run_study(
     output : path
         The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
     models : sequence of str or path, optional
-        Folders or names on the Hugging Face hub; the paper's unless told.
+        Folders, or names on the Hugging Face hub. Default: the paper's models.
     data : path, optional
-        The folder that holds the data sets' folders; from the hub unless told.
+        The folder with the data sets' folders. Default: data sets are read from the hub.
     quick : bool
-        Whether to run a smaller version, of a few minutes, that shows the same direction.
+        Run a smaller version that takes minutes and shows the same direction.
     only : str or sequence of str
-        Run only the arms whose key fits one of these patterns, such as ``"cola/*/seed-0"``; tables and verdicts are
-        then of these and of those that `output` holds already. All arms unless told.
-    progress : callable, optional
-        Is told how far it is.
+        Run only the arms whose key matches one of these patterns, such as ``"cola/*/seed-0"``. Tables and verdicts then
+        use these and the arms that are already in `output`. Default: all arms.
+    progress : bool or callable
+        Show a progress bar; or a function that receives the arm's number, the finished arms, the share of the work
+        done, and a note.
     **parameters
-        The study's own: see its `parameters`, or ``isoscope study show NAME``. `seeds` are how many, or which, in a
-        list.
+        Parameters of the study: see its `parameters`, or ``isoscope study show NAME``. `seeds` is the number of seeds,
+        or a list of them.
 
     Examples
     --------
@@ -220,7 +210,7 @@ def run_study(
     >>> isoscope.run_study("isotropy-clusters-classifiers", output="run", updates="many")
     Traceback (most recent call last):
     ...
-    isoscope.InputError: updates is many: need a whole number, such as 0
+    isoscope.ParameterError: updates is many: need an integer, such as 0
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
@@ -236,7 +226,8 @@ def run_study(
             shutil.rmtree(folder / each, ignore_errors=True)
         run_folder.write(merge_settings(earlier, told))
         began = time.monotonic()
-        results, seconds, failed = _run_arms(_choose_arms(arms, asked, folder), folder, progress)
+        with show_progress(progress, "arms") as report:
+            results, seconds, failed = _run_arms(_choose_arms(arms, asked, folder), folder, report)
         if not results:
             raise _failure(failed)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
@@ -287,7 +278,7 @@ def _arm_path(folder: Path, arm: Arm) -> Path:
 
 
 def _run_arms(
-    arms: Sequence[Arm], folder: Path, progress: Progress | None
+    arms: Sequence[Arm], folder: Path, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, InputError]]:
     """Each arm that is not done, in its order; what all of them gave, how long each took, and those that failed."""
     shared = folder / "shared"
@@ -304,9 +295,8 @@ def _run_arms(
         if done is None:
 
             def tell(share: float, words: str = "", *, arm: Arm = arm, place: int = place, at: float = before) -> None:
-                if progress is not None:
-                    told = f"{arm.words}  {words}".strip()
-                    progress(StudyProgress(place + 1, len(arms), told, (at + share * arm.cost) / total))
+                note = f"{arm.words}  {words}".strip()
+                progress(f"arm {place + 1}/{len(arms)}", place, (at + share * arm.cost) / total, note)
 
             own = folder / "work" / file_name(arm.key)
             own.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
-"""What a study is: arms, parameters, published numbers, outcome, and the list of studies."""
+"""The parts of a study: arms, parameters, published numbers and outcome; and the registry of studies."""
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -15,15 +16,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import NotFoundError, ParameterError
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import DataSource, Model
+    from isoscope.studies.datasets.source import DataSource
+    from isoscope.studies.models import Model
 
 
 @dataclass(frozen=True)
 class Number:
-    """A published number, its uncertainty (as the paper gives it, mostly ± a standard deviation), and where it is."""
+    """A published number, its uncertainty as the paper gives it (mostly a standard deviation), and its place."""
 
     table: str
     row: str
@@ -36,7 +38,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that a paper says, in a sentence that can turn out false."""
+    """A falsifiable statement of a paper."""
 
     key: str
     words: str
@@ -45,7 +47,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Paper:
-    """What is cited."""
+    """The citation of a paper."""
 
     title: str
     authors: str
@@ -55,67 +57,79 @@ class Paper:
 
 @dataclass(frozen=True)
 class Published:
-    """All that a study compares with."""
+    """The claims and numbers of a paper."""
 
     paper: Paper
     claims: tuple[Claim, ...]
-    """What the paper says."""
+    """The paper's claims."""
     tables: dict[str, dict[tuple[str, str], Number]]
-    """Numbers by row and column, for each table by its key."""
+    """The numbers of each table, by row and column."""
     titles: dict[str, str]
-    """What each table is, by its key."""
+    """The title of each table."""
     observations: tuple[Claim, ...] = ()
-    """Statements of ours that the study tests beside the paper's claims; `where` says what led to them."""
+    """Statements of ours that the study also tests; `where` says what led to them."""
 
     def number(self, table: str, row: str, column: str) -> Number | None:
-        """A published number; None if the paper has none there, a `KeyError` if there is no such table."""
+        """Return a published number, or None if the cell is empty; raise a `KeyError` for an unknown table."""
         return self.tables[table].get((row, column))
 
+    def numbers(self, table: str, row: str, columns: Mapping[str, str] | Iterable[str]) -> dict[str, Number]:
+        """Return the published numbers of a row, by our column names; empty cells are left out.
+
+        `columns` maps our names to the paper's, or lists names that are the same in both.
+        """
+        names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+        cells = {ours: self.number(table, row, theirs) for ours, theirs in names.items()}
+        return {ours: number for ours, number in cells.items() if number is not None}
+
+    def first(self, table: str) -> Number:
+        """Return the first number of a table, which has the table's place and note."""
+        return next(iter(self.tables[table].values()))
+
     def rows(self, table: str) -> list[str]:
-        """The rows of a table, in the paper's order."""
+        """Return the row names of a table, in the paper's order."""
         return list(dict.fromkeys(row for row, _ in self.tables[table]))
 
     def columns(self, table: str) -> list[str]:
-        """The columns of a table, in the paper's order."""
+        """Return the column names of a table, in the paper's order."""
         return list(dict.fromkeys(column for _, column in self.tables[table]))
 
     def claim(self, key: str) -> Claim:
-        """Return a claim or an observation by its key."""
+        """Return the claim or observation with this key."""
         return next(each for each in (*self.claims, *self.observations) if each.key == key)
 
 
 @cache
 def read_published(study: str) -> Published:
-    """What was published for a study.
+    """Return the published claims and numbers of a study.
 
     >>> read_published("isotropy-clusters-classifiers").number("glue", "cola", "all-MiniLM-L6-v2 r").value
     -0.88291
     """
-    told = json.loads(files("isoscope.studies").joinpath("published", f"{study}.json").read_text("utf-8"))
-    tables = {key: _parse_numbers(key, table) for key, table in told["tables"].items()}
+    content = json.loads(files("isoscope.studies").joinpath("published", f"{study}.json").read_text("utf-8"))
     return Published(
-        Paper(**told["paper"]),
-        tuple(Claim(**each) for each in told["claims"]),
-        tables,
-        {key: table["title"] for key, table in told["tables"].items()},
-        tuple(Claim(**each) for each in told.get("observations", ())),
+        Paper(**content["paper"]),
+        tuple(Claim(**each) for each in content["claims"]),
+        {key: _parse_numbers(key, table) for key, table in content["tables"].items()},
+        {key: table["title"] for key, table in content["tables"].items()},
+        tuple(Claim(**each) for each in content.get("observations", ())),
     )
 
 
 def _parse_numbers(key: str, table: dict[str, Any]) -> dict[tuple[str, str], Number]:
-    """A table's numbers: for each row its values in the order of the columns, null where the paper has none."""
-    found = {}
+    """Return the numbers of a table: each row lists its values in column order, with null for empty cells."""
+    numbers = {}
     for name, values in table["rows"].items():
         for column, value in zip(table["columns"], values, strict=True):
             if value is not None:
-                one, spread = value if isinstance(value, list) else (value, None)
-                found[name, column] = Number(key, name, column, one, spread, table["where"], table.get("note", ""))
-    return found
+                mean, spread = value if isinstance(value, list) else (value, None)
+                numbers[name, column] = Number(key, name, column, mean, spread, table["where"], table.get("note", ""))
+    return numbers
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number of ours over its seeds: mean, sample standard deviation, and the 95% interval of the mean.
+    """One of our numbers over its seeds: mean, sample standard deviation, and 95% interval of the mean.
 
     >>> Value.of([1.0, 2.0, 3.0]).interval
     (-0.48..., 4.48...)
@@ -127,14 +141,14 @@ class Value:
 
     @classmethod
     def of(cls, values: Iterable[float] | float) -> Value:
-        """The value over seeds, or a single number."""
+        """Return the value of one number per seed, or of a single number."""
         seeds = (float(values),) if isinstance(values, int | float) else tuple(map(float, values))
         spread = stdev(seeds) if len(seeds) > 1 and all(map(math.isfinite, seeds)) else math.nan
         return cls(fmean(seeds), spread, seeds)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Student's interval of the mean; NaN for a single seed."""
+        """The 95% interval of the mean, by Student's t; NaN for a single seed."""
         from scipy.stats import t
 
         half = float(t.ppf(0.975, max(len(self.seeds) - 1, 1))) * self.std / math.sqrt(len(self.seeds))
@@ -143,18 +157,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: our numbers by column, the published ones beside them, and whose they are."""
+    """A row of a table: our numbers and the published ones, by column."""
 
     name: str
     ours: Mapping[str, Value]
     published: Mapping[str, Number] = field(default_factory=dict)
     of: str = ""
-    """What the published numbers were measured on, where it is something else than ours: "bert-base-uncased"."""
+    """The model of the published numbers, if it differs from ours: "bert-base-uncased"."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, or one of our own (`where` is empty then)."""
+    """A table of the paper, or one of our own with an empty `where`."""
 
     key: str
     title: str
@@ -164,22 +178,22 @@ class Table:
     note: str = ""
     digits: int = 3
     row_name: str = ""
-    """What the rows are: "task", "model"."""
+    """The heading of the row names: "task", "model"."""
 
     def choose_digits(self, row: Row, column: str) -> int:
-        """Digits behind the point: none in a column of counts, nor in a row of counts where there is one column."""
-        alike = [row] if len(self.columns) == 1 else self.rows
-        ours = [seed for each in alike if column in each.ours for seed in each.ours[column].seeds]
-        theirs = [each.published[column].value for each in alike if column in each.published]
+        """Return the number of decimals: 0 for a column of counts (in a one-column table: for a row of counts)."""
+        rows = [row] if len(self.columns) == 1 else self.rows
+        ours = [seed for each in rows if column in each.ours for seed in each.ours[column].seeds]
+        theirs = [each.published[column].value for each in rows if column in each.published]
         counts = all(float(value).is_integer() for value in ours + theirs)
-        one_each = all(len(each.ours[column].seeds) == 1 for each in alike if column in each.ours)
+        one_each = all(len(each.ours[column].seeds) == 1 for each in rows if column in each.ours)
         shares = len(self.columns) > 1 and max(ours + theirs, default=0) <= 1
         return 0 if counts and one_each and not shares else self.digits
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line or a set of dots; `low` and `high` give a line its band."""
+    """A line, with a band from `low` to `high` if given, or a set of dots."""
 
     name: str
     x: Sequence[float]
@@ -187,9 +201,18 @@ class Series:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     dots: bool = False
-    """Drawn as dots and not as a line."""
+    """Whether to draw dots instead of a line."""
     dashed: bool = False
-    """What was published, or a reference."""
+    """Whether to draw a dashed line, for published numbers and references."""
+
+    @classmethod
+    def over_seeds(cls, name: str, x: Sequence[float], values: Sequence[Value]) -> Series:
+        """Return a line of means with a band of one standard deviation; without a band for a single seed."""
+        means = [each.mean for each in values]
+        if any(math.isnan(each.std) for each in values):
+            return cls(name, x, means)
+        low, high = ([each.mean + side * each.std for each in values] for side in (-1, 1))
+        return cls(name, x, means, low, high)
 
 
 @dataclass(frozen=True)
@@ -203,12 +226,12 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     zero: bool = False
-    """Whether 0 is on the upright axis whatever the numbers."""
+    """Whether the y axis always includes 0."""
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points in 2 or 3 dimensions, coloured in one or several ways: by group names or by a number for each point."""
+    """Points in 2 or 3 dimensions, with one or more colorings: a group name or a number for each point."""
 
     title: str
     points: Sequence[Sequence[float]]
@@ -217,7 +240,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper, or one of our own (`where` is empty then): small multiples."""
+    """A figure of small multiples, from the paper or one of our own with an empty `where`."""
 
     key: str
     title: str
@@ -227,7 +250,7 @@ class Figure:
 
 
 class Holds(StrEnum):
-    """Whether a claim holds on our data and models."""
+    """The verdict on a claim, for our data and models."""
 
     yes = "yes"
     partly = "partly"
@@ -241,7 +264,7 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Case:
-    """One estimate that a claim speaks of, its interval, and where it must lie for the claim to hold.
+    """One estimate that tests a claim: its interval, and the range in which the claim holds.
 
     >>> Case("polarity, r", -0.8004, (-0.8021, -0.7987), (-math.inf, -0.8)).holds.value
     'undecided'
@@ -250,23 +273,28 @@ class Case:
     words: str
     estimate: float
     interval: Bounds
-    """The 95% interval; the estimate twice if it is exact, NaN twice if chance plays a part and its size is unknown."""
+    """The 95% interval; (estimate, estimate) if exact, (NaN, NaN) if the uncertainty is unknown."""
     claimed: Bounds
     """The open range of values that agree with the claim."""
 
     @classmethod
+    def of(cls, words: str, value: Value, claimed: Bounds) -> Case:
+        """Return the case of a mean over seeds; a value of a single seed counts as exact."""
+        return cls.over_seeds(words, value, claimed) if len(value.seeds) > 1 else cls.exact(words, value.mean, claimed)
+
+    @classmethod
     def exact(cls, words: str, estimate: float, claimed: Bounds) -> Case:
-        """Return the case of a number in which chance plays no part."""
+        """Return the case of a number without random variation."""
         return cls(words, float(estimate), (float(estimate), float(estimate)), claimed)
 
     @classmethod
     def over_seeds(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Return the case of a mean over seeds, with Student's interval; a single seed has none."""
+        """Return the case of a mean over seeds, with Student's interval; NaN for a single seed."""
         return cls(words, value.mean, value.interval, claimed)
 
     @property
     def holds(self) -> Holds:
-        """Yes or no if the whole interval lies on that side; undecided if it contains both outcomes or is unknown."""
+        """Whether the interval lies inside the claimed range (yes), outside (no), or neither (undecided)."""
         low, high = self.interval
         if self.claimed[0] < low and high < self.claimed[1]:
             return Holds.yes
@@ -275,7 +303,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with the published evidence and ours in a few words, whether it holds, and why we think so."""
+    """The verdict on a claim, with short summaries of the published evidence and ours, and the reason."""
 
     claim: Claim
     published: str
@@ -285,75 +313,90 @@ class Verdict:
     cases: Sequence[Case] = ()
     """The numbers from which `isoscope.studies.verdicts.judge` derives `holds`."""
     most: float = 1.0
-    """The share of the cases that must agree for a plain yes."""
+    """The share of the cases that must agree for the verdict yes."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a study gives."""
+    """The tables, figures and verdicts of a study."""
 
     tables: Sequence[Table]
     figures: Sequence[Figure]
     verdicts: Sequence[Verdict]
-    """On the paper's claims."""
+    """Verdicts on the paper's claims."""
     notes: Sequence[str] = ()
-    """What differs from the paper's set-up, and what else a reader must know."""
+    """Differences from the paper's setup, and other notes for the reader."""
     observations: Sequence[Verdict] = ()
-    """On statements of ours that no paper makes; they are not counted among the claims."""
+    """Verdicts on our own observations, which are not counted among the claims."""
 
 
 Results = Mapping[str, dict[str, Any]]
-"""What each finished arm gave, by its key."""
+"""The results of the finished arms, by arm key."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """Something that a run can be told, with its value in a full and in a quick run.
+    """A parameter of a study: its defaults in a full and in a quick run, and the values that it accepts.
 
-    One that `widens` adds or leaves out arms and changes none: a run can be gone on with under another value of it.
+    Bounds and choices apply to every entry of a list. A parameter that `widens` only adds or removes arms, so a run can
+    be resumed with another value of it.
     """
 
     full: Any
     quick: Any
     words: str
     widens: bool = False
+    _: KW_ONLY
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    choices: Iterable[str] | None = None
 
     def parse(self, name: str, text: str) -> Any:
-        """The value that was typed; its kind is the default's."""
-        like = self.full
+        """Return the value of a text, of the type of the default; raise an `InputError` for a value not accepted."""
+        default = self.full
         try:
-            if isinstance(like, tuple):
-                kind = type(like[0]) if like else str
-                return _check_unique(
-                    name, [_parse_value(kind, word.strip()) for word in text.split(",") if word.strip()]
-                )
-            return _parse_value(type(like), text)
-        except InputError:
-            raise
+            if isinstance(default, tuple):
+                kind = type(default[0]) if default else str
+                value: Any = tuple(_parse_value(kind, word.strip()) for word in text.split(",") if word.strip())
+            else:
+                value = _parse_value(type(default), text)
         except (ValueError, KeyError):
-            wanted = {bool: "yes or no", int: "a whole number", float: "a number"}.get(type(like), "a list with commas")
-            raise InputError(f"{name} is {text}: need {wanted}, such as {format_value(like)}") from None
+            kinds = {bool: "yes or no", int: "an integer", float: "a number"}
+            wanted = kinds.get(type(default), "a comma-separated list")
+            raise ParameterError(f"{name} is {text}: need {wanted}, such as {format_value(default)}") from None
+        self._check(name, value)
+        return value
+
+    def _check(self, name: str, value: Any) -> None:
+        entries = value if isinstance(value, tuple) else (value,)
+        verb = "has" if isinstance(value, tuple) else "is"
+        for i, entry in enumerate(entries):
+            if entry in entries[:i]:
+                raise ParameterError(f"{name} has {entry} twice; list each value once")
+            if self.choices is not None and entry not in self.choices:
+                raise ParameterError(f"{name} {verb} {entry}: choose from {', '.join(self.choices)}")
+            for limit, words, accepted in (
+                (self.least, "at least", operator.ge),
+                (self.most, "at most", operator.le),
+                (self.above, "a number above", operator.gt),
+            ):
+                if limit is not None and not accepted(entry, limit):
+                    raise ParameterError(f"{name} {verb} {entry:g}: need {words} {limit:g}")
 
 
 def _parse_value(kind: type, text: str) -> Any:
-    """A single value of what was typed; a `ValueError` or a `KeyError` if it is none."""
+    """Return a single value; raise a `ValueError` or `KeyError` if the text is not of this type."""
     if kind is bool:
         return {"yes": True, "no": False}[text]
-    found = kind(text)
-    if isinstance(found, float) and not math.isfinite(found):
+    value = kind(text)
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(text)
-    return found
-
-
-def _check_unique(name: str, found: list[Any]) -> tuple[Any, ...]:
-    twice = [each for i, each in enumerate(found) if each in found[:i]]
-    if twice:
-        raise InputError(f"{name} has {twice[0]} twice: name each once")
-    return tuple(found)
+    return value
 
 
 def format_value(value: Any) -> str:
-    """A parameter's value as it is typed.
+    """Return a parameter's value as text, in the form that `--set` accepts.
 
     >>> format_value(("cola", "mrpc")), format_value(True), format_value(0.5)
     ('cola,mrpc', 'yes', '0.5')
@@ -365,7 +408,7 @@ def format_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run was asked for."""
+    """The models, data and parameter values of a run."""
 
     models: tuple[Model, ...]
     data: DataSource
@@ -378,62 +421,63 @@ class Setting:
 
 @dataclass(frozen=True)
 class ArmContext:
-    """Where an arm works, and whom it tells how far it is."""
+    """The folders of an arm, and its progress callback."""
 
     folder: Path
-    """The arm's own: what it leaves there it finds again if it was interrupted. It is removed when the arm is done."""
+    """The arm's own folder: kept if the arm is interrupted, removed when it is done."""
     shared: Path
-    """The run's: what several arms use, such as embedded texts. It is kept."""
+    """The run's folder for files that several arms use, such as embedded texts."""
     tell: Callable[[float, str], None]
-    """Is told the share of the arm that is done, and a few words such as a score."""
+    """Report the share of the arm that is done, and a note such as a score."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A piece of work that is done as a whole: what it gives is kept, and is the same whenever it is run."""
+    """A unit of work whose result is saved: a task, a model and a seed, for example. Arms are reproducible."""
 
     key: str
-    """Unique among the arms, with everything in it that makes this arm another: "cola/all-MiniLM-L6-v2/seed-0"."""
+    """A unique key that names everything by which arms differ: "cola/all-MiniLM-L6-v2/seed-0"."""
     words: str
+    """A description for the progress bar."""
     run: Callable[[ArmContext], dict[str, Any]]
-    """Gives what can be written as JSON; NaN is allowed."""
+    """Return the result, which must be serializable as JSON; NaN is allowed."""
     cost: float = 1.0
-    """How long it takes in relation to other arms, for the time left."""
+    """Duration relative to other arms, for the estimate of the time left."""
 
 
 class Study(ABC):
-    """A paper as a protocol. A module of a study holds no mathematics: it calls the library."""
+    """A paper's protocol. Studies contain no mathematics of their own: they call the library."""
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """What is done, in two or three sentences."""
+    """A description of the protocol in two or three sentences."""
     models: ClassVar[tuple[str, ...]]
-    """The paper's models by their names on the Hugging Face hub."""
+    """The paper's models, by name on the Hugging Face hub."""
     quick_models: ClassVar[tuple[str, ...]]
     parameters: ClassVar[Mapping[str, Parameter]]
     extra: ClassVar[str] = ""
-    """The extra of the package that it needs, such as train."""
+    """The extra of the package that the study needs, such as train."""
 
     @property
     def published(self) -> Published:
-        """The paper's numbers and claims."""
+        """The paper's claims and numbers."""
         return read_published(self.name)
 
     def extra_for(self, setting: Setting) -> str:
-        """The extra that a run needs, where not every run needs the same."""
+        """Return the extra that a run with these settings needs."""
         return self.extra
 
     @abstractmethod
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """The names of the data sets that the arms of a setting read: they are looked for before the work begins."""
+        """Return the names of the data sets that the arms read; a run checks them before it starts."""
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
-        """What is to be done, in its order: arms that a first look needs come first."""
+        """Return the arms in the order in which they run; those that give a first overview come first."""
 
     @abstractmethod
     def outcome(self, setting: Setting, results: Results) -> Outcome:
-        """Tables, figures and verdicts of the arms that are done; it must do with some of them lacking."""
+        """Return the tables, figures and verdicts of the finished arms; some arms may be missing."""
 
 
 _MODULES = {
@@ -445,17 +489,17 @@ _MODULES = {
 }
 
 STUDIES = tuple(_MODULES)
-"""Their names."""
+"""The names of all studies."""
 
 
 def study(name: str) -> Study:
-    """A study by its name.
+    """Return a study by name.
 
     >>> study("stable-anisotropic-regularization").published.paper.year
     2024
     """
     if name not in _MODULES:
-        raise InputError(f"no study is named {name}: there are {', '.join(STUDIES)}")
-    module, kind = _MODULES[name]
-    found: Study = getattr(import_module(f"isoscope.studies.{module}.study"), kind)()
-    return found
+        raise NotFoundError(f"no study is named {name}: choose from {', '.join(STUDIES)}")
+    module, class_name = _MODULES[name]
+    instance: Study = getattr(import_module(f"isoscope.studies.{module}.study"), class_name)()
+    return instance

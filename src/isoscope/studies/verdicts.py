@@ -1,14 +1,15 @@
-"""The one rule by which all studies decide claims, and intervals for correlations."""
+"""The rule by which all studies judge claims, and confidence intervals for their cases."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from isoscope.studies.formatting import format_number
 from isoscope.studies.study import Holds, Verdict
-from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Case, Claim
@@ -17,25 +18,25 @@ BELOW_ZERO: Bounds = (-math.inf, 0.0)
 ABOVE_ZERO: Bounds = (0.0, math.inf)
 
 RULE = (
-    "A case agrees with a claim if its whole 95% interval does, contradicts it if its whole interval lies on the other "
-    "side, and is undecided if the interval contains both outcomes or is unknown (a single seed). A claim holds (yes) "
-    "if every case agrees. It is undecided if more than half of the cases are. Otherwise it holds partly if at least "
-    "half of the decided cases agree, and not (no) if fewer do."
+    "A case agrees with a claim if its entire 95% interval lies in the claimed range, contradicts it if the entire "
+    "interval lies outside, and is undecided if the interval contains both outcomes or is unknown (a single seed). A "
+    "claim holds (yes) if every case agrees. It is undecided if more than half of the cases are. Otherwise it holds "
+    "partly if at least half of the decided cases agree, and does not hold (no) if fewer do."
 )
-"""The rule in words, for pages."""
+"""The rule as text, for pages."""
 
 _Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
-    """Return whether a claim holds, from the cases that it speaks of.
+    """Return the verdict on a claim, from its cases.
 
     Parameters
     ----------
     cases : sequence of Case
-        One for each task, model, set or layer.
+        One for each task, model, data set or layer.
     most : float
-        The share of the cases that must agree for a plain yes.
+        The share of the cases that must agree for the verdict yes.
 
     Examples
     --------
@@ -48,7 +49,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
 
 
 def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -> Holds:
-    """Return whether a claim holds, from how many cases agree with it, contradict it, or are undecided.
+    """Return the verdict on a claim, from the numbers of cases that agree, contradict it, or are undecided.
 
     >>> judge_counts(147, 57, 0, most=0.9).value
     'partly'
@@ -65,52 +66,65 @@ def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -
 
 def count_cases(cases: Sequence[Case]) -> tuple[int, int, int]:
     """Return how many cases agree with the claim, how many contradict it, and how many are undecided."""
-    found = [each.holds for each in cases]
-    return found.count(Holds.yes), found.count(Holds.no), found.count(Holds.undecided)
+    verdicts = [each.holds for each in cases]
+    return verdicts.count(Holds.yes), verdicts.count(Holds.no), verdicts.count(Holds.undecided)
 
 
-def make_verdict(
-    claim: Claim,
-    published: str,
-    cases: Sequence[Case],
-    why: str = "",
-    *,
-    ours: str | None = None,
-    untested: str = "not run",
-    most: float = 1.0,
-    digits: int = 3,
-) -> Verdict:
-    """Return the verdict on a claim by the shared rule, with the count of cases before the reason.
+def share_of(cases: Sequence[Case], unit: str = "") -> str:
+    """Return how many of the cases agree, as text.
 
-    Parameters
-    ----------
-    claim : Claim
-        What is tested.
-    published : str
-        The published evidence in a few words.
-    cases : sequence of Case
-        Our numbers.
-    why : str
-        What a case is, and anything else that a reader needs.
-    ours : str, optional
-        Our evidence in a few words; each case with its interval unless given.
-    untested : str
-        What to show in place of it if there is no case.
-    most : float
-        The share of the cases that must agree for a plain yes.
-    digits : int
-        Digits behind the point of the cases that are listed.
+    >>> share_of([Case.exact("", 1.0, ABOVE_ZERO), Case.exact("", -1.0, ABOVE_ZERO)], "layers")
+    '1 of 2 layers'
     """
+    return f"{count_cases(cases)[0]} of {len(cases)} {unit}".strip()
+
+
+def direction(sign: int, limit: float = 0.0) -> Bounds:
+    """Return the range above the limit for a positive sign, and below minus the limit for a negative one.
+
+    >>> direction(-1, 0.9)
+    (-inf, -0.9)
+    """
+    return (limit, math.inf) if sign > 0 else (-math.inf, 0.0 - limit)  # no negative zero
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence on a claim: what was published, our cases, and how to describe them."""
+
+    published: str
+    """The published evidence in a few words."""
+    cases: Sequence[Case] = ()
+    why: str = ""
+    """What a case is, and other notes for the reader."""
+    ours: str | None = None
+    """Our evidence in a few words; by default each case with its interval."""
+    untested: str = "not run"
+    """The text that replaces it if there is no case."""
+    most: float = 1.0
+    """The share of the cases that must agree for the verdict yes."""
+    digits: int = 3
+    """Decimals of the listed cases."""
+
+
+def judge_claims(claims: Iterable[Claim], evidence: Mapping[str, Callable[[], Evidence]]) -> list[Verdict]:
+    """Return the verdict on each claim, from functions that collect its evidence, by claim key."""
+    return [make_verdict(claim, evidence[claim.key]()) for claim in claims]
+
+
+def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
+    """Return the verdict on a claim by the shared rule; its reason begins with the counts of cases."""
+    cases, ours, why, most = evidence.cases, evidence.ours, evidence.why, evidence.most
     if not cases:
-        return Verdict(claim, published, untested, Holds.untested, why, most=most)
-    shown = "; ".join(f"{each.words}: {_format_estimate(each, digits)}" for each in cases) if ours is None else ours
-    return Verdict(
-        claim, published, shown, judge(cases, most), f"{format_counts(cases)} {why}".strip(), tuple(cases), most
-    )
+        return Verdict(claim, evidence.published, evidence.untested, Holds.untested, why, most=most)
+    if ours is None:
+        ours = "; ".join(f"{each.words}: {_format_estimate(each, evidence.digits)}" for each in cases)
+    why = f"{format_counts(cases)} {why}".strip()
+    return Verdict(claim, evidence.published, ours, judge(cases, most), why, tuple(cases), most)
 
 
 def format_counts(cases: Sequence[Case]) -> str:
-    """Return how the cases are divided, in words.
+    """Return how many cases agree, contradict the claim and are undecided, as text.
 
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
     '1 of 2 cases agree, 0 contradict, 1 undecided.'
@@ -128,13 +142,26 @@ def _format_estimate(case: Case, digits: int) -> str:
     )
 
 
-# correlations
+# correlations and intervals
+
+
+def correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> float:
+    """Return Pearson's r, or Spearman's ρ for `ranks`; NaN for fewer than three pairs or a constant series.
+
+    >>> correlation([1, 2, 4], [1, 3, 9], ranks=True), correlation([1, 2, 3], [5, 5, 5])
+    (1.0, nan)
+    """
+    from scipy.stats import pearsonr, spearmanr
+
+    if len(x) < 3 or min(x) == max(x) or min(y) == max(y) or not all(map(math.isfinite, (*x, *y))):
+        return math.nan
+    return float((spearmanr if ranks else pearsonr)(x, y).statistic)
 
 
 def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
-    """Return the 95% interval of a correlation of n pairs, by Fisher's z; NaN twice for fewer than four pairs.
+    """Return the 95% interval of a correlation of n pairs, by Fisher's z; NaN for fewer than four pairs.
 
-    Spearman's ρ has the wider standard error of Bonett and Wright (2000).
+    For Spearman's ρ the standard error is that of Bonett and Wright (2000), which is wider.
 
     >>> low, high = correlation_interval(-0.74, 15, ranks=True)
     >>> round(low, 2), round(high, 2)
@@ -142,7 +169,7 @@ def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
     """
     if n < 4 or math.isnan(r):
         return math.nan, math.nan
-    if abs(r) >= 1:  # a perfect order of n pairs: Fisher's z has no width there, chance has
+    if abs(r) >= 1:  # Fisher's z has no width at ±1, but a perfect order of few pairs may be chance
         return (r, r) if n > 6 else (math.nan, math.nan)
     error = math.sqrt((1 + r * r / 2 if ranks else 1.0) / (n - 3))
     z = math.atanh(r)
@@ -150,10 +177,10 @@ def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
 
 
 def difference_interval(first: tuple[float, Bounds], second: tuple[float, Bounds]) -> Bounds:
-    """Return the 95% interval of first − second, from each one's estimate and interval (Zou, 2007).
+    """Return the 95% interval of first − second, from the estimate and interval of each (Zou, 2007).
 
-    The two are taken as independent. For two scores on the same examples, which go together, that is too wide and
-    never too narrow.
+    The two estimates are treated as independent. For positively correlated scores, such as two scores on the same
+    examples, the interval is conservative: too wide, never too narrow.
 
     >>> low, high = difference_interval((0.82, (0.80, 0.84)), (0.77, (0.74, 0.80)))
     >>> round(low, 3), round(high, 3)
@@ -164,7 +191,7 @@ def difference_interval(first: tuple[float, Bounds], second: tuple[float, Bounds
 
 
 def share_interval(share: float, n: int) -> Bounds:
-    """Return Wilson's 95% interval of a share of n examples, such as an accuracy.
+    """Return Wilson's 95% interval of a proportion of n examples, such as an accuracy.
 
     >>> low, high = share_interval(0.7695, 872)
     >>> round(low, 3), round(high, 3)

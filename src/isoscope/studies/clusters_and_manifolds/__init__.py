@@ -1,1 +1,1 @@
-"""Cai et al.: the clusters and the manifold of every layer."""
+"""Isotropy in the contextual embedding space: clusters and manifolds (Cai et al., 2021)."""

@@ -1,223 +1,188 @@
-"""Verdicts on the claims of Cai et al., from the layers that were measured."""
+"""Verdicts on the claims of Clusters and manifolds, from the measured layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.clusters_and_manifolds.measure import LayerResults, group_by, mean_lid_by_rows
+from isoscope.studies.clusters_and_manifolds.measure import LayerResults, mean_lid_by_rows
+from isoscope.studies.formatting import format_number, format_range
+from isoscope.studies.rows import group_by
 from isoscope.studies.study import Case, Value
-from isoscope.studies.verdicts import BELOW_ZERO, count_cases, make_verdict
-from isoscope.studies.words import format_number
+from isoscope.studies.verdicts import BELOW_ZERO, Evidence, count_cases, judge_claims, share_of
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Published, Verdict
 
 HIGH_SIMILARITY, NEAR_ZERO, SMALL_LID_SHARE = 0.2, 0.1, 1 / 50
-"""A similarity that is called high, one that is called near zero, and a local dimension of few, of the width."""
+"""Limits of a high similarity, of one near zero, and of a small LID (as a share of the width)."""
 MAJORITY_SHARE = 0.5
-"""Of the variance, what three directions hold if the cloud is a sheet in them; of S_inter, what one mean takes out if
-it is an offset."""
+"""The least share of the variance along three directions for a Swiss roll, and of S_inter removed by one mean for an
+offset."""
 MIN_AGREEING_SHARE = 0.9
-"""The share of the cases that must agree for a plain yes: a model has many layers."""
+"""The share of the cases that must agree for the verdict yes: a model has many layers."""
 MIN_EXPLAINED_SHARE = 0.1
-"""Of the variance along them: what a token's place, frequency or kind explains if they follow it."""
+"""The least share of the variance that a token's place, frequency or kind explains if the directions follow it."""
 
 _LID = "LID, cosine"
 _STATIC = ("GloVe", "GloVe-2M", "GNEWS")
+_NO_LAYER = "no layer was measured"
+_NO_DECODER = "no decoder was run"
 
 
-def make_verdicts(published: Published, found: LayerResults) -> tuple[list[Verdict], list[Verdict]]:
-    """Return a verdict on each claim of the paper, and on each observation of ours."""
-    near = (-NEAR_ZERO, NEAR_ZERO)
-    decoders = LayerResults([each for each in found.layers if each["kind"] == "decoder"], [])
-    clustered = LayerResults([each for each in found.layers if each["clusters"] > 1], [])
-    tested: dict[str, Evidence] = {
-        "inter-high": _layer_evidence(
-            found,
-            _value_getter("inter, raw"),
-            (HIGH_SIMILARITY, math.inf),
-            f"S_inter of a layer, above {HIGH_SIMILARITY}",
+def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Verdict], list[Verdict]]:
+    """Return the verdict on each claim of the paper, and on each of our observations."""
+    high, near_zero = (HIGH_SIMILARITY, math.inf), (-NEAR_ZERO, NEAR_ZERO)
+    most, explained = (MAJORITY_SHARE, math.inf), (MIN_EXPLAINED_SHARE, math.inf)
+    decoders = LayerResults([each for each in results.layers if each["kind"] == "decoder"], [])
+    clustered = LayerResults([each for each in results.layers if each["clusters"] > 1], [])
+
+    def layers(
+        what: str,
+        value_of: str | Callable[[dict[str, Any]], float],
+        claimed: Bounds,
+        *,
+        published: str = "stated",
+        of: LayerResults = results,
+        untested: str = _NO_LAYER,
+    ) -> Callable[[], Evidence]:
+        getter = (lambda each: float(each[value_of])) if isinstance(value_of, str) else value_of
+        return lambda: _layer_evidence(published, of, getter, claimed, what, untested)
+
+    evidence = {
+        "inter-high": layers(f"S_inter of a layer, above {HIGH_SIMILARITY}", "inter, raw", high),
+        "intra-high": layers(f"S_intra of a layer, above {HIGH_SIMILARITY}", "intra, raw", high),
+        "clusters": layers(
+            "the number of clusters of a layer, at least two with a silhouette of 0.1", "clusters", (1.5, math.inf)
         ),
-        "intra-high": _layer_evidence(
-            found,
-            _value_getter("intra, raw"),
-            (HIGH_SIMILARITY, math.inf),
-            f"S_intra of a layer, above {HIGH_SIMILARITY}",
+        "inter-centred": layers(
+            f"S_inter inside the clusters of a layer, within {NEAR_ZERO} of zero", "inter, clusters", near_zero
         ),
-        "clusters": _layer_evidence(
-            found,
-            _value_getter("clusters"),
-            (1.5, math.inf),
-            "the clusters of a layer, two or more by a silhouette of 0.1",
-        ),
-        "inter-centred": _layer_evidence(
-            found,
-            _value_getter("inter, clusters"),
-            near,
-            f"S_inter inside the clusters of a layer, within {NEAR_ZERO} of zero",
-        ),
-        "intra-centred": _layer_evidence(
-            found,
-            _value_getter("intra, clusters"),
-            near,
+        "intra-centred": layers(
             f"S_intra inside the clusters of a layer, within {NEAR_ZERO} of zero",
+            "intra, clusters",
+            near_zero,
+            published="–",
         ),
-        "clusters-mislead": _layer_evidence(
-            clustered,
+        "clusters-mislead": layers(
+            "a layer with clusters: |S_inter| without the clusters' means minus |S_inter| without one mean, below 0",
             lambda each: abs(each["inter, centred"]) - abs(each["inter, one mean"]),
             BELOW_ZERO,
-            "a layer that has clusters: |S_inter| without the clusters' means minus that without one mean, below 0",
-            untested="no layer has clusters" if found.layers else _NO_LAYER,
+            of=clustered,
+            untested="no layer has clusters" if results.layers else _NO_LAYER,
         ),
-        "offset": _layer_evidence(
-            found,
+        "offset": layers(
+            f"the share of a layer's |S_inter| that one mean removes, above {MAJORITY_SHARE:.0%}",
             lambda each: 1 - abs(each["inter, one mean"]) / abs(each["inter, raw"]) if each["inter, raw"] else math.nan,
-            (MAJORITY_SHARE, math.inf),
-            f"the share of a layer's |S_inter| that one mean takes out, above {MAJORITY_SHARE:.0%}",
+            most,
+            published="–",
         ),
-        "swiss-roll": _layer_evidence(
-            decoders,
-            lambda each: sum(each["explained"]),
-            (MAJORITY_SHARE, math.inf),
+        "swiss-roll": layers(
             f"the share of a decoder layer's variance along three directions, above {MAJORITY_SHARE:.0%}",
-            untested="no decoder was run",
+            lambda each: sum(each["explained"]),
+            most,
+            published="drawn, GPT and GPT2",
+            of=decoders,
+            untested=_NO_DECODER,
         ),
-        "place": _layer_evidence(
-            decoders,
-            _value_getter("along, place"),
-            (MIN_EXPLAINED_SHARE, math.inf),
-            "what a token's place in the window explains of the variance along three directions, above "
-            f"{MIN_EXPLAINED_SHARE:.0%}. "
-            "GPT and GPT2 add a learned vector for each place to the input; models with rotary positions do not",
-            untested="no decoder was run",
+        "place": layers(
+            "the share of the variance along three directions that a token's place in the window explains, above "
+            f"{MIN_EXPLAINED_SHARE:.0%}. GPT and GPT2 add a learned vector for each place to the input; models with "
+            "rotary positions do not",
+            "along, place",
+            explained,
+            published="–",
+            of=decoders,
+            untested=_NO_DECODER,
         ),
-        "frequency-and-kind": _layer_evidence(
-            found,
+        "frequency-and-kind": layers(
+            "the share of the variance along three directions of a layer that frequency or kind explains, the smaller "
+            f"of the two, above {MIN_EXPLAINED_SHARE:.0%}",
             lambda each: min(each["along, frequency"], each["along, kind"]),
-            (MIN_EXPLAINED_SHARE, math.inf),
-            "the smaller of what frequency and kind explain of the variance along three directions of a layer, above "
-            f"{MIN_EXPLAINED_SHARE:.0%}",
+            explained,
+            published="drawn, BERT, GPT and GPT2",
         ),
-        "lid-small": _small_lid_evidence(found),
-        "lid-below-static": _below_static_evidence(found),
+        "lid-small": lambda: _small_lid_evidence(published, results),
+        "lid-below-static": lambda: _below_static_evidence(published, results),
     }
-    said = _published_evidence(published)
-    both = []
-    for claims in (published.claims, published.observations):
-        verdicts = []
-        for claim in claims:
-            cases, why, ours, untested = tested[claim.key]
-            told = said.get(claim.key, "stated" if claim in published.claims else "–")
-            verdicts.append(
-                make_verdict(claim, told, cases, why, ours=ours, untested=untested, most=MIN_AGREEING_SHARE)
-            )
-        both.append(verdicts)
-    return both[0], both[1]
-
-
-Evidence = tuple[list[Case], str, str | None, str]
-"""The cases of a claim, a reason, our evidence in words, and what to show without a case."""
-_NO_LAYER = "no layer was measured"
-
-
-def _published_evidence(published: Published) -> dict[str, str]:
-    """Return the published evidence in words."""
-    values = {row: _published_value(published, row, _LID) for row in published.rows("lid")}
-    shares = [value / _published_value(published, row, "width") for row, value in values.items() if row not in _STATIC]
-    static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
-    return {
-        "swiss-roll": "drawn, GPT and GPT2",
-        "frequency-and-kind": "drawn, BERT, GPT and GPT2",
-        "lid-small": f"{format_number(min(shares), 3)} to {format_number(max(shares), 3)} of the width",
-        "lid-below-static": f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}",
-    }
-
-
-def _value_getter(name: str) -> Callable[[dict[str, Any]], float]:
-    return lambda each: float(each[name])
+    return judge_claims(published.claims, evidence), judge_claims(published.observations, evidence)
 
 
 def _layer_evidence(
-    found: LayerResults,
+    published: str,
+    results: LayerResults,
     value_of: Callable[[dict[str, Any]], float],
     claimed: Bounds,
     what: str,
-    *,
-    untested: str = _NO_LAYER,
+    untested: str,
 ) -> Evidence:
-    """Return a case for each layer of each model and corpus: the mean over its seeds; exact if it has one seed."""
-    if not found.layers:
-        return [], "", None, untested
+    """Return a case for each layer of each model and corpus: the mean over its seeds."""
+    if not results.layers:
+        return Evidence(published, untested=untested, most=MIN_AGREEING_SHARE)
     cases = []
-    for key, own in group_by(found.layers, lambda each: (each["model"], each["corpus"], each["layer"])).items():
+    for key, own in group_by(results.layers, lambda each: (each["model"], each["corpus"], each["layer"])).items():
         value = Value.of(value_of(each) for each in own)
-        words = "{}, {}, layer {}".format(*key)
         if math.isfinite(value.mean):
-            one = Case.exact(words, value.mean, claimed)
-            cases.append(Case.over_seeds(words, value, claimed) if len(own) > 1 else one)
+            cases.append(Case.of("{}, {}, layer {}".format(*key), value, claimed))
     values = [each.estimate for each in cases]
-    spread = (
-        f"{format_number(fmean(values), 2)} on average, {format_number(min(values), 2)} to "
-        f"{format_number(max(values), 2)}"
-    )
-    ours = f"{count_cases(cases)[0]} of {len(cases)} layers; {spread}"
-    why = f"A case is {what}. A plain yes needs {MIN_AGREEING_SHARE:.0%} of the layers."
-    against = [model for model, own in _group_by_model(cases).items() if 2 * count_cases(own)[0] < len(own)]
-    if against and len(against) < len(_group_by_model(cases)):
+    low, high = (format_number(each, 2) for each in (min(values), max(values)))
+    ours = f"{share_of(cases, 'layers')}; {format_number(fmean(values), 2)} on average, {low} to {high}"
+    why = f"A case is {what}. The verdict yes needs {MIN_AGREEING_SHARE:.0%} of the layers."
+    by_model = group_by(cases, lambda case: case.words.partition(",")[0])
+    against = [model for model, own in by_model.items() if 2 * count_cases(own)[0] < len(own)]
+    if against and len(against) < len(by_model):
         why += f" Most layers of {', '.join(against)} do not agree."
-    return cases, why, ours, untested
+    return Evidence(published, cases, why, ours, untested, MIN_AGREEING_SHARE)
 
 
-def _group_by_model(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Return the cases of each model."""
-    found: dict[str, list[Case]] = {}
-    for each in cases:
-        found.setdefault(each.words.partition(",")[0], []).append(each)
-    return found
-
-
-def _small_lid_evidence(found: LayerResults) -> Evidence:
+def _small_lid_evidence(published: Published, results: LayerResults) -> Evidence:
+    shares = [
+        _published_value(published, row, _LID) / _published_value(published, row, "width")
+        for row in published.rows("lid")
+        if row not in _STATIC
+    ]
+    theirs = f"{format_range(shares, 3)} of the width"
     cases = [
         Case.exact(
             f"{model}, {corpus}", fmean(each["lid, cosine"] / each["width"] for each in layers), (0.0, SMALL_LID_SHARE)
         )
-        for (corpus, model), layers in found.clouds().items()
+        for (corpus, model), layers in results.by_corpus_and_model().items()
     ]
     if not cases:
-        return [], "", None, _NO_LAYER
-    values = [each.estimate for each in cases]
-    ours = f"{format_number(min(values), 3)} to {format_number(max(values), 3)} of the width"
+        return Evidence(theirs, untested=_NO_LAYER, most=MIN_AGREEING_SHARE)
+    low, high = (format_number(end(each.estimate for each in cases), 3) for end in (min, max))
     why = (
         "A case is a model and a corpus: the mean LID over layers, on the authors' scale, below "
         f"{SMALL_LID_SHARE:g} of the width."
     )
-    return cases, why, ours, _NO_LAYER
+    return Evidence(theirs, cases, why, f"{low} to {high} of the width", most=MIN_AGREEING_SHARE)
 
 
 def _published_value(published: Published, row: str, column: str) -> float:
-    found = published.number("lid", row, column)
-    assert found is not None
-    return found.value
+    return published.tables["lid"][row, column].value
 
 
-def _below_static_evidence(found: LayerResults) -> Evidence:
-    """Return each model and corpus against each set of word vectors, at the largest number of rows that both have."""
-    if not found.layers or not found.words:
-        return [], "Name a folder or file of word vectors too.", None, "needs a model and word vectors"
-    cases, shown = [], []
-    for (corpus, model), layers in found.clouds().items():
+def _below_static_evidence(published: Published, results: LayerResults) -> Evidence:
+    """Compare each model and corpus with each set of word vectors, at the largest number of rows that both have."""
+    values = {row: _published_value(published, row, _LID) for row in published.rows("lid")}
+    static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
+    theirs = f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}"
+    if not results.layers or not results.words:
+        why, untested = "Also pass a folder or file of word vectors.", "needs a model and word vectors"
+        return Evidence(theirs, why=why, untested=untested, most=MIN_AGREEING_SHARE)
+    cases, comparisons = [], []
+    for (corpus, model), layers in results.by_corpus_and_model().items():
         own = mean_lid_by_rows(layers)
-        for name, seeds in found.seeds_by_word_vectors().items():
-            static = mean_lid_by_rows(seeds)
-            n = max(set(own) & set(static), default=0)
+        for name, seeds in results.by_word_vectors().items():
+            other = mean_lid_by_rows(seeds)
+            n = max(set(own) & set(other), default=0)
             if n:
-                cases.append(Case.exact(f"{model}, {corpus}, {name}", own[n] - static[n], BELOW_ZERO))
-                shown.append(f"{model}, {corpus} {own[n]:.1f} and {name} {static[n]:.1f} at {n:,} rows")
+                cases.append(Case.exact(f"{model}, {corpus}, {name}", own[n] - other[n], BELOW_ZERO))
+                comparisons.append(f"{model}, {corpus} {own[n]:.1f} and {name} {other[n]:.1f} at {n:,} rows")
     if not cases:
-        return [], "", None, "no number of rows is shared"
-    ours = f"below in {count_cases(cases)[0]} of {len(cases)} comparisons at equal numbers of rows; such as {shown[0]}"
+        return Evidence(theirs, untested="no number of rows is shared", most=MIN_AGREEING_SHARE)
+    ours = f"below in {share_of(cases, 'comparisons')} at equal numbers of rows, such as {comparisons[0]}"
     why = "A case is a model, a corpus and a set of word vectors: mean LID over layers at equal numbers of rows."
-    return cases, why, ours, ""
+    return Evidence(theirs, cases, why, ours, most=MIN_AGREEING_SHARE)

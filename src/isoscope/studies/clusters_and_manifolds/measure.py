@@ -1,12 +1,12 @@
-"""Measurements of the arms: clusters and local dimension of each layer."""
+"""Measure the similarities, clusters and local dimension of a layer."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,93 +15,83 @@ from isoscope.auditing.findings.frequency import KINDS, token_kinds
 from isoscope.metrics.clusters import choose_clusters
 from isoscope.metrics.cosine import inter_similarity, intra_similarity
 from isoscope.metrics.neighbors import lid
+from isoscope.studies.rows import group_by
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Results
 
 
-K = TypeVar("K")
-
-
 @dataclass(frozen=True)
 class LayerResults:
-    """The finished arms, sorted: layers, and word vectors."""
+    """The results of the finished arms: of layers, and of word vectors."""
 
     layers: list[dict[str, Any]]
     words: list[dict[str, Any]]
 
     @classmethod
     def of(cls, results: Results) -> LayerResults:
-        """Those of each kind."""
+        """Return the results of each kind, layers in order."""
         kinds = {what: [each for each in results.values() if each["what"] == what] for what in ("layer", "words")}
         return cls(sorted(kinds["layer"], key=lambda each: int(each["layer"])), kinds["words"])
 
-    def clouds(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """The layers of each corpus and model, of all seeds."""
+    def by_corpus_and_model(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """Return the layers of each corpus and model, of all seeds."""
         return group_by(self.layers, lambda each: (each["corpus"], each["model"]))
 
-    def models(self) -> dict[str, list[dict[str, Any]]]:
-        """The layers of each model, of all corpora and seeds."""
+    def by_model(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the layers of each model, of all corpora and seeds."""
         return group_by(self.layers, lambda each: each["model"])
 
-    def seeds_by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
-        """The seeds of each set of word vectors."""
+    def by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the seeds of each set of word vectors."""
         return group_by(self.words, lambda each: each["model"])
 
 
-def group_by(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> dict[K, list[dict[str, Any]]]:
-    """Rows that have the same key, in the order of the keys' first."""
-    found: dict[K, list[dict[str, Any]]] = {}
-    for each in rows:
-        found.setdefault(key(each), []).append(each)
-    return found
-
-
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """The mean LID of layers or seeds at the numbers of rows that all of them have."""
+    """Return the mean LID of layers or seeds, for each number of rows that all of them have."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
 
 LID_ROW_COUNTS = (1_000, 4_000, 16_000, 64_000, 256_000)
-"""Numbers of rows at which the local dimension is measured, so that clouds can be compared at the same number."""
+"""Numbers of rows at which LID is measured, so that data sets can be compared at equal numbers."""
 METRICS = ("cosine", "euclidean")
 TEXTBOOK_LID_FACTOR = 2
-"""Factor from the authors' scale of LID to that of distances: their numbers are of squared distances. With k neighbors
-`isoscope.lid` reads (k − 2)/k of that, since it is unbiased and theirs is not."""
+"""Factor from the authors' scale of LID, which uses squared distances, to the textbook scale. With k neighbors,
+`isoscope.lid` returns (k − 2)/k of that, because it is unbiased and theirs is not."""
 
-_WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # parts of a window, and ranges of frequency with as many tokens each
+_WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # equal parts of a window, and frequency quantiles
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How much is measured."""
+    """Sample sizes and other options of the measurements."""
 
     k: int
-    """Neighbours for the local dimension."""
+    """Nearest neighbors for LID."""
     lid_sample: int
-    """Rows whose neighbours are sought, among all."""
+    """Rows whose nearest neighbors are searched among all rows."""
     cluster_sample: int
-    """Rows that K-means and the silhouette see."""
+    """Rows for k-means and the silhouette."""
     restarts: int
     points: int
-    """Drawn; none if it is 0."""
+    """Points to draw."""
     seed: int
 
 
 @dataclass(frozen=True)
 class LayerTokens:
-    """The states of a layer, and what stands beside them."""
+    """The token states of a layer, with the type, frequency and place of each token."""
 
     states: np.ndarray
     types: np.ndarray
     frequency: np.ndarray
     places: np.ndarray
-    """In the window, as a share of it."""
+    """The position in the window, from 0 to 1."""
 
 
 def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
-    """Similarities as they are, without their mean, and inside clusters; the clusters; LID; the first directions."""
+    """Return similarities (raw, centered, inside clusters), clusters, LID and the first principal directions."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
     clusters, silhouettes = _find_clusters(X, asked)
@@ -118,9 +108,9 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
         found[f"inter, {name}"] = float(inter_similarity(X, types, average="types", clustered=parts))
         found[f"intra, {name}"] = float(intra_similarity(X, types, clustered=parts))
     means = np.stack([X[clusters == code].mean(axis=0, dtype=np.float64) for code in range(found["clusters"])])
-    centred = X - means[clusters]  # as one cloud: a cluster of a few rows weighs no more than they do
-    found["inter, centred"] = float(inter_similarity(centred, types, average="types"))
-    found["intra, centred"] = float(intra_similarity(centred, types))
+    centered = X - means[clusters]  # measured together, so that a small cluster has little weight
+    found["inter, centred"] = float(inter_similarity(centered, types, average="types"))
+    found["intra, centred"] = float(intra_similarity(centered, types))
     tell(0.7, "local dimension")
     found |= local_dimensions(X, asked)
     tell(0.9, "principal directions")
@@ -128,27 +118,27 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
 
 
 def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """LID by both metrics on the authors' scale, and by cosine for fewer rows as well: it depends on their number."""
+    """Return LID by cosine and Euclidean distance on the authors' scale, and by cosine for smaller samples."""
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
-    def measured(n: int, metric: str) -> float:
+    def measure(n: int, metric: str) -> float:
         some = X if n == len(X) else X[np.sort(order[:n])]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # repeated tokens in the first place of a window
+            warnings.simplefilter("ignore", DataWarning)  # duplicates: equal tokens at the start of windows
             many = min(asked.lid_sample, n)
             return float(lid(some, asked.k, metric=metric, convention="cai", sample=many, seed=asked.seed))
 
-    by_rows = {str(n): measured(n, "cosine") for n in sizes}
+    by_rows = {str(n): measure(n, "cosine") for n in sizes}
     return {
         "lid, cosine": by_rows[str(len(X))],
-        "lid, euclidean": measured(len(X), "euclidean"),
+        "lid, euclidean": measure(len(X), "euclidean"),
         "lid, cosine, by rows": by_rows,
     }
 
 
 def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, dict[int, float]]:
-    """Each row's cluster, and the silhouettes; rows that K-means did not see go to the nearest mean."""
+    """Return the cluster of each row (rows outside the sample go to the nearest mean), and the silhouettes."""
     from sklearn.metrics import pairwise_distances_argmin
 
     rng = np.random.default_rng(asked.seed)
@@ -164,7 +154,7 @@ def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, di
 
 
 def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """The first three principal directions: what they hold, what they follow, and some points along them."""
+    """Return the variance along the first three principal directions, what explains it, and points to draw."""
     from sklearn.decomposition import PCA
 
     X = tokens.states
@@ -199,20 +189,20 @@ def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: Measur
 
 
 def between_group_share(points: np.ndarray, groups: np.ndarray) -> float:
-    """The share of the points' variance that lies between the means of groups: 0 if a group says nothing of a place.
+    """Return the share of the points' variance that lies between groups: 0 if all groups have the same mean.
 
     >>> between_group_share(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
     1.0
     """
-    centred = points - points.mean(axis=0)
+    centered = points - points.mean(axis=0)
     _, codes = np.unique(groups, return_inverse=True)
     counts = np.bincount(codes)
-    sums = np.stack([np.bincount(codes, weights=column) for column in centred.T], axis=1)
-    whole = float((centred**2).sum())
-    return float((sums**2 / counts[:, None]).sum()) / whole if whole else 0.0
+    sums = np.stack([np.bincount(codes, weights=column) for column in centered.T], axis=1)
+    total = float((centered**2).sum())
+    return float((sums**2 / counts[:, None]).sum()) / total if total else 0.0
 
 
 def _bin_by_quantile(values: np.ndarray, parts: int) -> np.ndarray:
-    """The range of each value, of at most so many ranges that hold about as many values each."""
+    """Return the quantile bin of each value; there are at most `parts` bins of about equal size."""
     edges = np.unique(np.quantile(values, np.arange(1, parts) / parts))
     return np.searchsorted(edges, values, side="left")

@@ -1,4 +1,4 @@
-"""What the layers' measurements come to: tables beside the published numbers, figures, notes."""
+"""Tables, figures and notes of Clusters and manifolds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from isoscope.studies.clusters_and_manifolds.measure import (
     METRICS,
     TEXTBOOK_LID_FACTOR,
     LayerResults,
-    group_by,
     mean_lid_by_rows,
 )
+from isoscope.studies.rows import group_by, mean_by_seed
 from isoscope.studies.study import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
 
 if TYPE_CHECKING:
-    from isoscope.studies.study import Number, Published, Results, Setting
+    from isoscope.studies.study import Published, Results, Setting
 
 _LID = "LID, cosine"
 _PEERS = {
@@ -37,17 +37,17 @@ _SIMILARITIES = {
 }
 
 
-def make_outcome(published: Published, setting: Setting, results: Results) -> Outcome:
-    """All that is shown of the arms that are done."""
-    found = LayerResults.of(results)
-    claims, observations = make_verdicts(published, found)
-    return Outcome(_tables(published, found), _figures(found), claims, _notes(setting, found), observations)
+def make_outcome(published: Published, setting: Setting, arms: Results) -> Outcome:
+    """Return the tables, figures and verdicts of the finished arms."""
+    results = LayerResults.of(arms)
+    claims, observations = make_verdicts(published, results)
+    return Outcome(_tables(published, results), _figures(results), claims, _notes(setting, results), observations)
 
 
 # tables
 
 
-def _tables(published: Published, found: LayerResults) -> list[Table]:
+def _tables(published: Published, results: LayerResults) -> list[Table]:
     similarities = {
         "S_inter": _value_getter("inter, raw"),
         "one mean out": _value_getter("inter, one mean"),
@@ -68,36 +68,37 @@ def _tables(published: Published, found: LayerResults) -> list[Table]:
         "cluster": _value_getter("along, cluster"),
     }
     return [
-        _lid_table(published, found),
+        _lid_table(published, results),
         _layer_means_table(
             "similarities",
-            "How alike tokens are, as they are and with means taken out",
-            "Means over the layers. The paper gives these in a figure alone. Inside clusters, as the paper has it, "
-            "each cluster is measured by itself and counts as one, however small: two tokens less their mean are "
-            "opposite, which drags the average below zero. With the clusters' means out all is measured as one cloud. "
-            "The silhouette is the highest of those for 2 to 15 clusters; below 0.1 all is one cluster.",
+            "Similarity of tokens, raw and with means removed",
+            "Means over the layers. The paper shows these only in a figure. Inside clusters, as in the paper, each "
+            "cluster is measured separately and has the same weight, however small: two tokens minus their mean are "
+            "opposite, which pulls the average below zero. With the clusters' means out, all tokens are measured "
+            "together. The silhouette is the highest of those for 2 to 15 clusters; below 0.1 a layer counts as one "
+            "cluster.",
             similarities,
-            found,
+            results,
         ),
         _layer_means_table(
             "directions",
-            "What the first three principal directions hold and follow",
-            "Means over the layers. First the share of all variance that they hold; then the share of the variance "
-            "along them that lies between sixteenths of the window, eight ranges of frequency, kinds of token "
-            "(word, continuation, number, symbol), and clusters.",
+            "Variance along the first three principal directions, and what explains it",
+            "Means over the layers. The first column is the share of all variance along them. The others are the share "
+            "of the variance along them that lies between sixteenths of the window, eight ranges of frequency, kinds "
+            "of token (word, continuation, number, symbol), and clusters.",
             directions,
-            found,
+            results,
         ),
     ]
 
 
-def _lid_table(published: Published, found: LayerResults) -> Table:
-    """Our local dimensions beside the table of the paper."""
+def _lid_table(published: Published, results: LayerResults) -> Table:
+    """Return our local dimensions next to those of the paper's table."""
     rows = []
-    for (corpus, model), layers in found.clouds().items():
+    for (corpus, model), layers in results.by_corpus_and_model().items():
         peer = _PEERS.get(model, "GPT2" if layers[0]["kind"] == "decoder" else "BERT")
         rows.append(_lid_row(published, f"{model}, {corpus}", layers, peer))
-    for model, seeds in found.seeds_by_word_vectors().items():
+    for model, seeds in results.by_word_vectors().items():
         rows.append(_lid_row(published, model, seeds, _static_peer(model, int(seeds[0]["width"]))))
     return Table(
         "lid",
@@ -105,8 +106,8 @@ def _lid_table(published: Published, found: LayerResults) -> Table:
         ["n, millions", "width", _LID, "LID, Euclidean", "textbook, cosine", "textbook, Euclidean"],
         rows,
         where="Table 3",
-        note="Means over the layers. The first two LIDs are on the authors' scale, half of the textbook's. LID depends "
-        f"on the number of rows n{_format_row_ratio(rows)}: see the figure of LID against n. "
+        note="Means over the layers. The first two LIDs are on the authors' scale, half of the textbook scale. LID "
+        f"depends on the number of rows n{_format_row_ratio(rows)}; see the figure of LID against n. "
         f"{next((each.note for each in published.tables['lid'].values()), '')}",
         digits=2,
         row_name="model",
@@ -114,10 +115,10 @@ def _lid_table(published: Published, found: LayerResults) -> Table:
 
 
 def _format_row_ratio(rows: Sequence[Row]) -> str:
-    """How many times as many rows the paper has, in words."""
+    """Return by which factor the paper has more rows, as text."""
     column = "n, millions"
     times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
-    return f", of which the paper has {min(times):.1f} to {max(times):.1f} times as many" if times else ""
+    return f" (the paper has {min(times):.1f} to {max(times):.1f} times as many)" if times else ""
 
 
 def _lid_row(published: Published, name: str, rows: list[dict[str, Any]], peer: str | None) -> Row:
@@ -125,11 +126,8 @@ def _lid_row(published: Published, name: str, rows: list[dict[str, Any]], peer: 
     for metric, words in zip(METRICS, ("cosine", "Euclidean"), strict=True):
         ours[f"LID, {words}"] = _value_over_seeds(rows, _value_getter(f"lid, {metric}"))
         ours[f"textbook, {words}"] = _value_over_seeds(rows, _value_getter(f"lid, {metric}", TEXTBOOK_LID_FACTOR))
-    theirs: dict[str, Number] = {}
-    if peer is not None:
-        there = {column: published.number("lid", peer, column) for column in published.columns("lid")}
-        theirs = {column: each for column, each in there.items() if each is not None}
-    return Row(name, ours, theirs, "" if peer is None else peer)
+    theirs = {} if peer is None else published.numbers("lid", peer, published.columns("lid"))
+    return Row(name, ours, theirs, peer or "")
 
 
 def _static_peer(model: str, width: int) -> str | None:
@@ -139,11 +137,11 @@ def _static_peer(model: str, width: int) -> str | None:
 
 
 def _layer_means_table(
-    key: str, title: str, note: str, columns: Mapping[str, Callable[[dict[str, Any]], float]], found: LayerResults
+    key: str, title: str, note: str, columns: Mapping[str, Callable[[dict[str, Any]], float]], results: LayerResults
 ) -> Table:
     rows = [
         Row(f"{model}, {corpus}", {name: _value_over_seeds(layers, value) for name, value in columns.items()})
-        for (corpus, model), layers in found.clouds().items()
+        for (corpus, model), layers in results.by_corpus_and_model().items()
     ]
     return Table(key, title, list(columns), rows, note=note, row_name="model")
 
@@ -153,55 +151,55 @@ def _value_getter(key: str, times: float = 1.0) -> Callable[[dict[str, Any]], fl
 
 
 def _value_over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Value:
-    """The mean over layers, for each seed."""
-    return Value.of([fmean(map(value, own)) for own in group_by(rows, lambda each: each["seed"]).values()])
+    """Return the mean over layers, over the seeds."""
+    return mean_by_seed(rows, value, lambda each: each["seed"])
 
 
 # figures
 
 
-def _figures(found: LayerResults) -> list[Figure]:
-    if not found.layers:
+def _figures(results: LayerResults) -> list[Figure]:
+    if not results.layers:
         return []
-    corpora = list(group_by(found.layers, lambda each: each["corpus"]))
+    corpora = list(group_by(results.layers, lambda each: each["corpus"]))
     return [
-        *(_similarity_figure(found, corpus) for corpus in corpora),
+        *(_similarity_figure(results, corpus) for corpus in corpora),
         _layer_figure(
-            "clusters", "Clusters by layer", "K by silhouette; 1 where none reaches 0.1.", "clusters", "clusters", found
+            "clusters", "Clusters by layer", "K by silhouette; 1 if none reaches 0.1.", "clusters", "clusters", results
         ),
         *(
             _layer_figure(
                 f"lid-{metric}",
                 f"Local intrinsic dimension by layer, {metric.capitalize()}",
-                "On the authors' scale, half of the textbook's.",
+                "On the authors' scale, half of the textbook scale.",
                 f"lid, {metric}",
                 "LID",
-                found,
+                results,
                 where="Figure 9" if metric == "euclidean" else "",
             )
             for metric in METRICS
         ),
-        _lid_by_rows_figure(found),
-        _frequency_figure(found),
-        *_scatter_figures(found),
+        _lid_by_rows_figure(results),
+        _frequency_figure(results),
+        *_scatter_figures(results),
     ]
 
 
-def _similarity_figure(found: LayerResults, corpus: str) -> Figure:
+def _similarity_figure(results: LayerResults, corpus: str) -> Figure:
     panels = []
-    for (own, model), layers in found.clouds().items():
+    for (own, model), layers in results.by_corpus_and_model().items():
         if own == corpus:
             series = [_layer_series(name, layers, _value_getter(at)) for name, at in _SIMILARITIES.items()]
             panels.append(Panel(model, series, "layer", "mean cosine", zero=True))
-    caption = "As they are, and inside clusters with each cluster's mean taken out. Layer 0 is the first block."
+    caption = "Raw, and inside clusters with each cluster's mean removed. Layer 0 is the first block."
     return Figure(f"similarities-{corpus}", f"S_inter and S_intra by layer, {corpus}", caption, panels)
 
 
 def _layer_figure(
-    key: str, title: str, caption: str, at: str, y_name: str, found: LayerResults, where: str = ""
+    key: str, title: str, caption: str, at: str, y_name: str, results: LayerResults, where: str = ""
 ) -> Figure:
     panels = []
-    for model, layers in found.models().items():
+    for model, layers in results.by_model().items():
         own = group_by(layers, lambda each: each["corpus"])
         series = [_layer_series(corpus, some, _value_getter(at)) for corpus, some in own.items()]
         panels.append(Panel(model, series, "layer", y_name, zero=True))
@@ -209,7 +207,7 @@ def _layer_figure(
 
 
 def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Series:
-    """A value by layer, over the seeds."""
+    """Return a value by layer, with a band over the seeds."""
     by_layer = group_by(layers, lambda each: int(each["layer"]))
     means = [fmean(map(value, own)) for own in by_layer.values()]
     ends = [[min(map(value, own)) for own in by_layer.values()], [max(map(value, own)) for own in by_layer.values()]]
@@ -217,17 +215,17 @@ def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[
     return Series(name, [float(each) for each in by_layer], means, *(ends if several else ()))
 
 
-def _lid_by_rows_figure(found: LayerResults) -> Figure:
-    """LID of the model's mean layer against the number of rows, with static vectors in each panel."""
-    static = [_lid_by_rows_series(model, seeds, dashed=True) for model, seeds in found.seeds_by_word_vectors().items()]
+def _lid_by_rows_figure(results: LayerResults) -> Figure:
+    """Return LID, mean over layers, against the number of rows, with static word vectors in each panel."""
+    static = [_lid_by_rows_series(model, seeds, dashed=True) for model, seeds in results.by_word_vectors().items()]
     panels = []
-    for model, layers in found.models().items():
+    for model, layers in results.by_model().items():
         own = group_by(layers, lambda each: each["corpus"])
         series = [_lid_by_rows_series(corpus, some) for corpus, some in own.items()]
         panels.append(Panel(model, [*series, *static], "rows", "LID", log_x=True, zero=True))
     caption = (
-        "LID by cosine on the authors' scale, mean over the layers, for so many random rows of a layer. It depends on "
-        "the number of rows: only clouds of equal numbers can be compared. Dashed: static word vectors."
+        "LID by cosine on the authors' scale, mean over the layers, for random samples of a layer. It depends on the "
+        "number of rows: compare at equal numbers only. Dashed: static word vectors."
     )
     return Figure("lid-by-rows", "Local intrinsic dimension against the number of rows", caption, panels)
 
@@ -237,9 +235,9 @@ def _lid_by_rows_series(name: str, rows: Sequence[dict[str, Any]], *, dashed: bo
     return Series(name, [float(n) for n in sizes], list(sizes.values()), dashed=dashed)
 
 
-def _frequency_figure(found: LayerResults) -> Figure:
+def _frequency_figure(results: LayerResults) -> Figure:
     panels = []
-    for (corpus, model), layers in found.clouds().items():
+    for (corpus, model), layers in results.by_corpus_and_model().items():
         series = [
             Series(
                 f"{words} layer",
@@ -252,10 +250,10 @@ def _frequency_figure(found: LayerResults) -> Figure:
         ]
         panels.append(Panel(f"{model}, {corpus}", series, "frequency in the corpus, power of ten", "distance"))
     caption = (
-        "How far tokens of eight ranges of frequency lie from the mean of the layer on average, in mean distances: "
-        "1 everywhere if frequency does not matter."
+        "Mean distance from the layer's mean for eight ranges of frequency, relative to the mean distance of all "
+        "tokens: 1 everywhere if frequency does not matter."
     )
-    return Figure("frequency", "Distance from the centre by frequency", caption, panels)
+    return Figure("frequency", "Distance from the center by frequency", caption, panels)
 
 
 def _first_middle_last(layers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -267,12 +265,12 @@ def _select_first_seed(layers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     return [each for each in layers if each["seed"] == first]
 
 
-def _scatter_figures(found: LayerResults) -> list[Figure]:
+def _scatter_figures(results: LayerResults) -> list[Figure]:
     figures = []
-    for (corpus, model), layers in found.clouds().items():
+    for (corpus, model), layers in results.by_corpus_and_model().items():
         panels = [
             Scatter(
-                f"layer {each['layer']}: three directions hold {100 * sum(each['explained']):.0f}% of the variance",
+                f"layer {each['layer']}: {100 * sum(each['explained']):.0f}% of the variance along three directions",
                 each["cloud"]["points"],
                 {
                     "cluster": each["cloud"]["cluster"],
@@ -285,7 +283,7 @@ def _scatter_figures(found: LayerResults) -> list[Figure]:
             if "cloud" in each
         ]
         if panels:
-            caption = "Tokens along the first two principal directions, and along three of them seen from aside."
+            caption = "Tokens along the first two principal directions, and along three of them from the side."
             title = f"Principal directions of {model}, {corpus}"
             figures.append(Figure(f"cloud-{corpus}-{model}", title, caption, panels))
     return figures
@@ -294,32 +292,32 @@ def _scatter_figures(found: LayerResults) -> list[Figure]:
 # notes
 
 
-def _notes(setting: Setting, found: LayerResults) -> list[str]:
+def _notes(setting: Setting, results: LayerResults) -> list[str]:
     notes = [
-        f"The {setting['part']} part of each corpus is read line after line in stretches of 100,000 characters, cut "
-        f"into windows of {setting['window']} tokens (fewer where a model reads fewer) that do not overlap; "
-        f"{setting['tokens']:,} tokens in randomly chosen windows are measured. Frequencies are counted in all of it.",
-        "Special tokens ([CLS], [SEP], <s>) are read by the model and are not measured. The corpora's own <unk> is "
-        "left in the text: the unknown token where a tokenizer spells it so, pieces elsewhere.",
-        "Layer 0 is what comes out of the first block; the last one is after the model's final norm.",
-        "S_inter is averaged over all pairs of types, which is what the paper's draw of one instance for each type "
-        "estimates; S_intra over all pairs of instances, where the paper draws at most 1,000 of a type.",
-        f"K-means sees {setting['cluster_sample']:,} rows at most, with {plural(setting['restarts'], 'start')}; other "
-        "rows go to the nearest mean. The numbers of clusters are 2 to 15, one if no silhouette reaches 0.1.",
-        f"LID takes the {setting['k']} nearest neighbours of {setting['lid_sample']:,} rows at most, among all rows. "
-        "It depends on how many these are: with few rows the nearest neighbours reach far beyond what is local.",
-        "ELMo is not run: transformers does not have it. The paper's text has no numbers for its figures and no "
-        "limits for high, near zero, few or follows: those in the rules are ours. So is the test of the Swiss roll, "
-        "whether three directions hold most of the variance.",
+        f"The {setting['part']} split of each corpus is read in chunks of 100,000 characters, which are split into "
+        f"windows of {setting['window']} tokens (fewer if a model reads fewer) without overlap. {setting['tokens']:,} "
+        "tokens in randomly chosen windows are measured; frequencies are counted in the entire split.",
+        "The model reads special tokens ([CLS], [SEP], <s>), but they are not measured. The corpora's own <unk> stays "
+        "in the text: some tokenizers map it to their unknown token, others split it into pieces.",
+        "Layer 0 is the output of the first block; the last layer is after the model's final norm.",
+        "S_inter is averaged over all pairs of types, which the paper estimates from one random instance of each type. "
+        "S_intra is averaged over all pairs of instances; the paper draws at most 1,000 instances of a type.",
+        f"K-means uses at most {setting['cluster_sample']:,} rows, with {plural(setting['restarts'], 'start')}; other "
+        "rows go to the nearest mean. The number of clusters is 2 to 15, or 1 if no silhouette reaches 0.1.",
+        f"LID uses the {setting['k']} nearest neighbors, among all rows, of at most {setting['lid_sample']:,} rows. It "
+        "depends on the number of rows: among few rows the nearest neighbors are not local.",
+        "ELMo is not run, because transformers does not have it. The paper gives no numbers for its figures and no "
+        "limits for high, near zero, few or follows: the limits in the rules are ours. So is the test of the Swiss "
+        "roll, whether three directions hold most of the variance.",
         "A layer that was measured with one seed counts without an interval.",
     ]
-    for model, seeds in found.seeds_by_word_vectors().items():
+    for model, seeds in results.by_word_vectors().items():
         peer = _static_peer(model, int(seeds[0]["width"]))
-        beside = "beside none of the paper's" if peer is None else f"beside the paper's {peer}, which may be others"
+        compared = "not in the paper" if peer is None else f"compared with the paper's {peer}, which may differ"
         notes.append(
-            f"{model}: {int(seeds[0]['rows']):,} word vectors, {beside}; the paper tells number and width alone."
+            f"{model}: {int(seeds[0]['rows']):,} word vectors, {compared}; the paper gives only their number and width."
         )
-    own = sorted({each["model"] for each in found.layers if each["model"] not in _PEERS})
+    own = sorted({each["model"] for each in results.layers if each["model"] not in _PEERS})
     if own:
-        notes.append(f"Not the paper's models: {', '.join(own)}. Encoders stand beside BERT, decoders beside GPT2.")
+        notes.append(f"Not models of the paper: {', '.join(own)}. Encoders are compared with BERT, decoders with GPT2.")
     return notes

@@ -1,1 +1,1 @@
-"""Rajaee and Sheikhi, Rajaee and Pilehvar: a repair cluster by cluster."""
+"""Isotropic word representation in BERT (Rajaee and Sheikhi): a repair of each cluster."""

@@ -1,23 +1,24 @@
-"""Verdicts on the claims about the repaired space, from our numbers."""
+"""Verdicts on the claims of Isotropic word representation in BERT."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from isoscope.studies.formatting import format_number, format_range
 from isoscope.studies.isotropic_word_representation.measure import REPAIR, arm_key
 from isoscope.studies.study import Case, Value
 from isoscope.studies.verdicts import (
     ABOVE_ZERO,
     BELOW_ZERO,
+    Evidence,
     correlation_interval,
     count_cases,
     difference_interval,
-    make_verdict,
+    judge_claims,
     share_interval,
 )
-from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.isotropic_word_representation.outcome import ArmResults
@@ -29,117 +30,107 @@ _EQUAL_MARGIN = 0.5  # points of Spearman
 _MIN_LAYER_SHARE = 0.9
 _MIN_LOG_RISE = 1.0  # powers of ten
 _NEAR_ZERO = 0.05
-_EPS = 1e-9  # for limits that are met by equality
-LIMITS_NOTE = "The limits in the rules are ours, since the slides give none."
-Evidence = tuple[str, Sequence[Case], str, int]
-"""The published evidence in words, our cases, what a case is, and digits behind the point."""
+_EPS = 1e-9  # for limits that equality meets
+LIMITS_NOTE = "The limits in the rules are ours, because the slides give none."
+_STATED = "stated without numbers"
+_FIT_NOTE = (
+    "Repairs are fitted, as by the authors, on the scored sentences. Intervals are over the pairs of a set, and "
+    "conservative."
+)
+NamedValue = tuple[str, Value]
 
 
-def make_verdicts(published: Published, found: ArmResults) -> list[Verdict]:
-    """Return a verdict on each claim."""
-    makers: dict[str, Callable[[], Evidence]] = {
-        "anisotropic": lambda: _anisotropic_evidence(published, found),
-        "layers": lambda: _layers_evidence(found),
-        "isotropy": lambda: _isotropic_evidence(published, found),
-        "similarity": lambda: _similarity_evidence(published, found),
-        "global": lambda: _variant_evidence(published, found, (REPAIR, ">", ("mean", "mean-pca"))),
-        "global-harms": lambda: _variant_evidence(published, found, ("mean-pca", "<", ("none",))),
-        "directions": lambda: _variant_evidence(published, found, (REPAIR, ">", ("kmeans-mean",))),
-        "clusterer": lambda: _variant_evidence(published, found, (REPAIR, "~", ("gmm-mean-pca",))),
-        "classification": lambda: _classification_evidence(published, found),
-        "finetuning-isotropy": lambda: _finetuning_isotropy_evidence(published, found),
-        "finetuning-accuracy": lambda: _finetuning_accuracy_evidence(published, found),
-        "zero-mean": lambda: _zero_mean_evidence(found),
-        "offline": lambda: _offline_evidence(found),
+def make_verdicts(published: Published, results: ArmResults) -> list[Verdict]:
+    """Return the verdict on each claim."""
+    evidence = {
+        "anisotropic": lambda: _anisotropic_evidence(published, results),
+        "layers": lambda: _layers_evidence(results),
+        "isotropy": lambda: _isotropic_evidence(published, results),
+        "similarity": lambda: _similarity_evidence(published, results),
+        "global": lambda: _variant_evidence(published, results, REPAIR, ">", ("mean", "mean-pca")),
+        "global-harms": lambda: _variant_evidence(published, results, "mean-pca", "<", ("none",)),
+        "directions": lambda: _variant_evidence(published, results, REPAIR, ">", ("kmeans-mean",)),
+        "clusterer": lambda: _variant_evidence(published, results, REPAIR, "~", ("gmm-mean-pca",)),
+        "classification": lambda: _classification_evidence(published, results),
+        "finetuning-isotropy": lambda: _finetuning_isotropy_evidence(published, results),
+        "finetuning-accuracy": lambda: _finetuning_accuracy_evidence(published, results),
+        "zero-mean": lambda: _zero_mean_evidence(results),
+        "offline": lambda: _offline_evidence(results),
     }
-    verdicts = []
-    for claim in published.claims:
-        theirs, cases, why, digits = makers[claim.key]()
-        verdicts.append(make_verdict(claim, theirs, cases, why, ours=_format_by_model(found, cases, digits)))
-    return verdicts
+    return judge_claims(published.claims, evidence)
 
 
-def _format_by_model(found: ArmResults, cases: Sequence[Case], digits: int) -> str:
-    """Return for each model how many of its cases agree, and the range of its numbers."""
+def _make_evidence(results: ArmResults, published: str, cases: Sequence[Case], why: str, digits: int) -> Evidence:
+    """Return evidence that lists for each model how many of its cases agree, and the range of its numbers."""
     parts = []
-    for model in found.models:
+    for model in results.models:
         own = [each for each in cases if each.words.startswith((f"{model}, ", f"{model}:")) or each.words == model]
         if own:
             agree, against, _ = count_cases(own)
-            values = [each.estimate for each in own]
-            span = format_number(min(values), digits)
-            span += "" if len(own) == 1 else f" to {format_number(max(values), digits)}"
+            span = format_range([each.estimate for each in own], digits)
             parts.append(f"{model} {agree} agree and {against} contradict of {len(own)} ({span})")
-    return "; ".join(parts)
+    return Evidence(published, cases, why, "; ".join(parts))
 
 
-def _model_set_pairs(found: ArmResults) -> Iterable[tuple[str, str]]:
-    return ((model, name) for model in found.models for name in found.sets)
+def _model_set_pairs(results: ArmResults) -> Iterable[tuple[str, str]]:
+    return ((model, name) for model in results.models for name in results.sets)
 
 
-def _all_or_none(values: Mapping[str, Value | None] | list[Value | None]) -> list[Value] | None:
-    there = [each for each in (values.values() if isinstance(values, Mapping) else values) if each is not None]
-    return there if len(there) == len(values) and all(each.mean == each.mean for each in there) else None
+def _all_or_none(values: Sequence[Value | None]) -> list[Value] | None:
+    """Return the values if all of them are known, else None."""
+    known = [each for each in values if each is not None and not math.isnan(each.mean)]
+    return known if len(known) == len(values) else None
 
 
 def _format_published_range(published: Published, table: str, column: str, digits: int) -> str:
     values = [each.value for (_, name), each in published.tables[table].items() if name == column]
-    return f"{format_number(min(values), digits)} to {format_number(max(values), digits)} over {len(values)} sets"
+    return f"{format_range(values, digits)} over {len(values)} sets"
 
 
-def _anisotropic_evidence(published: Published, found: ArmResults) -> Evidence:
+def _anisotropic_evidence(published: Published, results: ArmResults) -> Evidence:
     cases = []
-    for model, name in _model_set_pairs(found):
-        there = _all_or_none([found.similarity(model, name, "none", "same", "log_isotropy")])
+    for model, name in _model_set_pairs(results):
+        there = _all_or_none([results.similarity(model, name, "none", "same", "log_isotropy")])
         cases += [Case.exact(f"{model}, {name}", there[0].mean, (-math.inf, _ANISOTROPIC_LIMIT))] if there else []
     rule = f"A case is a model and a set: log₁₀ isotropy, below {format_number(_ANISOTROPIC_LIMIT, 0)}."
-    return _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1
+    return _make_evidence(results, _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1)
 
 
-def _layers_evidence(found: ArmResults) -> Evidence:
+def _layers_evidence(results: ArmResults) -> Evidence:
     cases = []
-    for model in found.models:
-        for key, each in found.results.items():
+    for model in results.models:
+        for key, each in results.results.items():
             if key.startswith(f"layers/{model}/") and len(each["layers"]) > 1:
                 first, *hidden = (row["cosine"] for row in each["layers"])
                 share = sum(cosine > first for cosine in hidden) / len(hidden)
                 cases.append(Case.exact(model, 100 * share, (100 * _MIN_LAYER_SHARE - _EPS, math.inf)))
     rule = (
-        f"A case is a model: the percentage of hidden layers whose mean cosine is above that of layer 0, at least "
+        "A case is a model: the percentage of hidden layers whose mean cosine is above that of layer 0, at least "
         f"{100 * _MIN_LAYER_SHARE:.0f}."
     )
-    return "stated without numbers", cases, rule, 0
+    return _make_evidence(results, _STATED, cases, rule, 0)
 
 
-def _isotropic_evidence(published: Published, found: ArmResults) -> Evidence:
+def _isotropic_evidence(published: Published, results: ArmResults) -> Evidence:
     cases = []
-    for model, name in _model_set_pairs(found):
-        value = found.similarity(model, name, REPAIR, "same", "isotropy")
-        there = _all_or_none([value])
-        if there:
-            words, claimed = f"{model}, {name}", (_ISOTROPIC_LIMIT - _EPS, math.inf)
-            several = len(there[0].seeds) > 1
-            cases.append(
-                Case.over_seeds(words, there[0], claimed) if several else Case.exact(words, there[0].mean, claimed)
-            )
-    rule = (
-        f"A case is a model and a set: isotropy of at least {_ISOTROPIC_LIMIT}, fitted on the sentences that "
-        "are scored."
-    )
-    return _format_published_range(published, "sets", "repaired isotropy", 2), cases, rule, 2
+    for model, name in _model_set_pairs(results):
+        there = _all_or_none([results.similarity(model, name, REPAIR, "same", "isotropy")])
+        cases += [Case.of(f"{model}, {name}", there[0], (_ISOTROPIC_LIMIT - _EPS, math.inf))] if there else []
+    rule = f"A case is a model and a set: isotropy of at least {_ISOTROPIC_LIMIT}, fitted on the scored sentences."
+    return _make_evidence(results, _format_published_range(published, "sets", "repaired isotropy", 2), cases, rule, 2)
 
 
 def _correlation_difference(
-    found: ArmResults, model: str, name: str, one: str, others: Sequence[str], measure: str
+    results: ArmResults, model: str, name: str, one: str, others: Sequence[str], measure: str
 ) -> tuple[float, Bounds] | None:
-    """Return by how many points a correlation exceeds the highest of others on the same pairs, with an interval.
+    """Return the difference, in points, of a correlation and the highest of others on the same pairs, with an interval.
 
-    The interval is over which pairs the set holds; it takes the two correlations as independent, which is too wide.
+    The interval is over the pairs of the set. It treats the two correlations as independent, which is conservative.
     """
-    there = _all_or_none([found.similarity(model, name, each, "same", measure) for each in (one, *others)])
+    there = _all_or_none([results.similarity(model, name, each, "same", measure) for each in (one, *others)])
     if there is None:
         return None
-    pairs = found.similarity(model, name, one, "same", "pairs")
+    pairs = results.similarity(model, name, one, "same", "pairs")
     n = 0 if pairs is None else int(pairs.mean)
     mine, other = there[0].mean, max(each.mean for each in there[1:])
     (low, high), (their_low, their_high) = (
@@ -149,46 +140,41 @@ def _correlation_difference(
     return mine - other, interval
 
 
-def _similarity_evidence(published: Published, found: ArmResults) -> Evidence:
+def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
     gains = [
         published.tables["sets"][name, f"repaired {each}"].value - published.tables["sets"][name, f"none {each}"].value
         for name in published.rows("sets")
         for each in ("Pearson", "Spearman")
     ]
     cases = []
-    for model, name in _model_set_pairs(found):
+    for model, name in _model_set_pairs(results):
         both = [
-            _correlation_difference(found, model, name, REPAIR, ("none",), each) for each in ("pearson", "spearman")
+            _correlation_difference(results, model, name, REPAIR, ("none",), each) for each in ("pearson", "spearman")
         ]
         there = [each for each in both if each is not None]
         if len(there) == 2:
             least, interval = min(there, key=lambda each: each[0])
             cases.append(Case(f"{model}, {name}", least, interval, ABOVE_ZERO))
     rule = "A case is a model and a set: the smaller of the two correlations' rises, in points, above 0."
-    words = f"{format_number(min(gains), 1)} to {format_number(max(gains), 1)} points higher"
-    return words, cases, f"{rule} {_FIT_NOTE}{_format_train_fit(found)}", 1
+    theirs = f"{format_range(gains, 1)} points higher"
+    return _make_evidence(results, theirs, cases, f"{rule} {_FIT_NOTE}{_format_train_fit(results)}", 1)
 
 
-_FIT_NOTE = (
-    "Repairs are fitted, as by the authors, on the sentences that are scored. Intervals are over the pairs of a set, "
-    "and conservative."
-)
-
-
-def _format_train_fit(found: ArmResults) -> str:
-    """In how many cases the repair raises both correlations if it is fitted on other sentences."""
+def _format_train_fit(results: ArmResults) -> str:
+    """Return in how many cases the repair raises both correlations if it is fitted on a train split."""
     rises = []
-    for model, name in _model_set_pairs(found):
+    for model, name in _model_set_pairs(results):
         there = _all_or_none(
-            [found.similarity(model, name, v, "train", m) for m in ("pearson", "spearman") for v in ("none", REPAIR)]
+            [results.similarity(model, name, v, "train", m) for m in ("pearson", "spearman") for v in ("none", REPAIR)]
         )
         rises += [there[1].mean > there[0].mean and there[3].mean > there[2].mean] if there else []
     return f" Fitted on a train split, both rise in {sum(rises)} of {len(rises)}." if rises else ""
 
 
-def _variant_evidence(published: Published, found: ArmResults, asked: tuple[str, str, tuple[str, ...]]) -> Evidence:
-    """Spearman of one variant against that of others."""
-    one, sign, others = asked
+def _variant_evidence(
+    published: Published, results: ArmResults, one: str, sign: str, others: tuple[str, ...]
+) -> Evidence:
+    """Return the differences of Spearman's ρ between one variant and others."""
     columns = [each for each in published.columns("variants") if each.endswith("Spearman")]
     theirs = [
         f"{column.split()[0]} {format_number(published.tables['variants'][one, column].value, 1)} against "
@@ -197,41 +183,41 @@ def _variant_evidence(published: Published, found: ArmResults, asked: tuple[str,
     ]
     claimed = {">": ABOVE_ZERO, "<": BELOW_ZERO, "~": (-_EQUAL_MARGIN, math.inf)}[sign]
     cases = []
-    for model, name in _model_set_pairs(found):
-        there = _correlation_difference(found, model, name, one, others, "spearman")
+    for model, name in _model_set_pairs(results):
+        there = _correlation_difference(results, model, name, one, others, "spearman")
         cases += [Case(f"{model}, {name}", *there, claimed)] if there else []
     words = {">": "above 0", "<": "below 0", "~": f"above {format_number(-_EQUAL_MARGIN, 1)}"}[sign]
     rule = f"A case is a model and a set: the difference of Spearman's ρ in points, {words}. {_FIT_NOTE}"
-    return "; ".join(theirs), cases, rule, 1
+    return _make_evidence(results, "; ".join(theirs), cases, rule, 1)
 
 
 def _format_published(published: Published, table: str, measure: str, digits: int) -> str:
-    found = []
+    changes = []
     for row in published.rows(table):
         before, after = (published.tables[table][row, f"{word} {measure}"].value for word in ("none", "repaired"))
-        found.append(f"{row} {format_number(before, digits)} → {format_number(after, digits)}")
-    return "; ".join(found)
+        changes.append(f"{row} {format_number(before, digits)} → {format_number(after, digits)}")
+    return "; ".join(changes)
 
 
-def _classification_evidence(published: Published, found: ArmResults) -> Evidence:
+def _classification_evidence(published: Published, results: ArmResults) -> Evidence:
     cases = []
-    for model in found.models:
+    for model in results.models:
         keys = [arm_key("sst2", model, each) for each in ("none", REPAIR)]
-        there = _all_or_none([found.value(key, "accuracy") for key in keys])
+        there = _all_or_none([results.value(key, "accuracy") for key in keys])
         if there:
             rise = Value.of(each - there[0].mean for each in there[1].seeds)
-            rows = found.value(keys[0], "dev_rows")
+            rows = results.value(keys[0], "dev_rows")
             cases.append(Case(model, rise.mean, _accuracy_interval(there, rise, rows), ABOVE_ZERO))
     rule = (
         "A case is a model: the rise in points, above 0. Its interval is over the dev sentences, or over the draws of "
-        "clusters where that is wider."
+        "clusters if that is wider."
     )
-    return _format_published(published, "classification", "accuracy", 2), cases, rule, 2
+    return _make_evidence(results, _format_published(published, "classification", "accuracy", 2), cases, rule, 2)
 
 
 def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) -> Bounds:
-    """Return the wider of two intervals of a rise: over the draws of clusters, and over the sentences scored."""
-    if rows is None:  # arms of earlier releases do not tell
+    """Return the wider of two intervals of a rise: over the draws of clusters, and over the scored sentences."""
+    if rows is None:  # not in arms of earlier versions
         return rise.interval
     before, after = (
         (each.mean, tuple(100 * end for end in share_interval(each.mean / 100, int(rows.mean)))) for each in there[:2]
@@ -242,52 +228,49 @@ def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) 
 
 
 def _finetuning_differences(
-    found: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
+    results: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
 ) -> Iterable[NamedValue]:
-    """Return for each task and model a number of one arm minus that of another, seed by seed."""
-    for task in found.tasks:
-        for model in found.models:
+    """Yield for each task and model the difference of a number between two arms, paired by seed."""
+    for task in results.tasks:
+        for model in results.models:
             before, after = (
-                found.values_by_seed(arm_key("finetune", task, model, how), *where, *names)
+                results.values_by_seed(arm_key("finetune", task, model, how), *where, *names)
                 for how, *where in (first, then)
             )
-            apart = [after[seed] - before[seed] for seed in before if seed in after]
-            if apart and all(map(math.isfinite, apart)):
-                yield f"{model}, {task}", Value.of(apart)
+            differences = [after[seed] - before[seed] for seed in before if seed in after]
+            if differences and all(map(math.isfinite, differences)):
+                yield f"{model}, {task}", Value.of(differences)
 
 
-NamedValue = tuple[str, Value]
-
-
-def _finetuning_isotropy_evidence(published: Published, found: ArmResults) -> Evidence:
-    rises = _finetuning_differences(found, ("none", "read"), ("repair", "read"), "log_isotropy")
+def _finetuning_isotropy_evidence(published: Published, results: ArmResults) -> Evidence:
+    rises = _finetuning_differences(results, ("none", "read"), ("repair", "read"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (_MIN_LOG_RISE, math.inf)) for words, value in rises]
     rule = "A case is a task and a model: the rise of log₁₀ isotropy over the seeds, above 1 (ten times as isotropic)."
-    return _format_published(published, "finetuning", "isotropy", 2), cases, rule, 1
+    return _make_evidence(results, _format_published(published, "finetuning", "isotropy", 2), cases, rule, 1)
 
 
-def _finetuning_accuracy_evidence(published: Published, found: ArmResults) -> Evidence:
-    falls = _finetuning_differences(found, ("none",), ("repair",), "accuracy")
+def _finetuning_accuracy_evidence(published: Published, results: ArmResults) -> Evidence:
+    falls = _finetuning_differences(results, ("none",), ("repair",), "accuracy")
     cases = [Case.over_seeds(words, value, BELOW_ZERO) for words, value in falls]
     rule = "A case is a task and a model: the difference of accuracy over the seeds in points, below 0."
-    return _format_published(published, "finetuning", "accuracy", 1), cases, rule, 1
+    return _make_evidence(results, _format_published(published, "finetuning", "accuracy", 1), cases, rule, 1)
 
 
-def _zero_mean_evidence(found: ArmResults) -> Evidence:
+def _zero_mean_evidence(results: ArmResults) -> Evidence:
     cases = []
-    for task in found.tasks:
-        for model in found.models:
-            there = _all_or_none([found.value(arm_key("finetune", task, model, "none"), "mean_share")])
+    for task in results.tasks:
+        for model in results.models:
+            there = _all_or_none([results.value(arm_key("finetune", task, model, "none"), "mean_share")])
             cases += [Case.over_seeds(f"{model}, {task}", there[0], (-math.inf, _NEAR_ZERO))] if there else []
     rule = (
-        "A case is a task and a model, tuned without the repair: the squared length of the mean vector over the mean "
-        f"squared length, below {_NEAR_ZERO:g}."
+        "A case is a task and a model, fine-tuned without the repair: the squared length of the mean vector over the "
+        f"mean squared length, below {_NEAR_ZERO:g}."
     )
-    return "stated without numbers", cases, rule, 2
+    return _make_evidence(results, _STATED, cases, rule, 2)
 
 
-def _offline_evidence(found: ArmResults) -> Evidence:
-    rises = _finetuning_differences(found, ("none", "last"), ("none", "offline"), "log_isotropy")
+def _offline_evidence(results: ArmResults) -> Evidence:
+    rises = _finetuning_differences(results, ("none", "last"), ("none", "offline"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (-math.inf, _EPS)) for words, value in rises]
-    rule = "A case is a task and a model, tuned without the repair: the rise of log₁₀ isotropy, at most 0."
-    return "stated without numbers, beside a table where it rises", cases, rule, 1
+    rule = "A case is a task and a model, fine-tuned without the repair: the rise of log₁₀ isotropy, at most 0."
+    return _make_evidence(results, f"{_STATED}, next to a table in which it rises", cases, rule, 1)

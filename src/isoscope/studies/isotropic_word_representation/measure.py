@@ -1,4 +1,4 @@
-"""Token states as they are and repaired: what they give for similarity and for a linear classifier, layer by layer."""
+"""Measure raw and repaired token states: similarity, classification, and the isotropy of each layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 from isoscope._io.files import remove_folder
 from isoscope.embedding.embed import embed
 from isoscope.finetuning.task_data import stratified_sample
@@ -20,13 +20,15 @@ from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.partition import log_ratios
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
-from isoscope.studies.reading.similarities import read_pairs, read_train, train_data_set
-from isoscope.studies.reading.tasks import read_task
+from isoscope.studies.datasets.similarities import read_pairs, read_train, train_data_set
+from isoscope.studies.datasets.tasks import read_task
+from isoscope.studies.states import embed_once
 
 if TYPE_CHECKING:
     from isoscope.stores.store import Store
-    from isoscope.studies.datasets import DataSource, Model
-    from isoscope.studies.reading.similarities import Pairs
+    from isoscope.studies.datasets.similarities import Pairs
+    from isoscope.studies.datasets.source import DataSource
+    from isoscope.studies.models import Model
     from isoscope.studies.study import ArmContext
 
 VARIANTS = {
@@ -37,20 +39,20 @@ VARIANTS = {
     "gmm-mean-pca": "GMM + Mean + PCA",
     "kmeans-mean-pca": "K-means + Mean + PCA",
 }
-"""What is done to the tokens, and what the slides call it."""
+"""The repairs of token states, and their names in the slides."""
 REPAIR = "kmeans-mean-pca"
-FITS = {"same": "the sentences that are scored", "train": "a train split"}
-"""What a repair is fitted on."""
+FITS = {"same": "the scored sentences", "train": "a train split"}
+"""The sentences that a repair is fitted on."""
 
 SENTENCES_PREFIX, SST2_PREFIX = "sentences", "sst2"
-"""How the names of stores of states begin."""
-_SAMPLE = 50_000  # tokens of a train split that clusters are learnt from
+"""The prefixes of the folders of states."""
+_SAMPLE = 50_000  # tokens of a train split for k-means
 _LAYER_TOKENS = 4_000
 _DOTS = 500
 
 
 def arm_key(*parts: Any, seed: int | None = None) -> str:
-    """An arm's key.
+    """Return the key of an arm.
 
     >>> arm_key("sts", "bert", "stsb", "mean", "", seed=0)
     'sts/bert/stsb/mean/seed-0'
@@ -60,13 +62,13 @@ def arm_key(*parts: Any, seed: int | None = None) -> str:
 
 
 def uses_clusters(variant: str) -> bool:
-    """Whether chance has a part in a variant."""
+    """Return whether a variant has clusters, and so depends on a seed."""
     return variant.startswith(("kmeans", "gmm"))
 
 
 def make_repair(variant: str, clusters: int, components: int, seed: int, sample: int = _SAMPLE) -> Any:
-    """The library's repair for a variant; None where nothing is done."""
-    from isoscope.transforms.affine import AllButTheTop, Center  # scikit-learn takes a second, also to list studies
+    """Return the library's repair for a variant; None for the variant none."""
+    from isoscope.transforms.affine import AllButTheTop, Center  # importing scikit-learn takes a second
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
 
     several: dict[str, Any] = {"sample": sample, "random_state": seed}
@@ -79,13 +81,13 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
         "kmeans-mean-pca": lambda: ClusterNull(clusters, components, **several),
     }
     if variant not in makers:
-        raise InputError(f"no variant is named {variant}: there are {', '.join(VARIANTS)}")
+        raise ParameterError(f"no variant is named {variant}: choose from {', '.join(VARIANTS)}")
     return makers[variant]()
 
 
 @dataclass(frozen=True)
 class PairSets:
-    """The sets of pairs that a run scores, what repairs are fitted on, and how many pairs of each are read."""
+    """The sets of pairs of a run, what repairs are fitted on, and the number of pairs of each set (0 for all)."""
 
     data: DataSource
     names: tuple[str, ...]
@@ -93,16 +95,16 @@ class PairSets:
     limit: int
 
     def scored(self, name: str) -> Pairs:
-        """The pairs of a set."""
+        """Return the pairs of a set."""
         return self._limit_pairs(read_pairs(name, self.data))
 
     def train(self, name: str) -> Pairs:
-        """The pairs that a repair is fitted on before it scores a set."""
+        """Return the pairs that a repair is fitted on before it scores a set."""
         return self._limit_pairs(read_train(train_data_set(name), self.data))
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Every different sentence of them, and its place: sets share many, and SICK has most of its own twice."""
+        """The index of each distinct sentence; sets share many sentences, and SICK repeats most of its own."""
         of_name = [self.scored(name) for name in self.names]
         sources = {train_data_set(name): name for name in self.names} if "train" in self.fits else {}
         of_name += [self.train(name) for name in sources.values()]
@@ -111,7 +113,7 @@ class PairSets:
 
     @cached_property
     def store(self) -> str:
-        """What the store of their states is called: otherwise for other sentences."""
+        """The name of the folder of their states, which depends on the sentences."""
         return f"{SENTENCES_PREFIX}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
     def _limit_pairs(self, pairs: Pairs) -> Pairs:
@@ -120,14 +122,14 @@ class PairSets:
 
 @dataclass(frozen=True)
 class TextTokens:
-    """The tokens of some texts: their states in a store, and the text that each is of, in the order of the texts."""
+    """The token states of some texts in a store, and the index of each token's text, in order."""
 
     store: Store
     documents: np.ndarray
     texts: int
 
     def of(self, texts: Sequence[int]) -> TextTokens:
-        """The tokens of some of the texts, in their order; a text that is named twice is there twice."""
+        """Return the tokens of some of the texts, in this order; texts may repeat."""
         counts = np.bincount(self.documents, minlength=self.texts)
         here = counts[texts]
         documents = np.repeat(np.arange(len(here)), here)
@@ -136,15 +138,15 @@ class TextTokens:
         return TextTokens(open_store(self.store.take(rows)), documents, len(here))
 
     def states(self) -> np.ndarray:
-        """All of them, (n, d) in float32."""
+        """Return all states, (n, d) in float32."""
         return np.concatenate(list(self.store.chunks())).astype(np.float32, copy=False)
 
     def means(self, states: np.ndarray) -> np.ndarray:
-        """The mean of each text's states; zero for a text without a token."""
+        """Return the mean state of each text; zero for a text without tokens."""
         return np.asarray(_sum_by_text(self.documents, self.texts, states) / self._counts)
 
     def repaired_means(self, repair: Any) -> np.ndarray:
-        """The mean of each text's states, repaired unless `repair` is None, a part of them in memory at once."""
+        """Return the mean of each text's repaired states, in chunks; `repair` None leaves them as they are."""
         total, at = np.zeros((self.texts, self.store.dim)), 0
         for chunk in self.store.chunks():
             states = chunk.astype(np.float32, copy=False)
@@ -159,35 +161,16 @@ class TextTokens:
 
 
 def _sum_by_text(documents: np.ndarray, texts: int, states: np.ndarray) -> np.ndarray:
-    """The sum of each text's states."""
+    """Return the sum of each text's states."""
     from scipy.sparse import csr_array
 
     places = (np.ones(len(states)), (documents, np.arange(len(states))))
     return np.asarray(csr_array(places, shape=(texts, len(states))) @ states)
 
 
-def embed_tokens(model: Model, texts: Sequence[str], folder: Path, tell: Callable[[float], None]) -> TextTokens:
-    """The last layer's states of all tokens but special ones; from the folder if they are there already."""
-    if not folder.exists():
-        half = folder.with_name(f"{folder.name}.part")
-        embed(
-            model.place,
-            list(texts),
-            half,
-            layers=-1,
-            pool="tokens",
-            special_tokens="drop",
-            dtype="float16",
-            progress=lambda stage, done, share, note="": tell(share),
-        )
-        half.rename(folder)
-    store = open_store(folder, by="document")
-    return TextTokens(store, np.asarray(store.column("by")).astype(np.int64), len(texts))
-
-
 @dataclass(frozen=True)
 class StateArm:
-    """What one arm on token states is asked for."""
+    """An arm that measures token states: its model and its repair."""
 
     model: Model
     data: DataSource
@@ -196,54 +179,63 @@ class StateArm:
     components: int
     seed: int
     cleanup_pattern: str
-    """Stores that no later arm needs, by a pattern of their names: they are removed."""
+    """A glob pattern of the folders that no later arm needs."""
 
     def repair(self, sample: int = _SAMPLE) -> Any:
-        """Its repair, not fitted yet."""
+        """Return the repair, not yet fitted."""
         return make_repair(self.variant, self.clusters, self.components, self.seed, sample)
 
     def folder(self, bench: ArmContext, name: str) -> Path:
-        """Where something is kept that all arms of this model share."""
-        found = bench.shared / "states" / self.model.name / name
-        found.parent.mkdir(parents=True, exist_ok=True)
-        return found
+        """Return a path that all arms of this model share."""
+        return bench.shared / "states" / self.model.name / name
 
     def tokens(self, bench: ArmContext, name: str, texts: Sequence[str]) -> TextTokens:
-        """States under a name that all arms of this model share."""
-        folder = self.folder(bench, name)
-        return embed_tokens(self.model, texts, folder, lambda share: bench.tell(0.5 * share, f"reads {name}"))
+        """Return the last layer's states of all tokens except special ones, which all arms of this model share."""
+        folder = embed_once(
+            bench,
+            f"states/{self.model.name}/{name}",
+            self.model,
+            lambda: list(texts),
+            weight=0.5,
+            layers=-1,
+            pool="tokens",
+            special_tokens="drop",
+            dtype="float16",
+        )
+        store = open_store(folder, by="document")
+        return TextTokens(store, np.asarray(store.column("by")).astype(np.int64), len(texts))
 
     def clean(self, bench: ArmContext) -> None:
-        """Free the disk of what is no longer needed; what a kill leaves half removed is not taken for states."""
+        """Remove the states that no later arm needs."""
         for folder in sorted(self.folder(bench, "").glob(self.cleanup_pattern)) if self.cleanup_pattern else ():
             remove_folder(folder)
 
 
 def measure_similarity(arm: StateArm, sets: PairSets, name: str, fit: str, bench: ArmContext) -> dict[str, Any]:
-    """How well the cosine of two sentences' mean token states goes with people's scores, and how isotropic they are."""
+    """Return the correlation of mean-token cosines with human scores, and the isotropy of the token states."""
     pairs = sets.scored(name)
     read = arm.tokens(bench, sets.store, list(sets.places))
     tokens = read.of([sets.places[text] for text in pairs.texts])
     states = tokens.states()
     repair = arm.repair()
     if repair is not None:
-        bench.tell(0.5, f"fits {VARIANTS[arm.variant]}")
+        bench.tell(0.5, f"fitting {VARIANTS[arm.variant]}")
         if fit == "same":
             repair.fit(states)
         else:
             kept = arm.folder(bench, f"{sets.store}-{train_data_set(name)}-{arm.variant}-{arm.seed}")
-            if not kept.exists():  # one train split serves several sets
+            if not kept.exists():  # several sets share a train split
                 repair.fit(read.of([sets.places[text] for text in sets.train(name).texts]).store).save(kept)
             repair = type(repair).load(kept)
         states = repair.transform(states)
-    bench.tell(0.8, "scores")
-    found = {**correlations(pairs, tokens.means(states)), **isotropy(states)}
+    bench.tell(0.8, "scoring")
+    result = {**correlations(pairs, tokens.means(states)), **isotropy(states)}
     arm.clean(bench)
-    return found | {"pairs": len(pairs), "tokens": len(states), "dimensions": states.shape[1]}
+    return result | {"pairs": len(pairs), "tokens": len(states), "dimensions": states.shape[1]}
 
 
 def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
-    """Pearson and Spearman in per cent, of all pairs together and as the mean over the set's parts."""
+    """Return Pearson's r and Spearman's ρ in percent, of all pairs and as the mean over the subsets."""
     from scipy.stats import pearsonr, spearmanr
 
     first, second = vectors[: len(pairs)], vectors[len(pairs) :]
@@ -262,10 +254,10 @@ def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
 
 
 def isotropy(states: np.ndarray) -> dict[str, float]:
-    """Return the partition isotropy of token states, and measures beside it that do not depend on their scale.
+    """Return the partition isotropy of token states, and measures that do not depend on their scale.
 
-    `isotropy` and `log_isotropy` (to base 10) take both signs of each direction, `isotropy_of_one_sign` takes one, as
-    the authors' code does. `isotropy_at_unit_length` is of the states divided by their root-mean-square length.
+    `isotropy` and `log_isotropy` (base 10) use both signs of each direction, `isotropy_of_one_sign` one, as the
+    authors' code does. `isotropy_at_unit_length` is that of the states divided by their root-mean-square length.
     """
     both, one = log_ratios(states)
     length = math.sqrt(float(np.square(states, dtype=np.float64).sum()) / len(states))
@@ -279,31 +271,31 @@ def isotropy(states: np.ndarray) -> dict[str, float]:
 
 
 def measure_classification(arm: StateArm, limit: int, bench: ArmContext) -> dict[str, Any]:
-    """SST-2 by a logistic regression on mean token states, repaired as the train split's tokens say."""
+    """Return the accuracy of a logistic regression on SST-2, on mean token states, with a repair fitted on train."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     task = read_task("sst2", arm.data)
     train = task.train.part(stratified_sample(task.train.labels, limit, 0)) if limit else task.train
-    learnt = arm.tokens(bench, f"{SST2_PREFIX}-train-{limit}", train.texts)
-    scored = arm.tokens(bench, f"{SST2_PREFIX}-dev", task.dev.texts)
+    train_tokens = arm.tokens(bench, f"{SST2_PREFIX}-train-{limit}", train.texts)
+    dev_tokens = arm.tokens(bench, f"{SST2_PREFIX}-dev", task.dev.texts)
     repair = arm.repair()
     if repair is not None:
-        bench.tell(0.5, f"fits {VARIANTS[arm.variant]}")
-        repair.fit(learnt.store)
-    bench.tell(0.7, "learns")
+        bench.tell(0.5, f"fitting {VARIANTS[arm.variant]}")
+        repair.fit(train_tokens.store)
+    bench.tell(0.7, "training")
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    probe.fit(learnt.repaired_means(repair), train.labels)
-    states = scored.states()
+    probe.fit(train_tokens.repaired_means(repair), train.labels)
+    states = dev_tokens.states()
     states = states if repair is None else repair.transform(states)
-    accuracy = float(probe.score(scored.means(states), task.dev.labels))
+    accuracy = float(probe.score(dev_tokens.means(states), task.dev.labels))
     arm.clean(bench)
     return {"accuracy": 100 * accuracy, **isotropy(states), "rows": len(train.labels), "dev_rows": len(task.dev)}
 
 
 def measure_layers(arm: StateArm, sets: PairSets, name: str, bench: ArmContext) -> dict[str, Any]:
-    """Mean cosine and isotropy of some tokens in each layer, and where tokens lie before and after the repair."""
+    """Return the mean cosine and isotropy of a token sample in each layer, and points before and after the repair."""
     from sklearn.decomposition import PCA
 
     embed(
@@ -313,7 +305,7 @@ def measure_layers(arm: StateArm, sets: PairSets, name: str, bench: ArmContext) 
         pool="tokens",
         special_tokens="drop",
         max_tokens=_LAYER_TOKENS,
-        progress=lambda stage, done, share, note="": bench.tell(0.8 * share, "reads"),
+        progress=lambda stage, done, share, note="": bench.tell(0.8 * share, "embedding"),
     )
     store = open_store(bench.folder / "layers", by="layer")
     of_layer = np.asarray(store.column("by")).astype(np.int64)

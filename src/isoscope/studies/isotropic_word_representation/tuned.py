@@ -1,4 +1,4 @@
-"""Fine-tuning with the repair of each batch's [CLS] vectors, and what became of those vectors."""
+"""Fine-tuning with a repair of each batch's [CLS] vectors, and the isotropy of these vectors."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope.finetuning.finetune import finetune
+from isoscope.studies.datasets.tasks import read_task
 from isoscope.studies.finetuned import speedup_options
 from isoscope.studies.isotropic_word_representation.measure import isotropy
-from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
-    from isoscope.studies.datasets import Model
+    from isoscope.studies.models import Model
     from isoscope.studies.study import ArmContext, Setting
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
-"""What is done to the batch's [CLS] vectors."""
+"""The arms of fine-tuning: without and with the repair of [CLS] vectors."""
 _BATCH = 32
-_PROBE = 16  # the tracker's own numbers are not used
+_PROBE = 16  # the tracker's measurements are not used
 
 
 def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: ArmContext) -> dict[str, Any]:
-    """Accuracy on the dev set, and the isotropy of its [CLS] vectors layer by layer and as the head reads them."""
+    """Return the dev accuracy, and the isotropy of the [CLS] vectors in each layer and at the input of the head."""
     from isoscope.training.repair_layer import BatchRepair
 
     found = read_task(task, setting.data)
@@ -58,10 +58,10 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
 
 
 def measure_cls(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
-    """What the dev set's [CLS] vectors of a model that was kept are like.
+    """Return the isotropy of the [CLS] vectors of a saved model on the dev set.
 
-    `read` is what the head reads, and so repaired batch by batch if the model is; `offline` the last layer's vectors,
-    repaired all together after the training; `mean_share` how much of their mean square is in their mean.
+    `read` is the input of the head, repaired batch by batch if `in_model`; `offline` the last layer's vectors repaired
+    all together after training; `mean_share` the squared length of their mean over their mean squared length.
     """
     from transformers import DataCollatorWithPadding
 
@@ -93,5 +93,5 @@ def measure_cls(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dic
 
 
 def _isotropy(states: np.ndarray) -> dict[str, float]:
-    """Return the isotropy of vectors; NaN if all of them are zero, where it is not defined."""
+    """Return the isotropy of vectors; NaN if all of them are zero."""
     return isotropy(states) if np.abs(states).max() > 0 else dict.fromkeys(("isotropy", "log_isotropy"), float("nan"))

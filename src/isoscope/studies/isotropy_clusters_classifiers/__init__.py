@@ -1,1 +1,1 @@
-"""Mickus et al.: isotropy falls as classes become clusters."""
+"""Isotropy, clusters, and classifiers (Mickus et al., 2024): isotropy falls as classes form clusters."""

@@ -1,8 +1,7 @@
-"""Measurements of the arms: optimized objectives and their correlations."""
+"""Optimize embeddings for a linear classifier, and measure scores, objectives and their correlations."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,63 +16,44 @@ from isoscope.metrics.objectives import (
     triplet_objective,
 )
 from isoscope.metrics.spectra import isoscore
-from isoscope.studies.reading.classified import GLUE
+from isoscope.studies.datasets.classified import GLUE
 from isoscope.studies.study import Value
+from isoscope.studies.verdicts import correlation
 
 if TYPE_CHECKING:
-    from isoscope.studies.reading.classified import ClassifiedTexts
+    from isoscope.studies.datasets.classified import ClassifiedTexts
     from isoscope.studies.study import Number, Published
 
 
 RunResults = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
-"""What the seeds gave, for each task and model."""
+"""The results of all seeds, by task and model."""
 
 CORRELATION_SYMBOLS = {"Pearson r": "r", "Spearman ρ": "ρ"}
-"""The correlations as they are shown, and as the published columns have them."""
+"""The names of the correlations, and their symbols in the published columns."""
 
 _TASK_COLUMNS = {"Pearson r": "r", "Spearman ρ": "ρ below"}
 _FIRST_MODEL = "all-MiniLM-L6-v2"
 
 
-def pearson(a: Sequence[float], b: Sequence[float]) -> float:
-    """Pearson's r; NaN of fewer than three pairs, and where a series does not change."""
-    from scipy.stats import pearsonr
-
-    return _correlation(pearsonr, a, b)
-
-
-def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's ρ; NaN of fewer than three pairs, and where a series does not change."""
-    from scipy.stats import spearmanr
-
-    return _correlation(spearmanr, a, b)
-
-
-def _correlation(kind: Callable[..., Any], a: Sequence[float], b: Sequence[float]) -> float:
-    x, y = np.asarray(a, float), np.asarray(b, float)
-    if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan
-    return float(kind(x, y)[0])
-
-
-def score_correlation(kind: Callable[..., float], seeds: Sequence[dict[str, Any]]) -> Value:
-    """A correlation of the two scores along a run, over its seeds."""
-    return Value.of([kind(run["isoscore"], run["silhouette"]) for run in seeds])
+def score_correlation(seeds: Sequence[dict[str, Any]], *, ranks: bool) -> Value:
+    """Return the correlation of IsoScore and silhouette along a run, over its seeds."""
+    return Value.of([correlation(run["isoscore"], run["silhouette"], ranks=ranks) for run in seeds])
 
 
 def published_correlations(published: Published, task: str, model: str) -> tuple[dict[str, Number], str]:
-    """The published correlations of a task, and whose they are if not of our model."""
+    """Return the published correlations of a task, and the model they belong to if it is not ours."""
     if task in GLUE:
         whose = model if f"{model} r" in published.columns("glue") else _FIRST_MODEL
-        found = {name: published.number("glue", task, f"{whose} {sign}") for name, sign in CORRELATION_SYMBOLS.items()}
+        columns = {name: f"{whose} {symbol}" for name, symbol in CORRELATION_SYMBOLS.items()}
+        numbers = published.numbers("glue", task, columns)
     else:
         whose = _FIRST_MODEL if task in ("polarity", "snli") else "word2vec"
-        found = {name: published.number("correlations", task, _TASK_COLUMNS[name]) for name in CORRELATION_SYMBOLS}
-    return {name: each for name, each in found.items() if each is not None}, "" if whose == model else whose
+        numbers = published.numbers("correlations", task, _TASK_COLUMNS)
+    return numbers, "" if whose == model else whose
 
 
 def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
-    """A score or an objective at the moments at which there are objectives."""
+    """Return a score or an objective at the updates at which objectives are measured."""
     if name not in ("silhouette", "IsoScore"):
         return list(run[name])
     scores = dict(zip(run["updates"], run[name.lower()], strict=True))
@@ -83,7 +63,7 @@ def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
 
 
 def has_several_models(runs: RunResults, task: str) -> bool:
-    """Whether a task was run with more than one model."""
+    """Return whether a task was run with more than one model."""
     return sum(each == task for each, _ in runs) > 1
 
 
@@ -93,13 +73,15 @@ OBJECTIVES = ("O_I", "cos", "O_S", "O_C", "O_T")
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """How long and how closely: scores at every so many updates, objectives at so many moments."""
+    """How long to optimize, and how often to measure."""
 
     updates: int
     every: int
+    """Updates between two measurements of the scores."""
     moments: int
+    """Number of updates at which the objectives are measured."""
     sample: int
-    """Of more items than this the scores are taken on so many, drawn anew for each update."""
+    """The largest number of items that are scored; a new sample is drawn for each update."""
     bias: bool
     seed: int
 
@@ -107,7 +89,7 @@ class OptimizationSettings:
 def optimize(
     vectors: np.ndarray, data: ClassifiedTexts, recipe: OptimizationSettings, tell: Callable[[float, str], None]
 ) -> dict[str, Any]:
-    """Optimise the vectors and a head by Adam with torch's defaults; the scores after each update, and the theory."""
+    """Optimize vectors and a linear head with Adam; return the scores and objectives along the way."""
     import torch
     from torch.nn import functional
 
@@ -116,11 +98,11 @@ def optimize(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         head = torch.nn.Linear(data.items.shape[1] * vectors.shape[1], len(data.classes), bias=recipe.bias)
-    optimiser = torch.optim.Adam([embeddings, *head.parameters()])
+    optimizer = torch.optim.Adam([embeddings, *head.parameters()])
     numbers = torch.tensor(data.items)
     targets = torch.tensor(data.targets, dtype=torch.float32 if several else torch.int64)
     plain = data.items.shape[1] == 1 and np.array_equal(data.items[:, 0], np.arange(len(vectors)))
-    held = embeddings.detach().numpy()  # the same memory: nothing is copied for the scores
+    current = embeddings.detach().numpy()  # a view: nothing is copied for the scores
     labels = silhouette_labels(data.targets)
     rng = np.random.default_rng(recipe.seed)
 
@@ -132,19 +114,19 @@ def optimize(
     found |= {name: [] for name in (*OBJECTIVES, "within", "loss", "accuracy")}
     moments = set(np.unique(np.linspace(1, recipe.updates, min(recipe.moments, recipe.updates)).round().astype(int)))
     for update in range(1, recipe.updates + 1):
-        optimiser.zero_grad()
-        given = logits()
+        optimizer.zero_grad()
+        scores = logits()
         if several:
-            loss = functional.binary_cross_entropy_with_logits(given, targets)
+            loss = functional.binary_cross_entropy_with_logits(scores, targets)
         else:
-            loss = functional.cross_entropy(given, targets)
+            loss = functional.cross_entropy(scores, targets)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if update % recipe.every == 0 or update == recipe.updates:
-            rows, some = _sample_scored(held, data.items, recipe.sample, rng)
+            rows, some = _sample_scored(current, data.items, recipe.sample, rng)
             found["updates"].append(update)
             found["silhouette"].append(
-                _round_digits(silhouette(_concatenate_pairs(held, data.items[some]), labels[some]))
+                _round_digits(silhouette(_concatenate_pairs(current, data.items[some]), labels[some]))
             )
             found["isoscore"].append(_round_digits(isoscore(rows)))
             tell(update / recipe.updates, f"silhouette {found['silhouette'][-1]:.3f}")
@@ -155,21 +137,21 @@ def optimize(
             found["loss"].append(_round_digits(loss.detach()))
             found["accuracy"].append(_round_digits(right.float().mean()))
             weights = None if several else head.weight.detach().numpy()
-            for name, value in _compute_objectives(held, data.items, labels, weights):
+            for name, value in _compute_objectives(current, data.items, labels, weights):
                 found[name].append(value)
     trained = embeddings.numel() + sum(each.numel() for each in head.parameters())
     return found | {"items": len(data.items), "parameters": trained, "labels": len(np.unique(labels))}
 
 
 def silhouette_labels(targets: np.ndarray) -> np.ndarray:
-    """An item's label for the silhouette: its class; of several classes, which ones they are."""
+    """Return the cluster of each item for the silhouette: its class, or its set of classes if it may have several."""
     return targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _sample_scored(
     vectors: np.ndarray, items: np.ndarray, sample: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray | slice]:
-    """The vectors that IsoScore sees, unpaired and each once, and the items that the silhouette sees."""
+    """Return the distinct unpaired vectors for IsoScore, and the indices of the items for the silhouette."""
     if len(items) <= sample:
         return vectors, slice(None)
     some = np.sort(rng.choice(len(items), sample, replace=False))
@@ -186,7 +168,7 @@ def _concatenate_pairs(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
 def _compute_objectives(
     vectors: np.ndarray, items: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Iterator[tuple[str, float]]:
-    """The objectives: O_I on the unpaired vectors as IsoScore is, the others on what is classified."""
+    """Yield the objectives by name: O_I of the unpaired vectors, as for IsoScore, the others of the items."""
     rows = _concatenate_pairs(vectors, items).astype(np.float64)
     silhouettes = float(silhouette_objective(rows, labels))
     spread = float(isotropy_objective(rows))
@@ -204,5 +186,5 @@ def _compute_objectives(
 
 
 def _round_digits(value: Any) -> float:
-    """Nine digits: what float32 holds, and a file a third as long."""
+    """Return a number with nine digits, enough for float32, to keep the files of the arms small."""
     return float(f"{float(value):.9g}")

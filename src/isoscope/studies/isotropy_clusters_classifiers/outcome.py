@@ -1,43 +1,43 @@
-"""What runs of isotropy-clusters-classifiers come to: correlations, series, and which claims they bear out."""
+"""Tables and figures of Isotropy, clusters, and classifiers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope.studies.datasets.classified import GLUE
 from isoscope.studies.isotropy_clusters_classifiers.claims import make_verdicts
 from isoscope.studies.isotropy_clusters_classifiers.measure import (
     CORRELATION_SYMBOLS,
     has_several_models,
-    pearson,
     published_correlations,
     score_correlation,
     series_at_moments,
-    spearman,
 )
-from isoscope.studies.reading.classified import GLUE
+from isoscope.studies.rows import group_by
 from isoscope.studies.study import Figure, Outcome, Panel, Row, Series, Table, Value
+from isoscope.studies.verdicts import correlation
 
 if TYPE_CHECKING:
     from isoscope.studies.isotropy_clusters_classifiers.measure import RunResults
     from isoscope.studies.study import Published, Setting
 
 _SERIES_NAMES = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
-_POINTS = 160  # of a line: more cannot be seen
+_MAX_POINTS = 160  # of a line; more are not visible
 
 
 def make_outcome(published: Published, setting: Setting, runs: RunResults, notes: Sequence[str]) -> Outcome:
-    """Tables, figures and verdicts of the runs that are there."""
+    """Return the tables, figures and verdicts of the finished runs."""
     tables = [
         _correlations_table(published, "correlations", {key: run for key, run in runs.items() if key[0] not in GLUE}),
         _correlations_table(published, "glue", {key: run for key, run in runs.items() if key[0] in GLUE}),
         _first_last_table(runs),
-        _objectives_table("spearman", "Spearman's ρ", spearman, runs),
-        _objectives_table("pearson", "Pearson's r", pearson, runs),
+        _objectives_table("spearman", "Spearman's ρ", runs),
+        _objectives_table("pearson", "Pearson's r", runs),
         _sizes_table(published, runs),
     ]
     return Outcome([each for each in tables if each.rows], _figures(runs), make_verdicts(published, runs), notes)
@@ -49,17 +49,16 @@ def make_outcome(published: Published, setting: Setting, runs: RunResults, notes
 def _correlations_table(published: Published, key: str, runs: RunResults) -> Table:
     rows = []
     for (task, model), seeds in runs.items():
-        ours = {"Pearson r": score_correlation(pearson, seeds), "Spearman ρ": score_correlation(spearman, seeds)}
+        ours = {name: score_correlation(seeds, ranks=name == "Spearman ρ") for name in CORRELATION_SYMBOLS}
         theirs, whose = published_correlations(published, task, model)
         rows.append(Row(f"{task}, {model}", ours, theirs, whose))
-    some = next(iter(published.tables[key].values()))
-    return Table(
-        key, published.titles[key], tuple(CORRELATION_SYMBOLS), rows, some.where, some.note, digits=4, row_name="task"
-    )
+    first = published.first(key)
+    columns = tuple(CORRELATION_SYMBOLS)
+    return Table(key, published.titles[key], columns, rows, first.where, first.note, digits=4, row_name="task")
 
 
 def _first_last_table(runs: RunResults) -> Table:
-    """Where the scores begin and end."""
+    """Return the scores after the first and after the last update."""
     rows = []
     for (task, model), seeds in runs.items():
         ours = {
@@ -68,24 +67,27 @@ def _first_last_table(runs: RunResults) -> Table:
             for place, end in ((0, "first"), (-1, "last"))
         }
         rows.append(Row(f"{task}, {model}", ours | {"accuracy": Value.of([run["accuracy"][-1] for run in seeds])}))
-    note = "After the first update and after the last. Accuracy is on the optimised items themselves."
+    note = "After the first and after the last update. Accuracy is on the optimized items themselves."
     columns = list(rows[0].ours) if rows else []
-    return Table("ends", "Where the scores begin and end", columns, rows, "", note, row_name="task")
+    return Table("ends", "First and last scores", columns, rows, "", note, row_name="task")
 
 
-def _objectives_table(key: str, words: str, kind: Callable[..., float], runs: RunResults) -> Table:
-    """How each two of the scores and objectives go together along the runs."""
+def _objectives_table(key: str, words: str, runs: RunResults) -> Table:
+    """Return the correlation of every two scores or objectives along the runs."""
     columns = {run: f"{run[0]}, {run[1]}" if has_several_models(runs, run[0]) else run[0] for run in runs}
     rows = []
     for a, b in combinations(_SERIES_NAMES, 2):
         ours = {
-            columns[run]: Value.of([kind(series_at_moments(seed, a), series_at_moments(seed, b)) for seed in seeds])
+            columns[run]: Value.of(
+                correlation(series_at_moments(seed, a), series_at_moments(seed, b), ranks=key == "spearman")
+                for seed in seeds
+            )
             for run, seeds in runs.items()
         }
         rows.append(Row(f"{a} and {b}", ours))
     note = (
-        "O_I: sum of all squared distances; cos: its cosine form; O_S: silhouette's objective; O_C: the classifier's; "
-        "O_T: triplets' bound. All are to be maximised."
+        "O_I: sum of all squared distances; cos: its cosine form; O_S: objective of the silhouette; O_C: objective of "
+        "the classifier; O_T: triplet bound. All are maximized."
     )
     title = f"Scores and objectives of the theory along the runs, {words}"
     return Table(f"objectives-{key}", title, list(columns.values()), rows, "", note, 3, "two series")
@@ -96,9 +98,9 @@ def _sizes_table(published: Published, runs: RunResults) -> Table:
     for (task, model), seeds in runs.items():
         ours = {name: Value.of(float(seeds[0][name])) for name in ("items", "parameters", "labels")}
         key, whose = ("glue-sizes", f"{model} parameters") if task in GLUE else ("sizes", "parameters")
-        theirs = {"items": published.number(key, task, "items"), "parameters": published.number(key, task, whose)}
-        rows.append(Row(f"{task}, {model}", ours, {name: each for name, each in theirs.items() if each is not None}))
-    columns, words = ("items", "parameters", "labels"), "Labels: the clusters of the silhouette."
+        theirs = published.numbers(key, task, {"items": "items", "parameters": whose})
+        rows.append(Row(f"{task}, {model}", ours, theirs))
+    columns, words = ("items", "parameters", "labels"), "Labels are the clusters of the silhouette."
     return Table("sizes", "Items and trained parameters", columns, rows, "tables 1 and 2", words, 0, "task")
 
 
@@ -114,8 +116,8 @@ def _figures(runs: RunResults) -> list[Figure]:
             found.append(
                 Figure(
                     f"figure-{key}",
-                    f"Silhouette and IsoScore across training, {what}",
-                    "Means over the seeds, bands of one standard deviation; IsoScore on a logarithmic axis.",
+                    f"Silhouette and IsoScore during training, {what}",
+                    "Means over the seeds with bands of one standard deviation; IsoScore on a logarithmic axis.",
                     _training_panels(some),
                     where,
                 )
@@ -125,8 +127,8 @@ def _figures(runs: RunResults) -> list[Figure]:
             Figure(
                 "figure-3",
                 "Silhouette against IsoScore",
-                "Each line is a run, means over the seeds: where one score falls as the other rises, it goes from "
-                "the upper left to the lower right.",
+                "Each line is a run (mean over the seeds). A line from the upper left to the lower right means that "
+                "IsoScore falls while the silhouette rises.",
                 [
                     Panel(
                         model,
@@ -143,7 +145,7 @@ def _figures(runs: RunResults) -> list[Figure]:
             Figure(
                 "objectives",
                 "Scores and objectives along the runs",
-                "The first seed; each series from 0, its lowest value, to 1, its highest.",
+                "First seed. Each series is scaled from 0, its lowest value, to 1, its highest.",
                 [_theory_panel(task, model, seeds[0], runs) for (task, model), seeds in runs.items()],
             )
         )
@@ -151,10 +153,9 @@ def _figures(runs: RunResults) -> list[Figure]:
 
 
 def _group_by_model(runs: RunResults) -> dict[str, dict[str, Sequence[dict[str, Any]]]]:
-    found: dict[str, dict[str, Sequence[dict[str, Any]]]] = {}
-    for (task, model), seeds in runs.items():
-        found.setdefault(model, {})[task] = seeds
-    return found
+    """Return the seeds of each task, by model."""
+    by_model = group_by(runs, lambda run: run[1])
+    return {model: {task: runs[task, model] for task, _ in own} for model, own in by_model.items()}
 
 
 def _training_panels(runs: RunResults) -> list[Panel]:
@@ -170,7 +171,7 @@ def _band_series(task: str, seeds: Sequence[dict[str, Any]], name: str) -> Serie
     shown = _thin_indices(len(seeds[0]["updates"]))
     values = np.array([run[name] for run in seeds])[:, shown]
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(len(shown))
-    low = np.maximum(mean - spread, mean / 2) if name == "isoscore" else mean - spread  # a logarithm has no zero
+    low = np.maximum(mean - spread, mean / 2) if name == "isoscore" else mean - spread  # log axis: stay above 0
     updates = [seeds[0]["updates"][i] for i in shown]
     return Series(task, updates, mean.tolist(), low.tolist(), (mean + spread).tolist())
 
@@ -198,4 +199,4 @@ def _scale_to_unit(values: Sequence[float]) -> list[float]:
 
 
 def _thin_indices(count: int) -> list[int]:
-    return sorted({int(i) for i in np.linspace(0, count - 1, min(count, _POINTS)).round()})
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(count, _MAX_POINTS)).round()})

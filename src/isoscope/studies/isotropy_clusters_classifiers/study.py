@@ -1,4 +1,4 @@
-"""Mickus et al., Isotropy, clusters, and classifiers: IsoScore and silhouette while embeddings learn a linear task."""
+"""Isotropy, clusters, and classifiers (Mickus et al., 2024): IsoScore and silhouette of optimized embeddings."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from isoscope._core.errors import InputError
-from isoscope._io.files import atomic_replace
-from isoscope.embedding.embed import embed
+from isoscope._core.errors import MissingValueError, ParameterError, TooFewRowsError
+from isoscope.stores.open import open_store
+from isoscope.studies.datasets.classified import GLUE, ClassifiedTexts, read_classified, read_word_classes
 from isoscope.studies.isotropy_clusters_classifiers.measure import OptimizationSettings, optimize
 from isoscope.studies.isotropy_clusters_classifiers.outcome import make_outcome
-from isoscope.studies.reading.classified import GLUE, ClassifiedTexts, read_classified, read_word_classes
+from isoscope.studies.states import embed_once
 from isoscope.studies.study import Arm, Parameter, Study, read_published
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import Model
+    from isoscope.studies.models import Model
     from isoscope.studies.study import ArmContext, Outcome, Results, Setting
 
 _WORD_TASKS = {"supersense": 2275, "pos": 11462}
-"""Tasks of words, with the paper's number of them."""
+"""The word tasks, and the paper's number of words in each."""
 _SENTENCE_TASKS = (*GLUE, "polarity", "snli")
+_TASKS = (*_SENTENCE_TASKS, *_WORD_TASKS)
 _WITHOUT_BIAS = ("polarity",)
 _COSTS = {"cola": 22, "mrpc": 10, "rte": 5, "qnli": 200, "sst2": 120, "polarity": 130, "snli": 220, "pos": 120}
 
 
 class IsotropyClustersClassifiers(Study):
-    """Embeddings themselves are optimised for a linear classifier; both scores after every update."""
+    """Optimize embeddings for a linear classifier, and measure IsoScore and silhouette after every update."""
 
     name = "isotropy-clusters-classifiers"
     about = (
-        "The embeddings themselves, not the model, are optimized by Adam together with a linear head, on a whole data "
-        "set at once. After every update IsoScore and the silhouette of the target labels are taken, and along the way "
-        "the objectives of the paper's theory."
+        "Adam optimizes the embeddings themselves, not the model, together with a linear head, on all items of a data "
+        "set at once. IsoScore and the silhouette of the target labels are measured after every update, and the "
+        "objectives of the paper's theory at some of them."
     )
     models = (
         "sentence-transformers/all-MiniLM-L6-v2",
@@ -48,24 +49,27 @@ class IsotropyClustersClassifiers(Study):
         "tasks": Parameter(
             ("cola", "mrpc", "rte", "polarity", "snli", "supersense", "pos"),
             ("mrpc", "rte", "polarity", "snli", "supersense"),
-            "of cola, mrpc, rte, qnli, sst2, polarity, snli with each model; supersense, pos with each of word vectors",
+            "cola, mrpc, rte, qnli, sst2, polarity, snli for sentence models; supersense, pos for word vectors",
             widens=True,
+            choices=_TASKS,
         ),
-        "seeds": Parameter((0, 1, 2, 3, 4), (0, 1), "of the head's first weights", widens=True),
-        "updates": Parameter(0, 120, "how many; 0 is as published: 250 for a task of GLUE, 1000 for the others"),
-        "every": Parameter(1, 2, "scores are taken at every so many updates"),
-        "moments": Parameter(50, 20, "at how many updates the objectives of the theory are taken"),
-        "sample": Parameter(20_000, 20_000, "of more items than this so many are scored, drawn anew at each update"),
-        "rows": Parameter(0, 1000, "at most so many items of a task, drawn at random; 0 takes all"),
+        "seeds": Parameter((0, 1, 2, 3, 4), (0, 1), "seeds for the initial weights of the head", widens=True),
+        "updates": Parameter(
+            0, 120, "number of updates; 0: as published, 250 for GLUE tasks and 1000 for others", least=0
+        ),
+        "every": Parameter(1, 2, "updates between two measurements of the scores", least=1),
+        "moments": Parameter(50, 20, "number of updates at which the objectives are measured", least=1),
+        "sample": Parameter(20_000, 20_000, "largest number of items scored; resampled at each update", least=10),
+        "rows": Parameter(0, 1000, "largest number of items of a task, sampled at random; 0: all", least=0),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Those of the tasks for which there is a model."""
+        """Return the data sets of the tasks for which there is a model."""
         tasks = {task for task, _ in _task_model_pairs(setting)}
         return [each for each in _SENTENCE_TASKS if each in tasks] + (["wordnet"] if tasks & set(_WORD_TASKS) else [])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """One for each task, model and seed; all tasks once before the next seed."""
+        """Return an arm for each task, model and seed; all tasks of a seed come before the next seed."""
         return [
             Arm(
                 arm_key(task, model, seed),
@@ -78,7 +82,7 @@ class IsotropyClustersClassifiers(Study):
         ]
 
     def outcome(self, setting: Setting, results: Results) -> Outcome:
-        """Correlations, sizes, objectives; figures 2, 3 and 4; ten claims."""
+        """Return tables of correlations, objectives and sizes, figures 2 to 4, and verdicts on ten claims."""
         runs = {}
         for task, model in _task_model_pairs(setting):
             keys = [arm_key(task, model, seed) for seed in setting["seeds"]]
@@ -89,87 +93,80 @@ class IsotropyClustersClassifiers(Study):
 
 
 def arm_key(task: str, model: Model, seed: int) -> str:
-    """What an arm is kept under."""
+    """Return the key of an arm."""
     return f"{task}/{model.name}/seed-{seed}"
 
 
 def published_updates(task: str) -> int:
-    """How long the paper optimises: its first four tasks longer than those of GLUE."""
+    """Return the paper's number of updates: 250 for GLUE tasks, 1000 for the others."""
     return 250 if task in GLUE else 1000
 
 
 def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
-    """Each task with each model that can do it; an `InputError` if there is no model for any."""
-    tasks, known = setting["tasks"], (*_SENTENCE_TASKS, *_WORD_TASKS)
-    for task in tasks:
-        if task not in known:
-            raise InputError(f"tasks has {task}: need some of {', '.join(known)}")
-    for name, least in (("updates", 0), ("every", 1), ("moments", 1), ("sample", 10), ("rows", 0)):
-        if setting[name] < least:
-            raise InputError(f"{name} is {setting[name]}: need {least} at least")
-    found = [
-        (task, model) for task in tasks for model in setting.models if _is_word_vectors(model) == (task in _WORD_TASKS)
+    """Return each task with each model that fits it; raise an `InputError` if no model fits any task."""
+    tasks = setting["tasks"]
+    pairs = [
+        (task, model) for task in tasks for model in setting.models if model.holds_word_vectors == (task in _WORD_TASKS)
     ]
-    if tasks and not found:
+    if tasks and not pairs:
         words = [task for task in tasks if task in _WORD_TASKS]
-        raise InputError(
-            f"{', '.join(words)} needs word vectors: name them with --model, a file of GloVe, word2vec or fastText, or "
-            f"a folder with vectors.npy and words.txt"
+        raise ParameterError(
+            f"{', '.join(words)} needs word vectors; pass with --model a GloVe, word2vec or fastText file, or a folder "
+            "with vectors.npy and words.txt"
             if words
-            else f"{setting.models[0].place} holds word vectors, and {', '.join(tasks)} needs a model for sentences"
+            else f"{setting.models[0].place} holds word vectors, but {', '.join(tasks)} needs a sentence model; "
+            "pass one with --model"
         )
-    if setting.data.folder is None and any(task in _WORD_TASKS for task, _ in found):
-        raise InputError(f"{found[0][0]} reads WordNet from a file: name the folder of wordnet30 with --data")
-    return found
-
-
-def _is_word_vectors(model: Model) -> bool:
-    place = Path(model.place)
-    return place.is_file() or (place / "vectors.npy").is_file()
+    if setting.data.folder is None and any(task in _WORD_TASKS for task, _ in pairs):
+        raise ParameterError(f"{pairs[0][0]} reads WordNet from a file; pass the folder of wordnet30 with --data")
+    return pairs
 
 
 def _has_no_pooling(model: Model) -> bool:
-    """Whether it is a folder of a model that does not say how it makes one vector of a text."""
+    """Return whether a local model is a plain transformer, without the pooling of a sentence encoder."""
     return Path(model.place).is_dir() and not (Path(model.place) / "modules.json").is_file()
 
 
 def _notes(setting: Setting) -> list[str]:
     left_out = [task for task in setting["tasks"] if task not in {done for done, _ in _task_model_pairs(setting)}]
-    told = read_published("isotropy-clusters-classifiers")
-    lacking = [task for key in ("correlations", "glue") for task in told.rows(key) if task not in setting["tasks"]]
-    words = [model.name for model in setting.models if _is_word_vectors(model)]
-    plain = [model.name for model in setting.models if _has_no_pooling(model) and not _is_word_vectors(model)]
+    published = read_published("isotropy-clusters-classifiers")
+    missing = [task for key in ("correlations", "glue") for task in published.rows(key) if task not in setting["tasks"]]
+    words = [model.name for model in setting.models if model.holds_word_vectors]
+    plain = [model.name for model in setting.models if _has_no_pooling(model) and not model.holds_word_vectors]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
-        *([f"{', '.join(left_out)}: not run, since no model for it was named."] if left_out else []),
+        *([f"{', '.join(left_out)}: not run, because no model for it was given."] if left_out else []),
         *(
-            [f"Of the paper's tasks {', '.join(lacking)} were not asked for{_format_unsupported(lacking)}."]
-            if lacking
+            [f"Tasks of the paper that were not run: {', '.join(missing)}{_format_unsupported(missing)}."]
+            if missing
             else []
         ),
         *([f"{setting['updates']} updates; the paper has 250 for GLUE and 1000 for the others."] if shorter else []),
-        *([f"At most {setting['rows']} items of each task; the paper takes all."] if setting["rows"] else []),
-        *([f"Scores at every {setting['every']} updates; the paper's at each."] if setting["every"] > 1 else []),
+        *([f"At most {setting['rows']} items of each task; the paper uses all."] if setting["rows"] else []),
+        *([f"Scores after every {setting['every']} updates; in the paper after each."] if setting["every"] > 1 else []),
         *(
             [
-                f"Words: {', '.join(words)} in place of word2vec trained on Wikipedia, and WordNet's most often tagged "
-                f"words with all their supersenses or parts of speech, as many as the paper has, in place of its lists."
+                f"Words: {', '.join(words)} instead of word2vec trained on Wikipedia. The words are those that WordNet "
+                "tags most often, the same number as in the paper, with all their supersenses or parts of speech; the "
+                "paper uses lists of its own."
             ]
             if words
             else []
         ),
-        *([f"{', '.join(plain)}: the mean of the last layer, as it is no sentence encoder."] if plain else []),
-        "Updates and scores in float32 (sums in float64), which is within 1e-5 of float64; objectives in float64.",
-        "Correlations are of each seed's two series, then averaged. IsoScore and O_I are of the unpaired vectors, each "
-        "once; silhouette, O_S, O_C and O_T of what is classified, two vectors side by side for a pair.",
-        "O_C leaves out the head's bias, as the paper's formula does. Where an item has several classes there is no "
-        "O_C, and items with the same classes are one cluster.",
+        *([f"{', '.join(plain)}: mean of the last layer, because it is not a sentence encoder."] if plain else []),
+        "Updates and scores are computed in float32 (sums in float64), which is within 1e-5 of float64; objectives are "
+        "computed in float64.",
+        "The correlation of the two series is computed for each seed, then averaged. IsoScore and O_I use the distinct "
+        "unpaired vectors. Silhouette, O_S, O_C and O_T use the classified items: for a pair, its two vectors "
+        "concatenated.",
+        "O_C ignores the head's bias, as in the paper's formula. It is not defined for items with several classes; "
+        "there, items with the same set of classes form one cluster.",
     ]
 
 
 def _format_unsupported(tasks: Sequence[str]) -> str:
-    unread = [task for task in tasks if task not in (*_SENTENCE_TASKS, *_WORD_TASKS)]
-    return f" ({', '.join(unread)} cannot be: this study does not read them)" if unread else ""
+    unsupported = [task for task in tasks if task not in _TASKS]
+    return f" ({', '.join(unsupported)}: not supported by this study)" if unsupported else ""
 
 
 def _run_arm(task: str, model: Model, seed: int, setting: Setting, bench: ArmContext) -> dict[str, Any]:
@@ -186,46 +183,43 @@ def _run_arm(task: str, model: Model, seed: int, setting: Setting, bench: ArmCon
 
 
 def _embed_task(task: str, model: Model, setting: Setting, bench: ArmContext) -> tuple[np.ndarray, ClassifiedTexts]:
-    """A task's items and the vectors of its texts, which are made once and kept for the other seeds."""
-    data = (read_word_classes if task in _WORD_TASKS else read_classified)(task, setting.data).part(
-        0 if task in _WORD_TASKS else setting["rows"]
+    """Return the vectors of a task's texts, which all seeds share, and its items."""
+    is_word_task = task in _WORD_TASKS
+    data = (read_word_classes if is_word_task else read_classified)(task, setting.data)
+    data = data if is_word_task else data.part(setting["rows"])
+    folder = embed_once(
+        bench,
+        f"{task}-{model.name}",
+        model,
+        lambda: data.texts,
+        weight=0.0,
+        pool="mean" if is_word_task or _has_no_pooling(model) else "sentence-transformers",
+        layers=-1,
+        say=_ignore_message if is_word_task else None,  # words without a vector are expected
+        labels=range(len(data.texts)),
     )
-    kept = bench.shared / f"{task}-{model.name}.npz"
-    if not kept.exists():
-        bench.tell(0.0, "embedding")
-        pool = "mean" if task in _WORD_TASKS or _has_no_pooling(model) else "sentence-transformers"
-        store = embed(
-            model.place,
-            data.texts,
-            bench.folder / "vectors",
-            pool=pool,
-            layers=-1,
-            say=_ignore_message if task in _WORD_TASKS else None,  # a word without a vector is not taken
-            labels=range(len(data.texts)),
-            progress=lambda stage, done, share, note="": bench.tell(0.0, f"embedding {share:.0%}"),
-        )
-        most = min(_WORD_TASKS.get(task, len(store)), len(store))
-        documents, vectors = np.asarray(store.labels, np.int64)[:most], store.take(np.arange(most))
-        with atomic_replace(kept) as path, path.open("wb") as file:
-            np.savez(file, documents=documents, vectors=vectors)
-    with np.load(kept) as file:
-        documents, vectors = file["documents"], file["vectors"]
-    if task in _WORD_TASKS:
-        most = min(_WORD_TASKS[task], setting["rows"] or _WORD_TASKS[task])
-        return _select_known_words(task, data, documents[:most], vectors[:most])
+    store = open_store(folder)
+    most = len(store)
+    if is_word_task:
+        most = min(most, _WORD_TASKS[task], setting["rows"] or _WORD_TASKS[task])
+    documents, vectors = np.asarray(store.labels, np.int64)[:most], store.take(np.arange(most))
+    if is_word_task:
+        return _select_known_words(task, data, documents, vectors)
     if len(documents) != len(data.texts):
-        raise InputError(f"{model.place} reads no token in {len(data.texts) - len(documents)} of {task}'s texts")
+        raise MissingValueError(
+            f"{len(data.texts) - len(documents)} texts of {task} have no token for {model.place}; remove these texts"
+        )
     return vectors, data
 
 
-def _ignore_message(words: str) -> None:
-    """Say nothing."""
+def _ignore_message(message: str) -> None:
+    """Ignore a message."""
 
 
 def _select_known_words(
     task: str, data: ClassifiedTexts, documents: np.ndarray, vectors: np.ndarray
 ) -> tuple[np.ndarray, ClassifiedTexts]:
     if len(documents) < 3:
-        raise InputError(f"{len(documents)} words of {task} have a vector: need 3 at least; are they English ones?")
+        raise TooFewRowsError(f"{len(documents)} words of {task} have a vector: need at least 3; pass English vectors")
     words = [data.texts[i] for i in documents]
     return vectors, ClassifiedTexts(words, np.arange(len(words))[:, None], data.targets[documents], data.classes)

@@ -1,1 +1,1 @@
-"""Kudrjashov et al.: the persistent entropy of each class as a regulariser."""
+"""Shrink the longest (Kudrjashov et al., 2025): persistent entropy as a regularizer."""

@@ -1,42 +1,40 @@
-"""Verdicts of shrink-the-longest: differences between arms, seed by seed, against the range that a claim allows."""
+"""Verdicts on the claims of Shrink the longest: differences between arms, paired by seed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.study import Case as Finding
-from isoscope.studies.study import Value
-from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, make_verdict
-from isoscope.studies.words import format_number
+from isoscope.studies.formatting import format_range
+from isoscope.studies.study import Case, Value
+from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, Evidence, judge_claims
 
 if TYPE_CHECKING:
-    from isoscope.studies.study import Bounds, Claim, Published, Verdict
+    from isoscope.studies.study import Bounds, Published, Verdict
 
 NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
 COMPONENTS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
     **{f"anisotropy_{k}_centred": f"anisotropy_{k} centred" for k in (1, 2, 3)},
 }
-"""What is measured of a space, and what it is called in the tables."""
+"""Measurements of a space, and their names in the tables."""
 
 _FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centred",))
 _THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
 _MARGIN = 0.01
-"""Scores nearer than this are the same: the paper's seeds spread by up to 0.004, its arms differ by up to 0.013."""
+"""Scores closer than this count as equal: the paper's seeds spread by up to 0.004, its arms differ by up to 0.013."""
 _MIN_MATTHEWS = 0.05
-"""Matthews' correlation below which a model has learnt nothing, and a score says nothing of a regulariser."""
+"""Matthews correlation below which a model has learned nothing."""
 _MIN_RANK_CORRELATION = 0.5
-"""A rank correlation above which two series go together."""
-_GROWTH = "the mean of the last 30% of training minus the start"
+"""The rank correlation above which two series rise and fall together."""
 _PAPER_MODELS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
 
 
 @dataclass(frozen=True)
 class TaskModelRuns:
-    """A task and a model, with what each arm and seed gave."""
+    """The results of a task and a model, by arm and seed."""
 
     task: str
     model: str
@@ -44,43 +42,43 @@ class TaskModelRuns:
 
     @property
     def all_runs(self) -> list[dict[str, Any]]:
-        """What is done, whatever the arm and the seed."""
+        """The results of all arms and seeds."""
         return [run for seeds in self.runs.values() for run in seeds.values()]
 
     @property
     def words(self) -> str:
-        """What it is called."""
+        """The task and the model."""
         return f"{_format_task(self.task)}, {self.model}"
 
     @property
     def measure(self) -> str:
-        """The score that counts."""
+        """The main score of the task."""
         return str(self.all_runs[0]["measure"])
 
     @property
     def settings(self) -> dict[str, Any]:
-        """With what it was fine-tuned, but for the regulariser."""
-        found: dict[str, Any] = self.all_runs[0]["settings"]
-        return found
+        """The settings of fine-tuning, apart from the regularizer."""
+        settings: dict[str, Any] = self.all_runs[0]["settings"]
+        return settings
 
     @property
     def family(self) -> str:
-        """What kind of model it is."""
+        """The model type, such as bert."""
         return str(self.all_runs[0]["family"])
 
     @property
     def paper_model(self) -> str:
-        """The paper's model that is nearest."""
+        """The paper's model of the same type."""
         return _PAPER_MODELS[self._like]
 
     @property
     def is_paper_model(self) -> bool:
-        """Whether it is the paper's own model."""
+        """Whether the model is one of the paper's."""
         return self.model == self.paper_model
 
     @property
     def row(self) -> str:
-        """Its row in the paper's tables."""
+        """The row of this task and model in the paper's tables."""
         return f"{self._like}-{_format_task(self.task)}"
 
     @property
@@ -89,24 +87,24 @@ class TaskModelRuns:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the arm without a regulariser does better than chance."""
+        """Whether the arm without a regularizer does better than chance."""
         scores = [run["late"]["matthews"] for run in self.runs[NONE].values()]
         return bool(scores) and sum(scores) / len(scores) > _MIN_MATTHEWS
 
     def last_layer_key(self, name: str) -> str:
-        """A measurement's name for the last layer."""
+        """Return the key of a measurement of the last layer."""
         return f"{self.all_runs[0]['layers'][-1]}/{name}"
 
     def before(self, name: str) -> Value:
-        """A measurement of the last layer before the first step."""
+        """Return a measurement of the last layer before the first step."""
         return Value.of([run["start"][self.last_layer_key(name)] for run in self.all_runs][:1])
 
     def late_by_arm(self, name: str) -> dict[str, Value]:
-        """A number's mean over the last 30%, over the seeds, for each arm that is done."""
+        """Return the mean of a number over the last 30% of training, over the seeds of each finished arm."""
         return {arm: Value.of(run["late"][name] for run in runs.values()) for arm, runs in self.runs.items() if runs}
 
     def between(self, arm: str, other: str, names: Sequence[str]) -> Value | None:
-        """How much more one arm has than another, seed by seed; of several numbers, of their sum."""
+        """Return the difference of two arms in the sum of these numbers, paired by seed."""
         both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
         if not both:
             return None
@@ -115,21 +113,21 @@ class TaskModelRuns:
         )
 
     def growth(self, names: Sequence[str]) -> Value | None:
-        """How much a measurement grew in training without a regulariser, seed by seed."""
+        """Return how much the sum of measurements grows in training without a regularizer, for each seed."""
         runs = self.runs[NONE].values()
         keys = [self.last_layer_key(name) for name in names]
         return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
 
     def together(self, one: str, other: str) -> Value | None:
-        """The rank correlation of two measurements through training without a regulariser, seed by seed."""
+        """Return the rank correlation of two measurements during training without a regularizer, for each seed."""
         from scipy.stats import spearmanr
 
-        found = []
+        correlations = []
         for run in self.runs[NONE].values():
             first, second = (run["series"][self.last_layer_key(name)]["value"] for name in (one, other))
             flat = len(set(first)) < 2 or len(set(second)) < 2
-            found.append(math.nan if flat else float(spearmanr(first, second, nan_policy="omit")[0]))
-        return Value.of(found) if found else None
+            correlations.append(math.nan if flat else float(spearmanr(first, second, nan_policy="omit")[0]))
+        return Value.of(correlations) if correlations else None
 
     def _late_value(self, arm: str, seed: int, name: str) -> float:
         late = self.runs[arm][seed]["late"]
@@ -137,130 +135,122 @@ class TaskModelRuns:
 
 
 def make_verdicts(published: Published, cases: Sequence[TaskModelRuns]) -> list[Verdict]:
-    """A verdict on each claim of the paper."""
-    rule = _Judge(published, cases)
-    return [rule.verdict(claim) for claim in published.claims]
+    """Return the verdict on each claim of the paper."""
+    judge = _Judge(published, cases)
+    return judge_claims(
+        published.claims,
+        {
+            "rises": judge.rises,
+            "class-direction": judge.class_direction,
+            "lowers": lambda: judge.anisotropy(SELECTED, NONE, _FIRST_COMPONENT),
+            "all-lowers": lambda: judge.anisotropy(ALL, NONE, _FIRST_COMPONENT),
+            "no-collapse": lambda: judge.anisotropy(SELECTED, NONE, _THREE_COMPONENTS),
+            "selection-isotropy": lambda: judge.anisotropy(SELECTED, ALL, _FIRST_COMPONENT),
+            "metric-kept": lambda: judge.score(SELECTED, NONE, (-_MARGIN, math.inf)),
+            "metric-rises": lambda: judge.score(SELECTED, NONE, ABOVE_ZERO),
+            "all-on-par": lambda: judge.score(ALL, NONE, (-_MARGIN, _MARGIN)),
+            "selection-metric": lambda: judge.score(SELECTED, ALL, ABOVE_ZERO),
+        },
+    )
 
 
 @dataclass(frozen=True)
 class _Judge:
+    """Collect the evidence on each claim."""
+
     published: Published
-    cases: Sequence[TaskModelRuns]
+    runs: Sequence[TaskModelRuns]
 
-    def verdict(self, claim: Claim) -> Verdict:
-        spaces: dict[str, tuple[str, str, Any, Bounds]] = {
-            "lowers": (SELECTED, NONE, _FIRST_COMPONENT, BELOW_ZERO),
-            "all-lowers": (ALL, NONE, _FIRST_COMPONENT, BELOW_ZERO),
-            "no-collapse": (SELECTED, NONE, _THREE_COMPONENTS, BELOW_ZERO),
-            "selection-isotropy": (SELECTED, ALL, _FIRST_COMPONENT, BELOW_ZERO),
-        }
-        scores: dict[str, tuple[str, str, Bounds]] = {
-            "metric-kept": (SELECTED, NONE, (-_MARGIN, math.inf)),
-            "metric-rises": (SELECTED, NONE, ABOVE_ZERO),
-            "all-on-par": (ALL, NONE, (-_MARGIN, _MARGIN)),
-            "selection-metric": (SELECTED, ALL, ABOVE_ZERO),
-        }
-        if claim.key in spaces:
-            return self._anisotropy_verdict(claim, *spaces[claim.key])
-        if claim.key in scores:
-            return self._score_verdict(claim, *scores[claim.key])
-        if claim.key == "rises":
-            return self._rises_verdict(claim)
-        return self._class_direction_verdict(claim)
-
-    def _rises_verdict(self, claim: Claim) -> Verdict:
+    def rises(self) -> Evidence:
         ends = []
         for name in ("anisotropy_1", "anisotropy_1 centred"):
-            each = [
-                found.value
-                for (row, arm), found in self._table("anisotropy")
-                if arm == NONE and _is_component_row(row, name)
+            values = [
+                number.value
+                for (row, arm), number in self.published.tables["anisotropy"].items()
+                if arm == NONE and row.partition(" ")[2] == name
             ]
-            ends.append(f"{name} ends at {_format_range(each)}")
-        findings = self._found(_FIRST_COMPONENT, lambda case, names: case.growth(names), ABOVE_ZERO)
-        return self._make_verdict(claim, f"{'; '.join(ends)}; the start is only in a figure", findings, _GROWTH)
+            ends.append(f"{name} ends at {format_range(values, 3)}")
+        cases = self._cases(self.runs, _FIRST_COMPONENT, lambda runs, names: runs.growth(names), ABOVE_ZERO)
+        theirs = f"{'; '.join(ends)}; the start is only in a figure"
+        return self._evidence(theirs, cases, "the mean of the last 30% of training minus the start")
 
-    def _class_direction_verdict(self, claim: Claim) -> Verdict:
-        def through(case: TaskModelRuns, names: Sequence[str]) -> Value | None:
-            return case.together(names[0], "silhouette")
+    def class_direction(self) -> Evidence:
+        def through(runs: TaskModelRuns, names: Sequence[str]) -> Value | None:
+            return runs.together(names[0], "silhouette")
 
-        findings = self._found(_FIRST_COMPONENT[1:], through, (_MIN_RANK_CORRELATION, math.inf), self._learned_cases)
+        cases = self._cases(self._learned, _FIRST_COMPONENT[1:], through, (_MIN_RANK_CORRELATION, math.inf))
         what = (
-            "Spearman's ρ of anisotropy and the classes' silhouette in training, which must exceed "
+            "Spearman's ρ of anisotropy and the silhouette of the classes during training, which must exceed "
             f"{_MIN_RANK_CORRELATION:g}"
         )
-        return self._make_verdict(claim, "stated, not measured", findings, what, self._unlearned_note)
+        return self._evidence("stated, not measured", cases, what, self._unlearned_note)
 
-    def _anisotropy_verdict(self, claim: Claim, arm: str, other: str, groups: Any, allowed: Bounds) -> Verdict:
-        told = []
+    def anisotropy(self, arm: str, other: str, groups: Sequence[Sequence[str]]) -> Evidence:
+        theirs = []
         for names in groups:
-            differences = self._published_differences(
-                "anisotropy", arm, other, [f" {COMPONENTS[name]}" for name in names]
-            )
-            told.append(f"{_format_components(names)} {_format_differences(differences, allowed)}")
-        findings = self._found(groups, lambda case, names: case.between(arm, other, names), allowed)
-        return self._make_verdict(claim, "; ".join(told), findings, f"{arm} minus {other}")
+            rows = [f" {COMPONENTS[name]}" for name in names]
+            theirs.append(f"{_format_components(names)} {self._format_published('anisotropy', arm, other, rows)}")
+        cases = self._cases(self.runs, groups, lambda runs, names: runs.between(arm, other, names), BELOW_ZERO)
+        return self._evidence("; ".join(theirs), cases, f"{arm} minus {other}")
 
-    def _score_verdict(self, claim: Claim, arm: str, other: str, allowed: Bounds) -> Verdict:
-        told = _format_differences(self._published_differences("metrics", arm, other, [""]), allowed)
-        findings = [
-            Finding.over_seeds(f"{self._format_case(case)}, {format_score_name(case.measure)}", value, allowed)
-            for case in self._learned_cases
-            if (value := case.between(arm, other, [case.measure])) is not None
+    def score(self, arm: str, other: str, claimed: Bounds) -> Evidence:
+        theirs = self._format_published("metrics", arm, other, [""], claimed)
+        cases = [
+            Case.over_seeds(f"{self._format_runs(runs)}, {format_score_name(runs.measure)}", value, claimed)
+            for runs in self._learned
+            if (value := runs.between(arm, other, [runs.measure])) is not None
         ]
-        margin = f"; differences below {_MARGIN:g} count as none" if -_MARGIN in allowed else ""
-        return self._make_verdict(claim, told, findings, f"{arm} minus {other}{margin}", self._unlearned_note)
+        margin = f"; differences below {_MARGIN:g} count as none" if -_MARGIN in claimed else ""
+        return self._evidence(theirs, cases, f"{arm} minus {other}{margin}", self._unlearned_note)
 
-    def _make_verdict(self, claim: Claim, told: str, findings: Sequence[Finding], what: str, idle: str = "") -> Verdict:
-        if not findings:
-            return make_verdict(claim, told, (), idle or "the arms that it needs are not done", untested="–")
-        return make_verdict(
-            claim, told, findings, "; ".join(part for part in (f"A case is {what}", idle) if part) + "."
-        )
+    def _evidence(self, theirs: str, cases: Sequence[Case], what: str, left_out: str = "") -> Evidence:
+        if not cases:
+            return Evidence(theirs, why=left_out or "the required arms are not done", untested="–")
+        return Evidence(theirs, cases, "; ".join(part for part in (f"A case is {what}", left_out) if part) + ".")
 
     @property
-    def _learned_cases(self) -> list[TaskModelRuns]:
-        return [case for case in self.cases if case.has_learned]
+    def _learned(self) -> list[TaskModelRuns]:
+        return [runs for runs in self.runs if runs.has_learned]
 
     @property
     def _unlearned_note(self) -> str:
-        idle = [self._format_case(case) for case in self.cases if not case.has_learned and case.runs[NONE]]
+        idle = [self._format_runs(runs) for runs in self.runs if not runs.has_learned and runs.runs[NONE]]
         return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
-    def _format_case(self, case: TaskModelRuns) -> str:
-        """The task, and the model where there are several."""
-        return case.words if len({each.model for each in self.cases}) > 1 else _format_task(case.task)
+    def _format_runs(self, runs: TaskModelRuns) -> str:
+        """Return the task, and the model if there are several."""
+        return runs.words if len({each.model for each in self.runs}) > 1 else _format_task(runs.task)
 
-    def _found(
+    def _cases(
         self,
-        groups: Any,
+        all_runs: Sequence[TaskModelRuns],
+        groups: Sequence[Sequence[str]],
         value_of: Callable[[TaskModelRuns, Sequence[str]], Value | None],
-        allowed: Bounds,
-        cases: Sequence[TaskModelRuns] | None = None,
-    ) -> list[Finding]:
+        claimed: Bounds,
+    ) -> list[Case]:
         return [
-            Finding.over_seeds(f"{self._format_case(case)}, {_format_components(names)}", value, allowed)
-            for case in (self.cases if cases is None else cases)
+            Case.over_seeds(f"{self._format_runs(runs)}, {_format_components(names)}", value, claimed)
+            for runs in all_runs
             for names in groups
-            if (value := value_of(case, names)) is not None and not math.isnan(value.mean)
+            if (value := value_of(runs, names)) is not None and not math.isnan(value.mean)
         ]
 
-    def _table(self, key: str) -> Iterable[tuple[tuple[str, str], Any]]:
-        return self.published.tables[key].items()
-
-    def _published_differences(self, table: str, arm: str, other: str, endings: Sequence[str]) -> list[float]:
-        """Published differences for each task and model, of sums over rows; without those that lack a number."""
-        found = []
+    def _format_published(
+        self, table: str, arm: str, other: str, endings: Sequence[str], claimed: Bounds = BELOW_ZERO
+    ) -> str:
+        """Return the range of the published differences of two arms, and how many agree with the claim."""
+        differences = []
         for row in self.published.rows("metrics"):
-            pairs = [[self.published.number(table, row + end, each) for end in endings] for each in (arm, other)]
-            if all(number is not None for side in pairs for number in side):
-                one, two = (sum(number.value for number in side if number is not None) for side in pairs)
-                found.append(one - two)
-        return found
+            sides = [[self.published.number(table, row + end, each) for end in endings] for each in (arm, other)]
+            if all(number is not None for side in sides for number in side):
+                first, second = (sum(number.value for number in side if number is not None) for side in sides)
+                differences.append(first - second)
+        agree = sum(claimed[0] < each < claimed[1] for each in differences)
+        return f"{format_range(differences, 3, signed=True)}, as claimed in {agree} of {len(differences)}"
 
 
 def format_score_name(name: str) -> str:
-    """What a score is called in tables."""
+    """Return the name of a score for tables."""
     return {"f1": "F1", "matthews": "Matthews"}.get(name, name)
 
 
@@ -268,25 +258,6 @@ def _format_task(task: str) -> str:
     return {"cola": "CoLA", "mrpc": "MRPC"}.get(task, task)
 
 
-def _is_component_row(row: str, name: str) -> bool:
-    return row.partition(" ")[2] == name
-
-
 def _format_components(names: Sequence[str]) -> str:
     words = [COMPONENTS[name] for name in names]
     return words[0] if len(words) == 1 else f"anisotropy_1 to _{len(words)}{words[0].removeprefix('anisotropy_1')}"
-
-
-def _format_differences(differences: Sequence[float], allowed: Bounds) -> str:
-    held = sum(allowed[0] < each < allowed[1] for each in differences)
-    return f"{_format_range(differences, _format_signed)}, as claimed in {held} of {len(differences)}"
-
-
-def _format_range(
-    values: Sequence[float], shown: Callable[[float], str] = lambda value: format_number(value, 3)
-) -> str:
-    return f"{shown(min(values))} to {shown(max(values))}" if values else "not published"
-
-
-def _format_signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{format_number(value, 3)}"

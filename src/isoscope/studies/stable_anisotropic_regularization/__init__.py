@@ -1,1 +1,1 @@
-"""Rudman and Eickhoff: IsoScore* on small samples, and I-STAR."""
+"""Stable anisotropic regularization (Rudman and Eickhoff, 2024): IsoScore* and I-STAR."""

@@ -1,20 +1,21 @@
-"""What the fine-tuned models come to: tables, and whether the claims hold."""
+"""Tables of the fine-tuned models, and the evidence on the claims about them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import plural
+from isoscope.studies.formatting import format_number
+from isoscope.studies.rows import group_by
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     MIN_MATTHEWS,
     NONE,
     Penalty,
     averages,
     collect_trained,
-    group_by,
     group_by_task_and_model,
     penalties,
     pretrained_key,
@@ -22,22 +23,19 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
     select_learned,
 )
 from isoscope.studies.study import Case, Holds, Row, Table, Value
-from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, correlation_interval, make_verdict, share_interval
-from isoscope.studies.words import format_number
+from isoscope.studies.verdicts import (
+    ABOVE_ZERO,
+    BELOW_ZERO,
+    Evidence,
+    correlation,
+    correlation_interval,
+    direction,
+    share_interval,
+)
 
 if TYPE_CHECKING:
     from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
-    from isoscope.studies.study import Bounds, Published, Results, Setting, Verdict
-
-
-def _correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> tuple[float, Bounds]:
-    """Return a correlation and its 95% interval; NaN where there is none."""
-    from scipy.stats import pearsonr, spearmanr
-
-    if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2 or not all(map(math.isfinite, (*x, *y))):
-        return math.nan, (math.nan, math.nan)
-    value = float((spearmanr if ranks else pearsonr)(x, y).statistic)
-    return value, correlation_interval(value, len(x), ranks=ranks)
+    from isoscope.studies.study import Bounds, Published, Results, Setting
 
 
 _CORRELATIONS: dict[str, tuple[Callable[[TrainedModel], float], Callable[[TrainedModel], float], bool]] = {
@@ -51,21 +49,23 @@ _CORRELATIONS: dict[str, tuple[Callable[[TrainedModel], float], Callable[[Traine
 
 
 def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[float, Bounds]]:
-    """Return a correlation over λ and seeds, with its interval, of the models that learned, by task and model."""
+    """Return a correlation over λ and seeds with its interval, for the models that learned, by task and model."""
     x, y, ranks = _CORRELATIONS[name]
-    found = {}
+    correlations = {}
     for space, own in group_by_task_and_model(select_learned(select_istar(runs))).items():
         both = [(x(each), y(each)) for each in own]
-        known = [pair for pair in both if all(map(math.isfinite, pair))]  # of equal states there is no dimension
-        found[space] = _correlation([one for one, _ in known], [other for _, other in known], ranks=ranks)
-    return {space: each for space, each in found.items() if not math.isnan(each[0])}
+        known = [pair for pair in both if all(map(math.isfinite, pair))]  # equal states have no dimension
+        value = correlation([one for one, _ in known], [other for _, other in known], ranks=ranks)
+        if not math.isnan(value):
+            correlations[space] = value, correlation_interval(value, len(known), ranks=ranks)
+    return correlations
 
 
 # tables
 
 
 def finetuning_tables(setting: Setting, results: Results, published: Published) -> list[Table]:
-    """Scores, isotropy and dimension by arm, correlations, and the cosine beside the published one."""
+    """Return scores, isotropy and dimension by arm, correlations, and the cosine next to the published one."""
     runs = collect_trained(setting, results)
     if not runs:
         return []
@@ -82,14 +82,14 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "Score on the dev set",
             columns,
             _make_rows(runs, lambda run: run.score, average=True),
-            note="Models that learned; those that collapsed to one answer have rows of their own. Averages are over "
-            "the seeds of an arm that learned in every task and model.",
+            note="Models that learned; those that collapsed to one answer are in separate rows. Averages are over the "
+            "seeds of an arm that learned in every task and model.",
             row_name="task, model",
         ),
         _collapse_table(runs, columns),
         Table(
             "isotropy",
-            "Isotropy: IsoScore* of text states, mean of the layers",
+            "Isotropy: IsoScore* of text states, mean over the layers",
             ["before", *columns],
             _make_rows(runs, lambda run: run.isotropy, before=_layer_means(before, "isoscore_star")),
             digits=4,
@@ -97,7 +97,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
         ),
         Table(
             "dimension",
-            "Intrinsic dimension (TwoNN) of text states, mean of the layers",
+            "Intrinsic dimension (TwoNN) of text states, mean over the layers",
             ["before", *columns],
             _make_rows(runs, lambda run: run.mean("two_nn"), before=_layer_means(before, "two_nn")),
             digits=2,
@@ -125,11 +125,11 @@ def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
 
 
 def _format_collapses(runs: Iterable[TrainedModel]) -> str:
-    """Return which arms collapsed and how often, in words."""
+    """Return which arms collapsed and how often, as text."""
     arms = group_by(runs, lambda each: each.penalty.name)
     counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
-    told = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
-    return f"Left out as collapsed: {', '.join(told)}." if told else ""
+    collapsed = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
+    return f"Left out as collapsed: {', '.join(collapsed)}." if collapsed else ""
 
 
 def _layer_means(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
@@ -143,7 +143,7 @@ def _make_rows(
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
-    """Return a row for each task and model: the arms over their seeds, collapsed models in a row of their own."""
+    """Return a row for each task and model with the arms over their seeds; collapsed models are in separate rows."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         for collapsed, some in sorted(group_by(own, lambda each: each.has_collapsed).items()):
@@ -157,9 +157,9 @@ def _make_rows(
 
 
 def _correlation_table(runs: list[TrainedModel]) -> Table:
-    told = {name: _correlations(runs, name) for name in _CORRELATIONS}
+    correlations = {name: _correlations(runs, name) for name in _CORRELATIONS}
     rows = [
-        Row(space, {name: Value.of(each[space][0]) for name, each in told.items() if space in each})
+        Row(space, {name: Value.of(each[space][0]) for name, each in correlations.items() if space in each})
         for space in group_by_task_and_model(runs)
     ]
     return Table(
@@ -167,8 +167,8 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="Of the models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's, ρ Spearman's. "
-        "The silhouette is that of the classes in the last layer's text states; the rest are means over the layers.",
+        note="Models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's, ρ Spearman's. The "
+        "silhouette is that of the classes in the last layer's text states; the others are means over the layers.",
         row_name="task, model",
     )
 
@@ -176,7 +176,7 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
 def _cosine_tables(
     runs: list[TrainedModel], before: Mapping[str, Mapping[str, Any]], published: Published
 ) -> list[Table]:
-    """The last layer's token states, where CosReg acts."""
+    """Return the mean cosine and IsoScore of the last layer's token states, on which CosReg acts."""
     figures = published.tables["cosine"]
     theirs = dict(
         zip(("none", "CosReg"), (figures["average cosine", each] for each in ("Figure 2", "Figure 3")), strict=True)
@@ -226,92 +226,85 @@ def _last_layer_getter(name: str) -> Callable[[TrainedModel], float]:
 # verdicts
 
 
-def finetuning_verdicts(setting: Setting, results: Results, published: Published) -> list[Verdict]:
-    """What the paper claims of fine-tuning."""
+def finetuning_evidence(setting: Setting, results: Results, published: Published) -> dict[str, Callable[[], Evidence]]:
+    """Return the evidence on the claims and the observation about fine-tuning, by key."""
     runs = collect_trained(setting, results)
     seeds, tasks, models = (published.tables["setup"][each, "value"].value for each in ("seeds", "tasks", "models"))
-    shown = f"a figure without numbers: {seeds:g} seeds"
-    averaged = f"{shown}, averages over {tasks:g} tasks, {models:g} models"
-    low, high = (figure.value for figure in published.tables["cosine"].values())
-    return [
-        _sign_verdict(published, "steers", shown, runs, "λ and isotropy, ρ", 1),
-        _sign_verdict(published, "negative", shown, runs, "isotropy and score, ρ", -1),
-        _comparison_verdict(published, "helps", averaged, runs, "none"),
-        _comparison_verdict(published, "beats-cosreg", averaged, runs, "cosreg"),
-        _sign_verdict(published, "dimension", shown, runs, "λ and TwoNN, ρ", 1),
-        _sign_verdict(published, "silhouette", "stated", runs, "isotropy and silhouette, ρ", -1),
-        _cosine_verdict(published, f"average cosine {format_number(low, 3)} and {format_number(high, 3)}", runs),
-    ]
+    figure = f"a figure without numbers: {seeds:g} seeds"
+    averaged = f"{figure}, averages over {tasks:g} tasks, {models:g} models"
+    low, high = (format_number(number.value, 3) for number in published.tables["cosine"].values())
+    return {
+        "steers": lambda: _sign_evidence(figure, runs, "λ and isotropy, ρ", 1),
+        "negative": lambda: _sign_evidence(figure, runs, "isotropy and score, ρ", -1),
+        "helps": lambda: _comparison_evidence(averaged, runs, "none"),
+        "beats-cosreg": lambda: _comparison_evidence(averaged, runs, "cosreg"),
+        "dimension": lambda: _sign_evidence(figure, runs, "λ and TwoNN, ρ", 1),
+        "silhouette": lambda: _sign_evidence("stated", runs, "isotropy and silhouette, ρ", -1),
+        "cosine": lambda: _cosine_evidence(f"average cosine {low} and {high}", runs),
+        "collapse": lambda: _collapse_evidence(runs),
+    }
 
 
-def _sign_verdict(
-    published: Published, key: str, shown: str, runs: list[TrainedModel], name: str, sign: int
-) -> Verdict:
-    """Return whether a correlation has its sign in every task and model, among the models that learned."""
-    found = _correlations(runs, name)
-    claimed = ABOVE_ZERO if sign > 0 else BELOW_ZERO
-    cases = [Case(space, value, interval, claimed) for space, (value, interval) in found.items()]
+def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: int) -> Evidence:
+    """Return a correlation, which must have this sign, in every task and model, among the models that learned."""
+    correlations = _correlations(runs, name)
+    cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
     why = f"A case is Spearman's ρ in a task and model, over the models that learned: {side} 0."
-    without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in found]
+    without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in correlations]
     if without and cases:
-        why += f" None for {'; '.join(without)}: too few models learned, or one of the two numbers never changes."
+        why += f" None for {'; '.join(without)}: too few models learned, or one of the two numbers is constant."
     why = f"{why} {_format_collapses(select_istar(runs))}".strip()
-    return make_verdict(published.claim(key), shown, cases, why, untested="too few models were trained", digits=2)
+    return Evidence(published, cases, why, untested="too few models were trained", digits=2)
 
 
-def _comparison_verdict(published: Published, key: str, shown: str, runs: list[TrainedModel], other: str) -> Verdict:
-    """Return whether I-STAR with λ < 0 scores higher than another arm, seed by seed, where both learned."""
+def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -> Evidence:
+    """Return the score of I-STAR with λ < 0 minus that of another arm, paired by seed, where both learned."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
     for own in group_by(select_learned(runs), lambda each: (each.task_and_model, each.seed)).values():
-        beside = [each.score for each in own if each.penalty.regularizer == other and each.penalty.weight >= 0]
+        others = [each.score for each in own if each.penalty.regularizer == other and each.penalty.weight >= 0]
         below = [each for each in own if _is_negative(each)]
-        if beside and below:
-            gains.append(fmean(each.score for each in below) - fmean(beside))
+        if others and below:
+            gains.append(fmean(each.score for each in below) - fmean(others))
             for each in below:
-                by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(beside))
+                by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(others))
     why = (
         "The case is the mean difference over seeds, tasks and models between the models with λ < 0 and those with "
         f"{'no regularizer' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
         f"{_format_collapses(each for each in runs if _is_negative(each))}"
     ).strip()
     if not gains:
-        return make_verdict(published.claim(key), shown, (), why, untested="no two such models learned")
+        return Evidence(published, why=why, untested="no two such models learned")
     difference = Value.of(gains)
     low, high = difference.interval
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
     between = "" if math.isnan(low) else f" ({format_number(low, 4)} to {format_number(high, 4)})"
-    hindsight = f"best in hindsight {_format_signed(most)} at λ {format_number(best, 1)}"
-    ours = f"{_format_signed(difference.mean)}{between} over {plural(len(gains), 'pair')}; {hindsight}"
-    cases = [Case.over_seeds("λ < 0 minus the other", difference, ABOVE_ZERO)]
-    return make_verdict(published.claim(key), shown, cases, why, ours=ours)
+    hindsight = f"best in hindsight {format_number(most, 4, signed=True)} at λ {format_number(best, 1)}"
+    mean = format_number(difference.mean, 4, signed=True)
+    ours = f"{mean}{between} over {plural(len(gains), 'pair')}; {hindsight}"
+    return Evidence(published, [Case.over_seeds("λ < 0 minus the other", difference, ABOVE_ZERO)], why, ours)
 
 
 def _is_negative(run: TrainedModel) -> bool:
     return run.penalty.regularizer == "istar" and run.penalty.weight < 0
 
 
-def finetuning_observations(setting: Setting, results: Results, published: Published) -> list[Verdict]:
-    """Return the verdict on collapse, which is an outcome of its own."""
-    below = [each for each in collect_trained(setting, results) if _is_negative(each)]
+def _collapse_evidence(runs: list[TrainedModel]) -> Evidence:
+    """Return the share of the models with λ < 0 that collapse."""
+    below = [each for each in runs if _is_negative(each)]
     count = sum(each.has_collapsed for each in below)
     cases = []
     if below:
         share = count / len(below)
         cases = [Case("share of the models with λ < 0", share, share_interval(share, len(below)), (0.5, math.inf))]
-    ours = f"{count} of {plural(len(below), 'model')}"
     why = "The case is the share of the models with λ < 0 that collapse: above a half."
-    return [make_verdict(published.claim("collapse"), "–", cases, why, ours=ours)]
+    return Evidence("–", cases, why, f"{count} of {plural(len(below), 'model')}")
 
 
-def _format_signed(value: float) -> str:
-    return f"{'+' if value >= 0 else ''}{format_number(value, 4)}"
-
-
-def _cosine_verdict(published: Published, shown: str, runs: list[TrainedModel]) -> Verdict:
-    """Return whether CosReg takes the cosine away and leaves isotropy as it is."""
-    cases, told = [], []
+def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
+    """Return whether CosReg removes the mean cosine and leaves IsoScore as it is."""
+    cases, changes = [], []
     for space, own in group_by_task_and_model(select_learned(runs)).items():
         weight = max((each.penalty.weight for each in own if each.penalty.regularizer == "cosreg"), default=0.0)
         plain, pushed = (
@@ -329,17 +322,14 @@ def _cosine_verdict(published: Published, shown: str, runs: list[TrainedModel]) 
         rise = Value.of(after - 1.1 * before for before, after in scores)
         fell = Case.over_seeds(f"{space}, cosine with CosReg minus half of that without", fall, BELOW_ZERO)
         kept = Case.over_seeds(f"{space}, IsoScore with CosReg minus 1.1 times that without", rise, BELOW_ZERO)
-        cases += [fell, kept] if fell.holds is Holds.yes else [fell]  # isotropy says nothing if the cosine stays
+        cases += [fell, kept] if fell.holds is Holds.yes else [fell]  # IsoScore is no evidence if the cosine stays
         (cosine, less), (score, more) = (map(fmean, zip(*each, strict=True)) for each in (cosines, scores))
-        moved = (
-            f"cosine {format_number(cosine, 3)} to {format_number(less, 3)}, IsoScore "
+        changes.append(
+            f"{space}: cosine {format_number(cosine, 3)} to {format_number(less, 3)}, IsoScore "
             f"{format_number(score, 4)} to {format_number(more, 4)}"
         )
-        told.append(f"{space}: {moved}")
     why = (
-        "The cases of a task and model, with CosReg's largest weight: the mean cosine of the last layer's tokens falls "
-        "below half, and, if it does, their IsoScore rises by at most a tenth."
+        "The cases of a task and model, with the largest weight of CosReg: the mean cosine of the last layer's tokens "
+        "falls below half, and, if it does, their IsoScore rises by at most a tenth."
     )
-    return make_verdict(
-        published.claim("cosine"), shown, cases, why, ours="; ".join(told), untested="not both were trained"
-    )
+    return Evidence(published, cases, why, "; ".join(changes), untested="not both were trained")

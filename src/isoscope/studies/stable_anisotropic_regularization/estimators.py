@@ -1,4 +1,4 @@
-"""Estimators of IsoScore on data sets with a known answer."""
+"""Errors of the estimators of IsoScore, on samples of distributions with a known IsoScore."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
 from isoscope._io.files import atomic_replace
 from isoscope.metrics.spectra import isoscore
 from isoscope.sketching.sketch import Sketch
+from isoscope.studies.formatting import format_number, format_range
 from isoscope.studies.study import Arm, Case, Figure, Panel, Row, Series, Table, Value
-from isoscope.studies.verdicts import BELOW_ZERO, count_cases, difference_interval, make_verdict
-from isoscope.studies.words import format_number
+from isoscope.studies.verdicts import BELOW_ZERO, Evidence, difference_interval, share_of
 
 if TYPE_CHECKING:
-    from isoscope.studies.study import ArmContext, Bounds, Published, Results, Setting, Verdict
+    from isoscope.studies.study import ArmContext, Bounds, Results, Setting
 
 
 Sampler = Callable[[np.random.Generator, int], np.ndarray]
-"""Gives so many rows of a cloud."""
+"""A function that draws n rows of a distribution."""
 
 
 def isotropic(d: int) -> tuple[Sampler, np.ndarray]:
-    """A ball: how its rows are drawn, and its covariance."""
+    """Return the sampler and the covariance of a standard normal distribution."""
     return lambda rng, n: rng.standard_normal((n, d)), np.eye(d)
 
 
 def power_law(d: int) -> tuple[Sampler, np.ndarray]:
-    """Variances that fall like 1/i, and a mean far from the origin."""
+    """Return the sampler and the covariance of variances that fall like 1/i, with a mean far from the origin."""
     variances = 1 / np.arange(1, d + 1)
     return lambda rng, n: rng.standard_normal((n, d)) * np.sqrt(variances) + 5, np.diag(variances)
 
 
 def clustered(d: int) -> tuple[Sampler, np.ndarray]:
-    """Eight round clusters of equal weight, whose centres are four times as far apart as they are wide."""
-    centres = np.random.default_rng(0).standard_normal((8, d)) * 4 / np.sqrt(d) * np.sqrt(8)
-    off = centres - centres.mean(axis=0)
+    """Return the sampler and the covariance of eight spherical clusters, four times as far apart as they are wide."""
+    centers = np.random.default_rng(0).standard_normal((8, d)) * 4 / np.sqrt(d) * np.sqrt(8)
+    off = centers - centers.mean(axis=0)
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
-        return np.asarray(centres[rng.integers(0, 8, n)] + rng.standard_normal((n, d)))
+        return np.asarray(centers[rng.integers(0, 8, n)] + rng.standard_normal((n, d)))
 
     return draw, np.eye(d) + off.T @ off / 8
 
 
 def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
-    """Student's t with 6 degrees of freedom over variances that fall like i^−½."""
+    """Return the sampler and the covariance of Student's t with 6 degrees of freedom and scales i^−½."""
     scales = np.arange(1, d + 1) ** -0.5
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -58,11 +57,11 @@ def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 DISTRIBUTIONS = {"isotropic": isotropic, "power law": power_law, "clustered": clustered, "heavy tails": heavy_tailed}
-"""By name: for a number of dimensions, how rows are drawn, and the covariance."""
+"""The distributions by name: functions that return the sampler and the covariance for a number of dimensions."""
 
 
 def true_isoscore(covariance: np.ndarray) -> float:
-    """The IsoScore of a covariance.
+    """Return the IsoScore of a covariance matrix.
 
     >>> true_isoscore(np.eye(8))
     1.0
@@ -72,28 +71,16 @@ def true_isoscore(covariance: np.ndarray) -> float:
 
 
 TRAINING_ZETA, ANALYSIS_ZETA = 0.2, 0.75
-"""ζ of the authors' regulariser, and of their analysis."""
-_ROWS_AT_ONCE = 8192
+"""ζ of the authors' regularizer, and of their analysis."""
+_CHUNK_ROWS = 8192
 _MAX_BATCH_ROWS = 64
-"""Rows up to which a sample counts as a mini-batch."""
+"""The largest sample that counts as a mini-batch."""
 _LARGE_ERROR_SHARE = 0.25
-"""The share of the truth by which a score that is far from it is off."""
+"""The error, as a share of the truth, above which a score is far from it."""
 
 
 def estimator_arms(setting: Setting) -> list[Arm]:
-    """An arm for each cloud and size of sample."""
-    unknown = [name for name in setting["clouds"] if name not in DISTRIBUTIONS]
-    if unknown:
-        raise InputError(f"no cloud is named {unknown[0]}: need {', '.join(DISTRIBUTIONS)}")
-    for name, least in (("dimensions", 2), ("draws", 2), ("reference", 2)):
-        if setting[name] < least:
-            raise InputError(f"{name} is {setting[name]}: need {least} at least")
-    wrong = [each for each in setting["sizes"] if each < 5]
-    if wrong:
-        raise InputError(f"a sample has {wrong[0]} rows: need 5 at least, for the unbiased estimate with its interval")
-    outside = [each for each in setting["zetas"] if not 0 <= each <= 1]
-    if outside:
-        raise InputError(f"zetas has {outside[0]}: need shares between 0 and 1")
+    """Return an arm for each distribution and sample size."""
     return [_make_arm(name, n, setting) for n in setting["sizes"] for name in setting["clouds"]]
 
 
@@ -114,9 +101,9 @@ def _arm_key(name: str, n: int) -> str:
 def measure_estimators(
     name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: ArmContext
 ) -> dict[str, Any]:
-    """Scores of many samples of n rows, and how far each estimate is from the truth.
+    """Return the scores of many samples of n rows, and the error of each estimate.
 
-    The shrinkage covariance is, as the authors', that of a large sample of the same space.
+    As the authors do, the shrinkage covariance is estimated from a large sample of the same distribution.
     """
     draw, covariance = DISTRIBUTIONS[name](d)
     truth = true_isoscore(covariance)
@@ -160,35 +147,35 @@ _ESTIMATORS = ("plug-in", _format_star(TRAINING_ZETA), _format_star(ANALYSIS_ZET
 
 
 def _reference_covariance(name: str, draw: Sampler, d: int, rows: int, bench: ArmContext) -> np.ndarray:
-    """The covariance of a large sample, made once for all sizes."""
+    """Return the covariance of a large sample, computed once for all sizes."""
     path = bench.shared / f"covariance-{name.replace(' ', '-')}-{d}-{rows}.npy"
     if path.exists():
         return np.asarray(np.load(path))
     rng = np.random.default_rng([rows, d, *name.encode(), 1])
     total = Sketch()
-    for start in range(0, rows, _ROWS_AT_ONCE):
-        total += Sketch.of(draw(rng, min(_ROWS_AT_ONCE, rows - start)))
+    for start in range(0, rows, _CHUNK_ROWS):
+        total += Sketch.of(draw(rng, min(_CHUNK_ROWS, rows - start)))
         bench.tell(0.0, f"covariance of {total.n:,} of {rows:,} rows")
     with atomic_replace(path) as temporary, open(temporary, "wb") as file:
         np.save(file, total.covariance())
     return np.asarray(np.load(path))
 
 
-# what becomes of it
+# tables and figures
 
 _EstimatorResults = dict[str, dict[int, Mapping[str, Any]]]
 
 
 def _collect_results(setting: Setting, results: Results) -> _EstimatorResults:
-    """Results by cloud and number of rows, of those that are done."""
-    there: _EstimatorResults = {}
+    """Return the results of the finished arms, by distribution and number of rows."""
+    collected: _EstimatorResults = {}
     for name in setting["clouds"]:
         sizes: dict[int, Mapping[str, Any]] = {
             n: results[_arm_key(name, n)] for n in sorted(setting["sizes"]) if _arm_key(name, n) in results
         }
         if sizes:
-            there[name] = sizes
-    return there
+            collected[name] = sizes
+    return collected
 
 
 def _iterate_results(found: _EstimatorResults) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
@@ -200,7 +187,7 @@ def _rmse(errors: Sequence[float]) -> float:
 
 
 def estimator_tables(setting: Setting, results: Results) -> list[Table]:
-    """Bias and root mean square error of the estimators."""
+    """Return the bias and the root mean square error of the estimators."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -211,8 +198,8 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
         bias.append(Row(row, truth | {each: Value.of(one["errors"][each]) for each in _ESTIMATORS}))
         inside = {"in 95% interval": Value.of(one["inside"])}
         rmse.append(Row(row, truth | {each: Value.of(_rmse(one["errors"][each])) for each in _ESTIMATORS} | inside))
-    where = f"{setting['dimensions']} dimensions, {setting['draws']} samples for each line"
-    shrunk = f"IsoScore* is pulled towards the covariance of {setting['reference']:,} rows of the same cloud"
+    where = f"{setting['dimensions']} dimensions, {setting['draws']} samples for each row"
+    shrunk = f"The shrinkage covariance of IsoScore* is that of {setting['reference']:,} rows of the same distribution"
     return [
         Table(
             "bias",
@@ -221,22 +208,22 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
             bias,
             note=f"{where}; ± is the standard deviation over the samples. {shrunk}.",
             digits=4,
-            row_name="cloud",
+            row_name="distribution",
         ),
         Table(
             "rmse",
             "Root mean square error of the estimators of IsoScore",
             ("truth", *_ESTIMATORS, "in 95% interval"),
             rmse,
-            note=f"{where}. The last column is the share of the unbiased estimate's intervals that hold the truth.",
+            note=f"{where}. The last column is the share of the unbiased estimate's intervals that contain the truth.",
             digits=4,
-            row_name="cloud",
+            row_name="distribution",
         ),
     ]
 
 
 def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
-    """Figure 4, and the error against the number of rows."""
+    """Return figure 4, and the error against the number of rows."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -256,16 +243,16 @@ def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "4",
             "IsoScore* against the shrinkage ζ",
-            "Means over samples of several sizes, with bands of one standard deviation; dashed is the truth. At ζ = 0 "
-            "it is IsoScore, at ζ = 1 the score of the large sample, whatever the small one is.",
+            "Means over samples of several sizes, with bands of one standard deviation. Dashed: the truth. At ζ = 0 it "
+            "is IsoScore, at ζ = 1 the IsoScore of the large sample.",
             shrinking,
             where="Figure 4",
         ),
         Figure(
             "estimators",
             "Error against the number of rows",
-            "IsoScore, IsoScore* with the large sample's covariance, and the unbiased estimate, which needs no other "
-            "sample.",
+            "IsoScore, IsoScore* with the covariance of the large sample, and the unbiased estimate, which needs no "
+            "other sample.",
             falling,
         ),
     ]
@@ -283,61 +270,53 @@ def _shrinkage_series(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
 
 # verdicts
 
-
-def estimator_verdicts(setting: Setting, results: Results, published: Published) -> list[Verdict]:
-    """Return the verdicts on what Figure 4 claims."""
-    found, d = _collect_results(setting, results), setting["dimensions"]
-    tested = {
-        "unstable": _unstable_evidence(found),
-        "stable": _stable_evidence(found, d),
-        "no-shrinkage": _no_shrinkage_evidence(found),
-        "many-samples": _many_samples_evidence(found),
-    }
-    return [
-        make_verdict(published.claim(key), "stated" if key == "many-samples" else _FIGURE_ONLY, cases, why, ours=ours)
-        for key, (cases, why, ours) in tested.items()
-    ]
-
-
 _FIGURE_ONLY = "a figure without numbers"
-_Evidence = tuple[list[Case], str, str]
-"""The cases of a claim, what a case is, and our evidence in words."""
 
 
-def _unstable_evidence(found: _EstimatorResults) -> _Evidence:
+def estimator_evidence(setting: Setting, results: Results) -> dict[str, Callable[[], Evidence]]:
+    """Return the evidence on the claims of Figure 4, by claim key."""
+    found = _collect_results(setting, results)
+    return {
+        "unstable": lambda: _unstable_evidence(found),
+        "stable": lambda: _stable_evidence(found, setting["dimensions"]),
+        "no-shrinkage": lambda: _no_shrinkage_evidence(found),
+        "many-samples": lambda: _many_samples_evidence(found),
+    }
+
+
+def _unstable_evidence(found: _EstimatorResults) -> Evidence:
+    small = [each for each in _iterate_results(found) if each[1] <= _MAX_BATCH_ROWS]
     cases = [
         Case.over_seeds(
             f"{name}, {n} rows, |bias| over the truth",
             _relative_error(one["errors"]["plug-in"], one["truth"]),
             (_LARGE_ERROR_SHARE, math.inf),
         )
-        for name, n, one in _iterate_results(found)
-        if n <= _MAX_BATCH_ROWS
+        for name, n, one in small
     ]
     why = (
-        f"A case is a cloud and a size of at most {_MAX_BATCH_ROWS} rows: IsoScore is off by more than "
+        f"A case is a distribution and a sample of at most {_MAX_BATCH_ROWS} rows: the bias of IsoScore exceeds "
         f"{_LARGE_ERROR_SHARE:.0%} of the truth."
     )
-    off = [
-        fmean(one["errors"]["plug-in"]) / one["truth"] for _, n, one in _iterate_results(found) if n <= _MAX_BATCH_ROWS
-    ]
-    ours = (
-        f"off by {format_number(100 * min(off), 0)}% to {format_number(100 * max(off), 0)}% of the truth" if off else ""
-    )
-    return cases, why, ours
+    biases = [100 * fmean(one["errors"]["plug-in"]) / one["truth"] for _, _, one in small]
+    ours = f"off by {format_range(biases, 0).replace(' to ', '% to ')}% of the truth" if biases else ""
+    return Evidence(_FIGURE_ONLY, cases, why, ours)
 
 
 def _relative_error(errors: Sequence[float], truth: float) -> Value:
-    """Return the mean error as a share of the truth, turned so that it is positive."""
+    """Return the mean error as a share of the truth, with its sign changed so that it is positive."""
     sign = -1.0 if fmean(errors) < 0 else 1.0
     return Value.of(sign * each / truth for each in errors)
 
 
-def _stable_evidence(found: _EstimatorResults, d: int) -> _Evidence:
+def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _iterate_results(found) if n <= d]
-    why = "A case is a cloud and a size of at most as many rows as dimensions: ζ 0.2 has the smaller squared error."
+    why = (
+        "A case is a distribution and a sample with at most as many rows as dimensions: ζ 0.2 has the smaller squared "
+        "error."
+    )
     if not few:
-        return [], why, ""
+        return Evidence(_FIGURE_ONLY, why=why)
     cases = [
         Case.over_seeds(
             words,
@@ -346,27 +325,28 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> _Evidence:
         )
         for words, one in few
     ]
-    plain, trained, analysed, unbiased = ([_rmse(one[each]) for _, one in few] for each in _ESTIMATORS)
+    plain, trained, analyzed, unbiased = ([_rmse(one[each]) for _, one in few] for each in _ESTIMATORS)
     left = [
         f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error is left {words}"
-        for each, words in ((trained, "at ζ 0.2"), (analysed, "at ζ 0.75"), (unbiased, "by the unbiased estimate"))
+        for each, words in ((trained, "at ζ 0.2"), (analyzed, "at ζ 0.75"), (unbiased, "by the unbiased estimate"))
     ]
-    ours = f"smaller error in {count_cases(cases)[0]} of {len(few)}; {', '.join(left)}"
+    ours = f"smaller error in {share_of(cases)}; {', '.join(left)}"
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
     why += (
-        " It uses a large sample of the same space; the unbiased estimate uses none and has a smaller error than ζ 0.2 "
-        f"in {least} of {len(few)}."
+        " IsoScore* uses a large sample of the same distribution. The unbiased estimate uses none and has a smaller "
+        f"error than ζ 0.2 in {least} of {len(few)}."
     )
-    return cases, why, ours
+    return Evidence(_FIGURE_ONLY, cases, why, ours)
 
 
-def _no_shrinkage_evidence(found: _EstimatorResults) -> _Evidence:
+def _no_shrinkage_evidence(found: _EstimatorResults) -> Evidence:
     apart = max((one["apart"] for _, _, one in _iterate_results(found)), default=math.nan)
     cases = [Case.exact("largest difference", apart, (-math.inf, 1e-9))] if found else []
-    return cases, "The case is the largest difference over all samples: rounding alone.", f"at most {apart:.0e} apart"
+    why = "The case is the largest difference over all samples, which must be a rounding error."
+    return Evidence(_FIGURE_ONLY, cases, why, f"at most {apart:.0e} apart")
 
 
-def _many_samples_evidence(found: _EstimatorResults) -> _Evidence:
+def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
     cases, gaps = [], []
     for name, sizes in found.items():
         if len(sizes) < 2:
@@ -381,20 +361,17 @@ def _many_samples_evidence(found: _EstimatorResults) -> _Evidence:
         interval = difference_interval((near, near_ends), (far, far_ends))
         cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
         gaps.append([abs(each.mean) for each in gap])
-    why = "A case is a cloud: the gap at ζ 0.2 is smaller in the largest sample than in the second largest."
+    why = "A case is a distribution: the gap at ζ 0.2 is smaller in the largest sample than in the second largest."
     if not gaps:
-        return [], why, ""
-    ours = (
-        f"the gap falls at the end in {count_cases(cases)[0]} of {len(gaps)} clouds, from "
-        f"{format_number(max(map(max, gaps)), 4)} "
-        f"to {format_number(max(each[-1] for each in gaps), 4)}"
-    )
+        return Evidence("stated", why=why)
+    first, last = (format_number(each, 4) for each in (max(map(max, gaps)), max(each[-1] for each in gaps)))
+    ours = f"the gap falls at the end in {share_of(cases, 'distributions')}, from {first} to {last}"
     if any(each[0] < max(each) for each in gaps):
         why += " With fewer rows than dimensions both are near 0, and the gap first widens."
-    return cases, why, ours
+    return Evidence("stated", cases, why, ours)
 
 
 def _absolute_interval(value: Value) -> Bounds:
-    """Return the interval of a mean, turned with it so that the mean is positive."""
+    """Return the interval of a mean, with its sign changed if the mean is negative."""
     low, high = value.interval
     return (low, high) if value.mean >= 0 else (-high, -low)

@@ -1,4 +1,4 @@
-"""The shape of a model's layers on a task, once it is trained: of texts on the dev set, shrunk by token states."""
+"""Measure the layers of a trained model on a task."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ def measure_layers(
     max_length: int = 128,
     tell: Callable[[float, str], None] = lambda share, words: None,
 ) -> dict[str, Any]:
-    """IsoScore*, TwoNN, mean cosine and the like of every layer, the embeddings left out.
+    """Return IsoScore*, TwoNN, mean cosine and other measurements of every layer above the embeddings.
 
     Parameters
     ----------
     place : str
-        The model: a folder or a name on the hub.
+        The model's folder, or its name on the hub.
     task : Task
-        Rows of dev become one state each, [CLS] or the last token as the model was taught; those of train give the
-        token states, padding left out, whose covariance IsoScore* is pulled towards, layer by layer.
+        Each dev row becomes one state: [CLS], or the last token, as in training. The token states of the train rows,
+        without padding, give the shrinkage covariance of IsoScore* for each layer.
     zeta : float
-        The share of that covariance.
+        The weight of the shrinkage covariance.
     reference : int
-        How many token states it is taken from, over all layers together.
+        The number of token states for the shrinkage covariances, over all layers.
     max_length : int
-        Tokens that are read of a text.
+        The number of tokens after which a text is truncated.
     tell : callable
-        Is told the share that is done.
+        Receives the share that is done, and a note.
 
     Returns
     -------
     dict
-        ``layers``, each with ``layer``, ``isoscore_star`` and what `measure` gives; ``mean_state``, the mean of the
-        last layer's states; ``tokens_isoscore``, of the token states of all layers as one cloud; ``last_isoscore`` and
-        ``last_cosine``, of the last layer's token states; ``token_states``, how many these were.
+        ``layers``, each with ``layer``, ``isoscore_star`` and the results of `measure`; ``mean_state``, the mean of the
+        last layer's text states; ``tokens_isoscore``, of the token states of all layers together; ``last_isoscore`` and
+        ``last_cosine``, of the last layer's token states; ``token_states``, the number of token states.
     """
     from transformers import DataCollatorWithPadding
 
@@ -80,7 +80,7 @@ def measure_layers(
             done += len(some)
             tell(0.8 * done / len(rows), "token states")
         dev, _ = reader.read(task.dev)
-        by_length = np.argsort([_count_tokens(row) for row in dev], kind="stable")  # little padding
+        by_length = np.argsort([_count_tokens(row) for row in dev], kind="stable")  # for little padding
         dev = [dev[i] for i in by_length]
         texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
     labels = None if task.is_graded else task.dev.labels[by_length]
@@ -101,16 +101,16 @@ def measure_layers(
 
 
 def _sample_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
-    """Random rows of so many tokens together, or all; by their length, so that batches of them have little padding."""
-    found: list[dict[str, Any]] = []
+    """Return random rows with at least this many tokens, or all, sorted by length for little padding."""
+    sample: list[dict[str, Any]] = []
     order, seen = np.random.default_rng(0).permutation(len(split)), 0
     for start in range(0, len(order), _AT_ONCE):
         rows, _ = reader.read(split.part(order[start : start + _AT_ONCE]))
-        found += rows
+        sample += rows
         seen += sum(map(_count_tokens, rows))
         if seen >= tokens:
             break
-    return sorted(found, key=_count_tokens)
+    return sorted(sample, key=_count_tokens)
 
 
 def _count_tokens(row: dict[str, Any]) -> int:

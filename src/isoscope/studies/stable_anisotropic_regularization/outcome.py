@@ -1,4 +1,4 @@
-"""Figures 1 to 3 and 5 to 7 of Stable Anisotropic Regularization, from the models that were fine-tuned."""
+"""Figures 1 to 3 and 5 to 7 of Stable anisotropic regularization, from the fine-tuned models."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from isoscope.studies.formatting import format_number
+from isoscope.studies.rows import group_by
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,
     averages,
     collect_trained,
-    group_by,
     group_by_task_and_model,
     pretrained_key,
     select_istar,
 )
 from isoscope.studies.study import Figure, Panel, Series, Value
-from isoscope.studies.words import format_number
 
 if TYPE_CHECKING:
     from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
-    """Figures 1 to 3 and 5 to 7."""
+    """Return figures 1 to 3 and 5 to 7, and the isotropy of each layer."""
     runs = collect_trained(setting, results)
     if not runs:
         return []
@@ -35,7 +35,7 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "5",
             "Isotropy and score",
-            "Each dot is a fine-tuned model, collapsed or not: a seed of a λ, or of no regulariser.",
+            "Each dot is a fine-tuned model, collapsed or not: one seed, with some λ or without a regularizer.",
             [
                 Panel(space, _score_series(own), "IsoScore*, mean of the layers", "score")
                 for space, own in spaces.items()
@@ -45,22 +45,22 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "6",
             "Average score against λ",
-            "The mean over the tasks and seeds of the models that learned, with a band of one standard deviation over "
-            "the seeds; dashed are no regulariser and CosReg.",
+            "Mean over the tasks and seeds of the models that learned, with a band of one standard deviation over the "
+            "seeds. Dashed: no regularizer, and CosReg.",
             [_average_panel(model, own) for model, own in group_by(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),
         Figure(
             "7",
             "Intrinsic dimension of each layer",
-            "TwoNN of the dev set's text states, means over the seeds; dashed is no regulariser.",
+            "TwoNN of the text states of the dev set, mean over the seeds. Dashed: no regularizer.",
             _layer_panels(spaces, "two_nn", "TwoNN"),
             where="Figure 7",
         ),
         Figure(
             "layers",
             "Isotropy of each layer",
-            "IsoScore* of the dev set's text states, means over the seeds; dashed is no regulariser.",
+            "IsoScore* of the text states of the dev set, mean over the seeds. Dashed: no regularizer.",
             _layer_panels(spaces, "isoscore_star", "IsoScore*"),
         ),
     ]
@@ -68,7 +68,7 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
 
 
 def _sort_arms(runs: Iterable[TrainedModel]) -> list[tuple[Penalty, list[TrainedModel]]]:
-    """Arms by λ, the one without a regulariser last, so that each λ has a colour of its own."""
+    """Return the arms by λ, the one without a regularizer last, so that each λ has its own color."""
     ordered = sorted(runs, key=lambda each: (each.penalty == NONE, each.penalty.weight))
     return [(penalty, list(own)) for penalty, own in groupby(ordered, lambda each: each.penalty)]
 
@@ -85,12 +85,10 @@ def _average_panel(model: str, runs: list[TrainedModel]) -> Panel:
     weights = sorted({each.penalty.weight for each in runs if each.penalty.regularizer == "istar"})
     weights = [each for each in weights if Penalty("istar", each).name in mean]
     values = [mean[Penalty("istar", each).name] for each in weights]
-    spread = all(each.std == each.std for each in values)
-    low, high = ([each.mean + sign * each.std for each in values] if spread else None for sign in (-1, 1))
     ends = [weights[0], weights[-1]] if weights else [0.0, 1.0]
     others = [name for name in mean if not name.startswith("λ")]
     flat = [Series(name, ends, [mean[name].mean] * 2, dashed=True) for name in others]
-    return Panel(model, [Series("I-STAR", weights, [each.mean for each in values], low, high), *flat], "λ", "score")
+    return Panel(model, [Series.over_seeds("I-STAR", weights, values), *flat], "λ", "score")
 
 
 def _layer_panels(spaces: Mapping[str, list[TrainedModel]], name: str, words: str) -> list[Panel]:
@@ -106,15 +104,15 @@ def _layer_panels(spaces: Mapping[str, list[TrainedModel]], name: str, words: st
 
 
 def _activation_figure(setting: Setting, results: Results, runs: list[TrainedModel]) -> Figure:
-    """The coordinates of the mean state, of one seed of each arm of the first task and model, and before training."""
+    """Return the mean state of the first task and model, before training and for the first seed of each arm."""
     first = [each for each in runs if each.task_and_model == runs[0].task_and_model]
-    shown = {each.penalty.name: each.result for each in reversed(first)}
+    by_arm = {each.penalty.name: each.result for each in reversed(first)}
     before = pretrained_key(first[0].task, first[0].model)
-    told = ({"before training": results[before]} if before in results else {}) | dict(reversed(shown.items()))
+    states = ({"before training": results[before]} if before in results else {}) | dict(reversed(by_arm.items()))
     panels = []
-    for name, one in told.items():
-        cosine = format_number(float(one["layers"][-1]["mean_cosine"]), 3)
-        state = one["mean_state"]
+    for name, result in states.items():
+        cosine = format_number(float(result["layers"][-1]["mean_cosine"]), 3)
+        state = result["mean_state"]
         panels.append(
             Panel(
                 f"{name}: mean cosine {cosine}", [Series("mean state", range(len(state)), state)], "dimension", "mean"
@@ -123,7 +121,7 @@ def _activation_figure(setting: Setting, results: Results, runs: list[TrainedMod
     return Figure(
         "1",
         f"Activation diagrams, {first[0].task_and_model}",
-        "Each coordinate of the mean over the dev set of the last layer's text states, of the first seed.",
+        "The coordinates of the mean text state of the last layer on the dev set, for the first seed.",
         panels,
         where="Figures 1 to 3",
     )

@@ -1,4 +1,4 @@
-"""Models that were fine-tuned with I-STAR, CosReg or nothing: what they are called, and what was found in them."""
+"""Models fine-tuned with I-STAR, with CosReg or without a regularizer: their arm keys and results."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from isoscope.studies.rows import group_by
+
 if TYPE_CHECKING:
     from isoscope.studies.study import Results, Setting
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """A regulariser with its weight: an arm."""
+    """A regularizer with its weight."""
 
     regularizer: str
     weight: float = 0.0
 
     @property
     def name(self) -> str:
-        """What it is called in tables and figures."""
+        """The name in tables and figures."""
         if self.regularizer == "none":
             return "none"
         return f"{'λ' if self.regularizer == 'istar' else 'CosReg'} {self.weight:g}".replace("-", "−")
@@ -28,30 +30,30 @@ class Penalty:
 
 NONE = Penalty("none")
 MIN_MATTHEWS = 0.05
-"""Matthews' correlation below which a model has collapsed: it learned nothing."""
+"""Matthews correlation below which a model has collapsed: it learned nothing."""
 
 
 def penalties(setting: Setting) -> list[Penalty]:
-    """Nothing, CosReg, and I-STAR from the smallest λ to the largest."""
+    """Return no penalty, CosReg, and I-STAR from the smallest λ to the largest."""
     cosine = [Penalty("cosreg", each) for each in setting["cosreg"]]
     return [NONE, *cosine, *(Penalty("istar", each) for each in sorted(set(setting["lambdas"])))]
 
 
 def training_key(task: str, model: str, seed: int, penalty: Penalty) -> str:
-    """The key of an arm that trains."""
+    """Return the key of a fine-tuning arm."""
     return (
         f"training/{task}/{model}/seed-{seed}/{penalty.regularizer}{f'={penalty.weight:g}' if penalty.weight else ''}"
     )
 
 
 def pretrained_key(task: str, model: str) -> str:
-    """The key of an arm that looks at a model as it comes."""
+    """Return the key of the arm that measures a model before training."""
     return f"before/{task}/{model}"
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that was fine-tuned, and what was found in it."""
+    """A fine-tuned model with its result."""
 
     task: str
     model: str
@@ -66,31 +68,31 @@ class TrainedModel:
 
     @property
     def score(self) -> float:
-        """On the dev set, at the end."""
+        """The score on the dev set at the end of training."""
         return float(self.result["score"])
 
     @property
     def has_collapsed(self) -> bool:
-        """Whether it learned nothing: a model that gives one answer to every row has a Matthews correlation of 0."""
+        """Whether the model learned nothing; one that gives every row the same answer has Matthews correlation 0."""
         return float(self.result.get("scores", {}).get("matthews", 1.0)) < MIN_MATTHEWS
 
     @property
     def isotropy(self) -> float:
-        """IsoScore* of the texts' states, the mean of the layers."""
+        """IsoScore* of the text states, mean over the layers."""
         return self.mean("isoscore_star")
 
     @property
     def silhouette(self) -> float:
-        """Of the classes, in the last layer."""
+        """The silhouette of the classes in the last layer."""
         return float(self.result["layers"][-1]["silhouette"])
 
     def mean(self, name: str) -> float:
-        """The mean over the layers of what was measured of each."""
+        """Return the mean of a measurement over the layers."""
         return fmean(float(each[name]) for each in self.result["layers"])
 
 
 def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
-    """The arms that are done, space by space."""
+    """Return the models of the finished arms, by task and model."""
     return [
         TrainedModel(task, model.name, seed, penalty, results[key])
         for task in setting["tasks"]
@@ -101,39 +103,31 @@ def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
     ]
 
 
-def group_by(runs: Iterable[TrainedModel], what: Callable[[TrainedModel], Any]) -> dict[Any, list[TrainedModel]]:
-    """Runs by something that some of them share."""
-    found: dict[Any, list[TrainedModel]] = {}
-    for each in runs:
-        found.setdefault(what(each), []).append(each)
-    return found
-
-
 def group_by_task_and_model(runs: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
-    """Runs by task and model."""
+    """Return the models of each task and pretrained model."""
     return group_by(runs, lambda each: each.task_and_model)
 
 
 def select_istar(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """Those with I-STAR, and without any regulariser, which is λ = 0."""
+    """Return the models with I-STAR, and those without a regularizer (λ = 0)."""
     return [each for each in runs if each.penalty.regularizer in ("istar", "none")]
 
 
 def select_learned(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """Return the models that did not collapse: only these enter averages, correlations and verdicts."""
+    """Return the models that did not collapse; averages, correlations and verdicts use only these."""
     return [each for each in runs if not each.has_collapsed]
 
 
 def averages(runs: list[TrainedModel], what: Callable[[TrainedModel], float]) -> dict[str, list[float]]:
-    """Return for each arm its mean over tasks and models, seed by seed.
+    """Return the mean over tasks and models of each penalty, for each seed.
 
-    A seed counts if every arm of it is done, and for an arm if its models learned in every task and model.
+    A seed counts if all its arms are done; a penalty counts in it if every one of its models learned.
     """
     spaces, arms = len(group_by_task_and_model(runs)), len({each.penalty for each in runs})
-    found: dict[str, list[float]] = {}
+    means: dict[str, list[float]] = {}
     for own in group_by(runs, lambda each: each.seed).values():
         if len(own) == spaces * arms:
             for name, arm in group_by(select_learned(own), lambda each: each.penalty.name).items():
                 if len(arm) == spaces:
-                    found.setdefault(name, []).append(fmean(map(what, arm)))
-    return found
+                    means.setdefault(name, []).append(fmean(map(what, arm)))
+    return means

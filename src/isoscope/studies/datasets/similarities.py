@@ -1,4 +1,4 @@
-"""Pairs of sentences with people's scores of their likeness: STS 2012 to 2016, STS-B and SICK."""
+"""Sentence pairs with human similarity scores: STS 2012 to 2016, STS-B and SICK."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, TooFewRowsError
 from isoscope._io.tables import read_table
-from isoscope.studies.datasets import DataSet
+from isoscope.studies.datasets.source import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import DataSource
+    from isoscope.studies.datasets.source import DataSource
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"
@@ -29,12 +29,12 @@ SETS = (
     DataSet("sick", ("sick", "SICK"), _SICK, "mteb/sickr-sts", None, "zenodo.org/records/2787612"),
 )  # fmt: skip
 SIMILARITIES = (*_YEARS, "stsb", "sick", "stsb-dev")
-"""What is scored: the test split of each, and STS-B's dev split."""
+"""The sets that can be scored: the test split of each, and the dev split of STS-B."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Sentences two by two, the score of each pair, and the part of the set that it is of ("" where nothing says)."""
+    """Sentence pairs with their scores, and the subset of each pair ("" if unknown)."""
 
     first: list[str]
     second: list[str]
@@ -46,32 +46,33 @@ class Pairs:
 
     @property
     def texts(self) -> list[str]:
-        """All first sentences, then all second ones."""
+        """All first sentences, then all second sentences."""
         return [*self.first, *self.second]
 
     def part(self, size: int, seed: int = 0) -> Pairs:
-        """So many pairs, drawn without regard to scores and kept in their order; all if there are no more."""
+        """Return a random sample of the pairs in their original order; all if there are no more than `size`."""
         rows = np.sort(np.random.default_rng(seed).permutation(len(self))[:size])
         first, second, subsets = ([each[i] for i in rows] for each in (self.first, self.second, self.subsets))
         return Pairs(first, second, self.scores[rows], subsets)
 
 
 def source_data_set(name: str) -> str:
-    """The data set that the pairs of a name are in.
+    """Return the data set that contains a set of pairs.
 
     >>> source_data_set("stsb-dev"), source_data_set("sts12")
     ('stsb', 'sts12')
     """
     if name not in SIMILARITIES:
-        raise InputError(f"no set of pairs is named {name}: there are {', '.join(SIMILARITIES)}")
+        raise NotFoundError(f"no set of pairs is named {name}: choose from {', '.join(SIMILARITIES)}")
     return name.partition("-")[0]
 
 
 def train_data_set(name: str) -> str:
-    """The data set whose train split a repair is fitted on before it scores the pairs of a name.
+    """Return the data set whose train split a repair is fitted on before it scores a set of pairs.
 
-    The years have STS 2012's, which shares no sentence with the later ones, where a fifth to a half of theirs are in
-    STS-B's. SICK has STS-B's, which shares none with it: three quarters of the sentences that it scores are in its own.
+    STS 2012 to 2016 use that of STS 2012: it shares no sentence with the later years, while a fifth to a half of their
+    sentences are in that of STS-B. SICK uses that of STS-B, which shares no sentence with it: three quarters of its
+    scored sentences are in its own.
 
     >>> train_data_set("sts15"), train_data_set("stsb-dev"), train_data_set("sick")
     ('sts12', 'stsb', 'stsb')
@@ -80,12 +81,12 @@ def train_data_set(name: str) -> str:
 
 
 def read_pairs(name: str, data: DataSource) -> Pairs:
-    """The pairs that are scored under a name of `SIMILARITIES`."""
+    """Return the pairs of one of `SIMILARITIES`."""
     return _read_split(source_data_set(name), "dev" if name.endswith("-dev") else "test", data)
 
 
 def read_train(source: str, data: DataSource) -> Pairs:
-    """The train split of sts12 or stsb."""
+    """Return the train split of sts12 or stsb."""
     return _read_split(source, "train", data)
 
 
@@ -108,22 +109,24 @@ _COLUMN_NAMES: dict[str, tuple[str, str, str, str | None]] = {
 
 
 def _choose_file(source: str, split: str, found: list[Path]) -> Path:
-    """The file of a split among those of a set."""
+    """Return the file of a split."""
     if source == "stsb":
         return found[("train", "dev", "test").index(split)]
     return found[int(split == "train")]
 
 
 def _parse_pairs(columns: dict[str, list[Any]], names: tuple[str, str, str, str | None], where: Any) -> Pairs:
-    lacking = [each for each in names if each is not None and each not in columns]
-    if lacking:
-        raise InputError(f"{where} has no column {lacking[0]}: it has {', '.join(columns)}")
+    missing = [each for each in names if each is not None and each not in columns]
+    if missing:
+        raise NotFoundError(f"{where} has no column {missing[0]}: it has {', '.join(columns)}")
     first, second, scores, subset = names
     try:
-        found = np.asarray(columns[scores], np.float64)
+        values = np.asarray(columns[scores], np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where} has a score that is no number ({error}): need one for each pair") from error
-    if len(found) < 3 or not np.isfinite(found).all():
-        raise InputError(f"{where} has {len(found)} pairs, or scores that are not finite: need 3 pairs with scores")
-    subsets = [""] * len(found) if subset is None else [str(each) for each in columns[subset]]
-    return Pairs([str(each) for each in columns[first]], [str(each) for each in columns[second]], found, subsets)
+        raise FileFormatError(f"{where} has a score that is not a number ({error}): need one for each pair") from error
+    if len(values) < 3:
+        raise TooFewRowsError(f"{where} has {len(values)} pairs: need at least 3")
+    if not np.isfinite(values).all():
+        raise MissingValueError(f"{where} has scores that are not finite: need a finite score for each pair")
+    subsets = [""] * len(values) if subset is None else [str(each) for each in columns[subset]]
+    return Pairs([str(each) for each in columns[first]], [str(each) for each in columns[second]], values, subsets)

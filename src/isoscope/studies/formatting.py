@@ -1,11 +1,11 @@
-"""Numbers, times and verdicts of a study in words, the same on its page, in its summary and in the terminal."""
+"""Format the numbers, times and verdicts of a study, for its page, its summary and the terminal."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import plural
@@ -15,40 +15,55 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Number, Value, Verdict
 
 OBSERVATIONS = "Our own observations, which the paper does not claim"
-"""The heading of what a study tests beside the paper's claims."""
+"""The heading of the observations on a page."""
 
-_HUGE = 1e9
-_LONGEST = 200  # bytes of a file's name, which may have 255, with room for endings
+_MAX_PLAIN = 1e9
+_MAX_NAME_BYTES = 200  # file systems allow 255; the rest is for suffixes
 
 
-def format_number(value: float, digits: int) -> str:
-    """A number with so many digits behind the point; far below them, or far above, as a power.
+def format_number(value: float, digits: int, *, signed: bool = False) -> str:
+    """Return a number with this many decimals; very small and very large numbers in scientific notation.
+
+    With `signed`, numbers from 0 on get a plus sign.
 
     >>> format_number(-0.8829, 3), format_number(1.35e-5, 3), format_number(7.97e22, 1), format_number(float("nan"), 3)
     ('−0.883', '1.35e−5', '7.97e22', '–')
     """
     if math.isnan(value):
         return "–"
-    plain = not value or 0.5 * 10.0**-digits <= abs(value) < _HUGE
+    plain = not value or 0.5 * 10.0**-digits <= abs(value) < _MAX_PLAIN
     text = f"{value:.{digits}f}" if plain else f"{value:.2e}".replace("e-0", "e-").replace("e+", "e")
-    return text.replace("-", "−")
+    return ("+" if signed and value >= 0 else "") + text.replace("-", "−")
+
+
+def format_range(values: Iterable[float], digits: int, *, signed: bool = False) -> str:
+    """Return the smallest and the largest value, or one number if both read the same.
+
+    >>> format_range([0.25, -1, 3], 1), format_range([2.0, 2.0], 0), format_range([], 3)
+    ('−1.0 to 3.0', '2', '–')
+    """
+    known = list(values)
+    if not known:
+        return "–"
+    low, high = (format_number(each, digits, signed=signed) for each in (min(known), max(known)))
+    return low if low == high else f"{low} to {high}"
 
 
 def format_published(published: Number | None, ours: Value | None, digits: int) -> str:
-    """A published number with its uncertainty, and how far ours is from it."""
+    """Return a published number with its uncertainty, and our number minus it in parentheses."""
     if published is None:
         return ""
     spread = "" if published.uncertainty is None else f" ± {format_number(published.uncertainty, digits)}"
-    apart = ""
+    difference = ""
     if ours is not None and not math.isnan(ours.mean):
-        difference = round(ours.mean - published.value, 15)  # what is left of equal numbers is no difference
-        apart = f" ({'+' if difference >= 0 else ''}{format_number(difference, digits)})"
-    return f"{format_number(published.value, digits)}{spread}{apart}"
+        gap = round(ours.mean - published.value, 15)  # equal numbers may differ by rounding
+        difference = f" ({format_number(gap, digits, signed=True)})"
+    return f"{format_number(published.value, digits)}{spread}{difference}"
 
 
 def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
-    """How many claims hold."""
-    held = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
+    """Return how many claims hold, hold in part, do not hold, are undecided and are not tested."""
+    counts = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
     words = {
         Holds.yes: "{} of {} claims hold here",
         Holds.partly: "{} in part",
@@ -56,12 +71,12 @@ def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
         Holds.undecided: "{} undecided",
         Holds.untested: "{} not tested",
     }
-    parts = [words[kind].format(count, len(verdicts)) for kind, count in held.items() if count or kind is Holds.yes]
+    parts = [words[kind].format(count, len(verdicts)) for kind, count in counts.items() if count or kind is Holds.yes]
     return ", ".join(parts) + "."
 
 
 def file_name(key: str) -> str:
-    """An arm's key as a name of a file, on any system; keys that differ have names that differ.
+    """Return a file name for an arm's key that is valid on any system; different keys have different names.
 
     >>> file_name("cola/seed-0")
     'cola--seed-0-439fb5'
@@ -70,7 +85,7 @@ def file_name(key: str) -> str:
 
 
 def figure_name(key: str) -> str:
-    """A figure's key as a name of a file and of a place in a page: the key itself where it is fit for both.
+    """Return a name for a figure's file and page anchor: its key if that is a valid name, else `file_name`.
 
     >>> figure_name("pearson"), figure_name("my model (2)")
     ('pearson', 'my--model--2---607f9d')
@@ -80,11 +95,11 @@ def figure_name(key: str) -> str:
 
 def _sanitize_key(key: str) -> str:
     name = re.sub(r"[^\w.+-]+", "--", key)
-    return name.encode()[:_LONGEST].decode(errors="ignore")
+    return name.encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def format_run_time(facts: Mapping[str, Any]) -> str:
-    """How long a run took, and for how many arms.
+    """Return how long a run took, and for how many arms.
 
     >>> [format_run_time({"seconds": 42, "arms": 1, "arms_in_all": arms}) for arms in (1, 6)]
     ['42 s for 1 arm', '42 s for 1 of 6 arms']
@@ -96,7 +111,7 @@ def format_run_time(facts: Mapping[str, Any]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A time as people say it.
+    """Return a duration in seconds, minutes or hours.
 
     >>> format_duration(42), format_duration(4000), format_duration(90)
     ('42 s', '1 h 7 min', '2 min')

