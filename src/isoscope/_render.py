@@ -11,7 +11,7 @@ from typing import Any
 _RENDERERS = {
     "Audit": {
         "text": "terminal.render_text",
-        "notebook": "audit_page.render_notebook_table",
+        "notebook": "audit_page.render_notebook_page",
         "page": "audit_page.render_page",
         "pictures": "pictures.build_pictures",
         "spectrum": "figures.draw_spectrum",
@@ -22,13 +22,13 @@ _RENDERERS = {
     },
     "GroupedAudit": {
         "text": "terminal.render_grouped_text",
-        "notebook": "terminal.render_notebook_table",
+        "notebook": "grouped_page.render_notebook_page",
         "page": "grouped_page.render_grouped_page",
         "series": "figures.draw_series",
     },
     "Advice": {
         "text": "terminal.render_advice_text",
-        "notebook": "advice_page.render_notebook_table",
+        "notebook": "advice_page.render_notebook_page",
         "page": "advice_page.render_advice_page",
         "headline": "narrate.advice_headline",
         "paragraph": "narrate.advice_paragraph",

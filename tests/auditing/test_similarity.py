@@ -111,9 +111,9 @@ def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
     with threadpool_limits(1):
         found = isoscope.audit(X, sample=150)
     shown = found["mean_cosine"].shown
-    drawn = audit_charts.draw_cosines(found.pictures, [found.pictures])
-    assert f"have a cosine of {shown} on average" in drawn.caption
-    assert f">mean {shown}<" in str(drawn.chart)
+    chart = audit_charts.cosine_chart(found.pictures, [found.pictures])
+    assert f"have a cosine of {shown} on average" in chart.description
+    assert f">mean {shown}<" in str(chart.to_svg())
     line = next(
         each for each in found.plot_cosines(Figure().add_subplot()).lines if each.get_label() == "mean of pairs"
     )

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope._report.advice_page import render_advice_page, render_notebook_table
-from isoscope._report.forest_chart import draw_forest_plot, draw_isotropy_scatter
+from isoscope._report.advice_page import render_advice_page, render_notebook_page
+from isoscope._report.forest_chart import build_isotropy_scatter, draw_forest_plot
 from isoscope._report.narrate import LABEL_FREE_WARNING, advice_headline, format_interval, format_signed
 from isoscope.advising.advise import Advice
 from isoscope.advising.task import AdviceSettings
@@ -72,7 +72,7 @@ def test_the_table_has_every_number(advice):
 
 
 def test_every_fragment_is_whole_and_without_script(advice):
-    parsed = Parsed(render_notebook_table(advice))
+    parsed = Parsed(render_notebook_page(advice))
     assert not parsed.all("script")
     assert not parsed.ids
     for trial in advice.trials:
@@ -92,7 +92,7 @@ def test_text_of_the_data_never_becomes_markup():
         notes=[EVIL],
         left_out={EVIL: EVIL},
     )
-    for text, count in ((render_advice_page(hostile), 12), (render_notebook_table(hostile), 7)):
+    for text, count in ((render_advice_page(hostile), 12), (render_notebook_page(hostile), 7)):
         parsed = Parsed(text)
         assert not parsed.all("img")
         assert not parsed.all("script")
@@ -132,7 +132,7 @@ def test_advice_without_a_task_has_a_visible_caution():
         ]
         assert len(notes) == (kind == "label free")
         assert render_advice_page(advice).count(LABEL_FREE_WARNING) == (kind == "label free")
-    assert LABEL_FREE_WARNING in render_notebook_table(KINDS["label free"])
+    assert LABEL_FREE_WARNING in render_notebook_page(KINDS["label free"])
 
 
 def test_how_it_was_measured_is_said():
@@ -209,7 +209,7 @@ def rows_of(drawing: str) -> list[str]:
 
 def test_marks_and_whiskers_lie_where_the_gains_are():
     advice = made(half=0.03)
-    rows = rows_of(draw_forest_plot(advice, "spearman").chart)
+    rows = rows_of(draw_forest_plot(advice, "spearman")[0])
     assert len(rows) == len(advice.trials)
     zero = float(re.search(r'x1="([\d.]+)%"[^>]*class="zero"', rows[0])[1])
     ends, marks = [], [zero]
@@ -229,23 +229,23 @@ def test_marks_and_whiskers_lie_where_the_gains_are():
 
 def test_a_loss_that_is_far_off_squeezes_nothing():
     advice = KINDS["far off"]
-    drawn, beside = draw_forest_plot(advice, "spearman"), draw_isotropy_scatter(advice)
-    rows = rows_of(drawn.chart)
+    (chart, caption), scatter = draw_forest_plot(advice, "spearman"), build_isotropy_scatter(advice)
+    rows = rows_of(chart)
     assert ["beyond" in row for row in rows] == [False] * 11 + [True]
     places = [float(re.search(r'<svg x="([\d.]+)%"', row)[1]) for row in rows]
     assert places[-1] == 0
     assert max(places[:-1]) - min(places[:-1]) > 40
-    assert "lies beyond the left edge" in drawn.caption
-    assert beside.chart.count("beyond") == 1
-    assert "lies below the foot" in beside.caption
+    assert "beyond the left edge" in caption
+    assert scatter.to_svg().count("beyond") == 1
+    assert "below the lower edge" in scatter.description
     assert "−0.400" in rows[-1]
 
 
 def test_a_verdict_is_a_shape_a_colour_and_a_sign():
     advice = made(GAINS, chosen=2)
     shapes, signs = {}, {}
-    for row, trial in zip(rows_of(draw_forest_plot(advice, "spearman").chart), advice.trials, strict=True):
-        kind = re.search(r'overflow="visible" class="([\w-]+)"', row)[1]
+    for row, trial in zip(rows_of(draw_forest_plot(advice, "spearman")[0]), advice.trials, strict=True):
+        kind = re.search(r'overflow="visible" class="at ([\w-]+)"', row)[1]
         shapes[kind] = re.search(r'd="([^"]+)" class="mark"', row)[1]
         if trial is not advice.trials[0]:
             assert kind == trial["spearman"].verdict
@@ -257,7 +257,7 @@ def test_a_verdict_is_a_shape_a_colour_and_a_sign():
 def test_the_chosen_one_alone_is_marked():
     for kind, advice in KINDS.items():
         for measure in advice.measures:
-            rows = rows_of(draw_forest_plot(advice, measure).chart)
+            rows = rows_of(draw_forest_plot(advice, measure)[0])
             assert [i for i, row in enumerate(rows) if 'class="ring"' in row] == [advice.chosen], kind
             assert [i for i, row in enumerate(rows) if "<small>chosen</small>" in row] == [advice.chosen], kind
 
@@ -266,56 +266,57 @@ def test_the_chosen_one_alone_is_marked():
     ("gains", "words"),
     [
         ([], "No repair was tried."),
-        ([0.1], "The one repair gains significantly."),
+        ([0.1], "The only repair gains significantly."),
         ([0.1, 0.2], "All 2 repairs gain significantly."),
         (
             [0.1, 0.0, 0.0, -0.2],
-            "Of 4 repairs 1 gains significantly, 1 loses significantly and 2 make no significant difference.",
+            "Of 4 repairs, 1 gains significantly, 1 loses significantly and 2 make no significant difference.",
         ),
     ],
 )
 def test_verdicts_are_counted_in_words(gains, words):
-    drawn = draw_forest_plot(made([(f"r{i}", gain) for i, gain in enumerate(gains)]), "spearman")
-    assert words in drawn.caption
-    assert drawn.caption in Parsed(drawn.chart).elements[0][1]["aria-label"]
+    chart, caption = draw_forest_plot(made([(f"r{i}", gain) for i, gain in enumerate(gains)]), "spearman")
+    assert words in caption
+    assert caption in Parsed(chart).elements[0][1]["aria-label"]
 
 
 def test_evenness_is_drawn_against_the_deciding_score():
     advice = made(chosen=2)
-    drawn = draw_isotropy_scatter(advice)
-    titles = re.findall(r"<title>(.*?)</title>", drawn.chart)
+    markup = build_isotropy_scatter(advice).to_svg()
+    titles = re.findall(r"<title>(.*?)</title>", markup)
     assert sorted(titles) == sorted(
         f"{trial.name}: IsoScore {trial.shape['isoscore']:.3f}, Spearman&#x27;s correlation "
         f"{trial['spearman'].value:.3f}"
         for trial in advice.trials
     )
-    assert re.findall(r'class="spot">(.*?)<', drawn.chart) == ["as it is", "chosen", "most even"]
-    assert "as it is, chosen" in draw_isotropy_scatter(made()).chart
+    assert markup.count('class="at as-is"') == 1
+    assert markup.count('class="ring"') == 1
 
 
-@pytest.mark.parametrize(("sign", "words"), [(1, "score higher"), (-1, "score lower"), (0, "All score the same")])
+@pytest.mark.parametrize(
+    ("sign", "words"), [(1, "score higher"), (-1, "score lower"), (0, "All candidates score the same")]
+)
 def test_whether_evenness_helps_is_said(sign, words):
-    drawn = draw_isotropy_scatter(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
-    assert words in drawn.caption
+    chart = build_isotropy_scatter(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
+    assert words in chart.description
 
 
 def test_evenness_that_says_little_is_said_to():
     gains = [("a", 0.1), ("b", -0.1), ("c", 0.1), ("d", -0.1), ("e", 0.1)]
-    assert "says little" in draw_isotropy_scatter(made(gains)).caption
+    assert "says little" in build_isotropy_scatter(made(gains)).description
 
 
 def test_no_evenness_is_drawn_of_one_space():
-    assert draw_isotropy_scatter(KINDS["alone"]) is None
+    assert build_isotropy_scatter(KINDS["alone"]) is None
     assert 'id="evenness"' not in render_advice_page(KINDS["alone"])
     unmeasured = made(isoscores=[float("nan")] * 5)
-    assert draw_isotropy_scatter(unmeasured) is None
+    assert build_isotropy_scatter(unmeasured) is None
 
 
-def test_the_least_even_chosen_and_unmeasured_as_it_is_hold():
-    assert "as it is" not in re.findall(r'class="spot">(.*?)<', draw_isotropy_scatter(KINDS["odd"]).chart)
-    assert (
-        "no repair made the space more even" in draw_isotropy_scatter(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4])).caption
-    )
+def test_the_original_vectors_may_be_unmeasured_or_the_most_isotropic():
+    assert "as-is" not in build_isotropy_scatter(KINDS["odd"]).to_svg()
+    even = build_isotropy_scatter(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4]))
+    assert "The original vectors are the most isotropic" in even.description
 
 
 # how it is kept
@@ -326,7 +327,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     advice = KINDS["use"]
     advice.to_html(path)
     assert path.read_text("utf-8") == render_advice_page(advice)
-    assert advice._repr_html_() == render_notebook_table(advice)
+    assert advice._repr_html_() == render_notebook_page(advice)
     monkeypatch.setattr("isoscope._report.advice_page.render_advice_page", lambda advice: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         advice.to_html(path)

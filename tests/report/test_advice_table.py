@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from isoscope._report.terminal import GAIN_MARKS, render_advice, render_advice_text
-from tests.report.test_wording import made
+from tests.report.test_narrate import made
 
 
 @pytest.fixture

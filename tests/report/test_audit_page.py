@@ -8,7 +8,7 @@ import pytest
 
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
-from isoscope._report.audit_page import render_notebook_table, render_page
+from isoscope._report.audit_page import render_notebook_page, render_page
 from isoscope._report.cards import draw_meter
 from isoscope._report.cloud import MAX_GROUPS, CategoricalColoring, find_colorings, render_point_cloud
 from isoscope._report.html import tag
@@ -18,7 +18,7 @@ from isoscope.auditing.finding import VERDICTS, Finding, Range
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
 EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--\"'&amp;"
-STYLE = files("isoscope._report").joinpath("page.css").read_text("utf-8")
+STYLE = files("isoscope._report").joinpath("colors.css").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_text_of_the_data_arrives_whole_in_the_script(hostile):
 
 
 def test_a_fragment_escapes_too(hostile):
-    parsed = Parsed(render_notebook_table(hostile))
+    parsed = Parsed(render_notebook_page(hostile))
     plain = {"div", "p", "strong", "bdi", "table", "thead", "tbody", "tr", "th", "td", "span", "em"}
     assert {name for name, _ in parsed.elements} <= plain
     assert not parsed.ids
@@ -128,7 +128,7 @@ def test_a_sample_and_a_close_call_are_said(found):
 
 def test_a_clean_space_and_one_without_findings(found):
     well = [finding for finding in found.findings if finding.verdict == "ok"]
-    assert "Nothing stands out" in render_page([dataclasses.replace(found, findings=well)])
+    assert "No finding needs attention" in render_page([dataclasses.replace(found, findings=well)])
     assert "<h1>" in render_page([dataclasses.replace(found, findings=[])])
 
 
@@ -192,12 +192,12 @@ def test_several_spaces_stand_side_by_side(found, count):
 @pytest.mark.parametrize(
     ("count", "given", "said"),
     [
-        (0, {}, "0 audits were given: a page shows from 1 to 26"),
+        (0, {}, "0 audits were given, but a page shows from 1 to 26"),
         (27, {}, "27 audits were given"),
-        (2, {"baseline": True}, "a baseline was given with 2 audits"),
-        (3, {"agreement": 0.5}, "an agreement was given with 3 audits"),
-        (1, {"agreement": 0.5}, "an agreement was given with 1 audit:"),
-        (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was given with 1 audit:"),
+        (2, {"baseline": True}, "baseline was given with 2 audits"),
+        (3, {"agreement": 0.5}, "agreement was given with 3 audits"),
+        (1, {"agreement": 0.5}, "agreement was given with 1 audit;"),
+        (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was given with 1 audit;"),
     ],
 )
 def test_what_does_not_go_together_is_refused(found, count, given, said):
@@ -208,7 +208,7 @@ def test_what_does_not_go_together_is_refused(found, count, given, said):
 
 
 def test_a_fragment_has_verdict_and_findings_and_no_script(found):
-    parsed = Parsed(render_notebook_table(found))
+    parsed = Parsed(render_notebook_page(found))
     assert not parsed.all("script")
     for finding in found.findings:
         assert finding.title in parsed.text
@@ -283,16 +283,22 @@ def test_what_is_for_information_has_no_scale():
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [audit_charts.draw_spectrum, audit_charts.draw_cosines, audit_charts.draw_activations, audit_charts.draw_barcode],
+    "build",
+    [
+        audit_charts.spectrum_chart,
+        audit_charts.cosine_chart,
+        audit_charts.activation_chart,
+        audit_charts.barcode_chart,
+    ],
 )
 @pytest.mark.parametrize("shape", [(5, 2), (6, 3), (40, 300)])
-def test_charts_of_small_and_wide_clouds_hold_numbers_alone(draw, shape):
+def test_charts_of_small_and_wide_clouds_hold_numbers_alone(build, shape):
     pictures = audit(np.random.default_rng(1).standard_normal(shape)).pictures
-    drawn = draw(pictures, [pictures])
-    assert not re.search(r"nan|inf\b", re.sub(r'aria-label="[^"]*"', "", drawn.chart))
-    assert 'role="img"' in drawn.chart
-    assert drawn.caption in Parsed(drawn.chart).all("svg")[0]["aria-label"]
+    chart = build(pictures, [pictures])
+    markup = chart.to_svg()
+    assert not re.search(r"nan|inf\b", re.sub(r'aria-label="[^"]*"', "", markup))
+    assert 'role="img"' in markup
+    assert chart.description in Parsed(markup).all("svg")[0]["aria-label"]
 
 
 def test_a_page_of_many_dimensions_and_long_texts_is_small(found):
@@ -339,7 +345,7 @@ def test_verdicts_are_words_and_not_colours_alone(found):
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """The colours of page.css: light, and dark over light."""
+    """The colors of colors.css: light, and dark over light."""
     light, dark = re.findall(r":root \{(.*?)\}", STYLE, re.S)[:2]
     read = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part)) for part in (light, dark)]
     assert read[0].keys() == read[1].keys(), "each colour has a dark one"
@@ -366,7 +372,7 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme):
     for verdict in VERDICTS:
         assert contrast(colours[verdict], colours[f"{verdict}-soft"]) >= 4.5, verdict
         assert contrast(colours["ink"], colours[f"{verdict}-band"]) >= 4.5, verdict
-    marks = [name for name in colours if re.match(r"hue|shade|other|raw|centred|null", name)]
+    marks = [name for name in colours if re.match(r"hue|shade|other|raw|centered|null", name)]
     for mark in marks:
         assert contrast(colours[mark], colours["panel"]) >= 3, mark
 

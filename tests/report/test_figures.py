@@ -68,7 +68,7 @@ def test_what_is_rounding_is_not_drawn(found):
 
 def test_cosines_without_neighbours(found):
     ax = figures.draw_cosines(dataclasses.replace(found.pictures, nearest_cosines=None))
-    assert "nearest neighbours" not in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "nearest neighbors" not in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_coordinates_that_stick_out_are_numbered(found):
@@ -78,11 +78,11 @@ def test_coordinates_that_stick_out_are_numbered(found):
 
 def test_the_bars_drawn_are_the_longest(found):
     many = dataclasses.replace(found.pictures, bars=np.linspace(2, 1, 400), n_significant_bars=3)
-    ax = figures.draw_barcode(many)
-    lengths = [segment[1][0] for collection in ax.collections for segment in collection.get_segments()]
-    np.testing.assert_allclose(lengths, many.bars[:MAX_BARS])
-    assert [len(collection.get_segments()) for collection in ax.collections] == [3, MAX_BARS - 3]
-    assert not figures.draw_barcode(dataclasses.replace(many, bars=np.zeros(0), n_significant_bars=0)).collections
+    lines = {line.get_label(): line.get_xdata()[1::3] for line in figures.draw_barcode(many).get_lines()}
+    np.testing.assert_allclose(lines["stands out"], many.bars[:3])
+    np.testing.assert_allclose(lines["noise"], many.bars[3:MAX_BARS])
+    none = figures.draw_barcode(dataclasses.replace(many, bars=np.zeros(0), n_significant_bars=0))
+    assert not any(len(line.get_xdata()) for line in none.get_lines())
 
 
 @pytest.mark.parametrize("color", ["labels", "clusters", "kinds", "frequency", "lengths"])
@@ -98,7 +98,7 @@ def test_points_are_drawn_in_two_or_three_dimensions(found, color, three):
 def test_names_are_written_as_they_are(found):
     ax = figures.draw_points(found.pictures, None, "labels")
     ax.figure.canvas.draw()
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {" _a", r" \$b\$", " c"}
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {" _a", r"\$b\$", "c"}
 
 
 def test_more_names_than_looks_are_others(found):
@@ -110,7 +110,7 @@ def test_more_names_than_looks_are_others(found):
 
 def test_a_colour_that_is_not_there_says_what_is(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
-    with pytest.raises(InputError, match='color is \'labels\': this audit has "frequency", "lengths"'):
+    with pytest.raises(InputError, match='color is \'labels\', but this audit has "frequency", "lengths"'):
         figures.draw_points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):
         figures.draw_points(found.pictures, None, "red")
@@ -120,7 +120,7 @@ def test_a_colour_that_is_not_there_says_what_is(found):
 def test_a_finding_along_groups_is_the_series(grouped):
     ax = grouped.plot("isoscore")
     series = grouped.series("isoscore")
-    drawn = ax.get_lines()[0]
+    drawn = next(line for line in ax.get_lines() if line.get_label() == grouped.source)
     np.testing.assert_array_equal(drawn.get_ydata(), series.estimates)
     np.testing.assert_array_equal(drawn.get_xdata(), np.arange(len(series.names)))
     assert drawn.get_linestyle() == ("-" if grouped.ordered else "None")
@@ -132,7 +132,7 @@ def test_a_finding_along_groups_is_the_series(grouped):
 def test_axes_of_a_finding_along_groups_are_those_given():
     _, ax = plt.subplots()
     assert layered().plot("mean_cosine", ax) is ax
-    with pytest.raises(InputError, match="no layer has isoscore"):
+    with pytest.raises(InputError, match="isoscore could not be measured"):
         told([0.1, 0.2]).plot("isoscore")
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope._report.grouped_page import choose_panels, render_grouped_page
+from isoscope._report.grouped_page import render_grouped_page
+from isoscope._report.grouped_panels import choose_panels
 from isoscope._report.narrate import describe_groups
 from isoscope.auditing.finding import VERDICTS
 from tests.report.chromium import NAMES as BROWSERS
@@ -134,14 +135,14 @@ def test_names_are_rows_of_all_audits():
     text = render_grouped_page(KINDS["names twice"]())
     rows = re.findall(r'<span title="([^"]+)" class="name">|<span class="name" title="([^"]+)">', text)
     assert {a or b for a, b in rows} == {"sport", "news", "a &lt; b", "art"}
-    assert "in each row A is on top" in text
+    assert "A is on top in each row" in text
 
 
 def test_a_detail_is_dashed_beside_what_is_judged():
     text = render_grouped_page([layered()])
     chart = next(part for part in text.split("<figure>") if part.startswith("<h3>Anisotropy"))
-    assert 'class="line course hue-0"' in chart
-    assert 'class="line course hue-0 dashed"' in chart
+    assert 'class="line hue-0"' in chart
+    assert 'class="line hue-0 dashed"' in chart
 
 
 def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
@@ -155,8 +156,8 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
     text = render_grouped_page([dataclasses.replace(layered(), groups=groups)])
     assert "different types, inside clusters" in text
     assert "one type, inside clusters" not in text
-    assert "once the mean of each cluster is subtracted" in text
-    assert "once the mean of each cluster" not in render_grouped_page([told([0.1, 0.2], finding="inter_type")])
+    assert "with the mean of each cluster subtracted" in text
+    assert "with the mean of each cluster" not in render_grouped_page([told([0.1, 0.2], finding="inter_type")])
 
 
 # what is said
@@ -172,7 +173,7 @@ def test_what_is_wrong_where_is_said():
 
 def test_what_is_zero_is_said_of_what_was_measured():
     text = render_grouped_page([told([0.0, np.nan], finding="duplicates")])
-    assert "0 wherever it was measured, and not drawn: duplicates." in text
+    assert "because it is 0 wherever it was measured: duplicates." in text
 
 
 def test_groups_that_are_missing_are_said_with_the_reason():
@@ -180,7 +181,7 @@ def test_groups_that_are_missing_are_said_with_the_reason():
     text = Parsed(render_grouped_page([found])).text
     assert "Not measured: 7" in text
     assert "3 rows: need 10" in text
-    assert "1,234 rows that are in none of these groups" in text
+    assert "1,234 rows that belong to none of these groups" in text
 
 
 def test_iso_scores_as_published_are_said():
@@ -189,16 +190,16 @@ def test_iso_scores_as_published_are_said():
         dataclasses.replace(f, title="IsoScore (as published)") if f.name == "isoscore" else f for f in group.findings
     ]
     found = dataclasses.replace(layered(), groups=layered().groups | {"1": dataclasses.replace(group, findings=own)})
-    assert "Judged as published in layer 1," in render_grouped_page([found])
+    assert "The published formula decides in layer 1," in render_grouped_page([found])
 
 
 @pytest.mark.parametrize(
     ("audits", "said"),
     [
-        ([], "0 audits by groups were given: a page shows from 1 to 7"),
+        ([], "0 audits by groups were given, but a page shows from 1 to 7"),
         ([layered()] * 8, "8 audits by groups"),
-        ([layered(), named()], "audits by layer and by label were given: a page compares groups of one column"),
-        ([dataclasses.replace(layered(), groups={})], "model has no group"),
+        ([layered(), named()], "audits by layer and by label were given, but a page compares groups of one column"),
+        ([dataclasses.replace(layered(), groups={})], "no group of model by layer"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(audits, said):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from isoscope._report.grouped_page import choose_panels
+from isoscope._report.grouped_panels import choose_panels
 from tests.report.groupeds import layered, named, told
 
 

@@ -13,7 +13,7 @@ def test_six_panels_with_a_line_for_each_layer():
         "anisotropy_1",
         "anisotropy_2",
         "anisotropy_3",
-        "anisotropy_1, centred",
+        "anisotropy_1, centered",
     ]
     steps, values = made(layers=4).series("layer_3", "anisotropy_1")
     line = axes[0].get_lines()[3]
@@ -50,5 +50,5 @@ def test_other_names_are_refused(tmp_path):
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r'pip install "isoscope\[plot\]"'):
+    with pytest.raises(InputError, match=r"pip install 'isoscope\[plot\]'"):
         draw_profile(made())

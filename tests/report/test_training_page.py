@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from isoscope._report.narrate import MEASUREMENT_LABELS, training_headline
-from isoscope._report.profile import format_layer_name, render_layer_legend
+from isoscope._report.line_chart import render_layer_legend
+from isoscope._report.narrate import MEASUREMENT_LABELS, format_layer_name, training_headline
 from isoscope._report.training_page import render_training_page
 from isoscope.training.history import Runs
 from tests.report.chromium import NAMES as BROWSERS
@@ -81,15 +81,15 @@ def charts(text: str) -> dict[str, str]:
 def test_each_measurement_has_a_chart_with_a_line_for_each_layer():
     drawn = charts(render_training_page(made(layers=5)))
     assert set(drawn) == set(MEASUREMENT_LABELS.values())
-    assert drawn["anisotropy_1"].count('class="line depth') == 5
-    assert drawn["anisotropy_1, centred"].count('class="line depth') == 4, "those of layer 0 are all equal"
-    assert drawn["mean cosine"].count(" last") == 1
+    assert drawn["anisotropy_1"].count('class="line depth-') == 5
+    assert drawn["anisotropy_1, centered"].count('class="line depth-') == 4, "those of layer 0 are all equal"
+    assert drawn["mean cosine"].count(" thick") == 1
 
 
 def test_seeds_are_thin_and_their_mean_is_thick():
     drawn = charts(render_training_page(KINDS["arms"]))["anisotropy_1"]
-    assert drawn.count(" seed") == 4
-    assert drawn.count(" whole") == 2
+    assert drawn.count(" faint") == 4
+    assert drawn.count(" thick") == 2
     assert "none: 0.200 at the start, 0.500 at the end. entropy: 0.200 at the start, 0.300 at the end." in drawn
 
 
@@ -109,7 +109,8 @@ def test_a_gap_where_nothing_could_be_measured_is_a_gap():
             [row | {"step": step, "two_nn": value} for row in list(history)[:2] if row["layer"] == "layer_1"]
         )
     drawn = charts(render_training_page(history))["TwoNN dimension"]
-    assert drawn.count('class="line depth depth-15') == 2
+    path = re.search(r'd="([^"]+)" class="line depth-15', drawn)[1]
+    assert path.count("M") == 2
     assert drawn.count("<circle") == 1
 
 
@@ -129,7 +130,7 @@ def test_the_key_names_few_layers_and_spans_many(layers, entries):
 
 def test_colours_run_from_the_first_layer_to_the_last():
     drawn = charts(render_training_page(made(layers=31)))["anisotropy_1"]
-    shades = [int(each) for each in re.findall(r"depth depth-(\d+)", drawn)]
+    shades = [int(each) for each in re.findall(r"line depth-(\d+)", drawn)]
     assert shades == sorted(shades)
     assert (shades[0], shades[-1]) == (0, 15)
 

@@ -8,14 +8,30 @@ from typing import TYPE_CHECKING
 
 from isoscope._report.forest_chart import (
     GAIN_LABELS,
+    build_isotropy_scatter,
     draw_forest_plot,
-    draw_isotropy_scatter,
     format_score,
     render_mark_legend,
     render_trial_name,
 )
-from isoscope._report.html import document, join_markup, render_definition_list, section, tag
-from isoscope._report.narrate import LABEL_FREE_WARNING, advice_headline, format_interval, format_signed, is_label_free
+from isoscope._report.html import (
+    document,
+    join_markup,
+    render_chip,
+    render_definition_list,
+    render_notebook_table,
+    render_scrollable,
+    section,
+    tag,
+)
+from isoscope._report.narrate import (
+    LABEL_FREE_WARNING,
+    advice_headline,
+    format_confidence,
+    format_interval,
+    format_signed,
+    is_label_free,
+)
 from isoscope._report.terminal import GAIN_MARKS, SHAPE_NAMES
 from isoscope.advising.inference import TOLERANCE
 from isoscope.advising.task import PLURALS, AdviceSettings
@@ -190,14 +206,14 @@ def _describe_reasons(advice: Advice) -> str:
 
 
 def _render_gains(advice: Advice) -> Markup:
-    others = [measure for measure in advice.measures if measure != advice.measure]
+    measures = _ordered_measures(advice)
     figures = []
-    for measure in (advice.measure, *others):
-        drawn = draw_forest_plot(advice, measure)
+    for measure in measures:
+        chart, caption = draw_forest_plot(advice, measure)
         words = advice.measures[measure]
-        decides = ", which decides" if others and measure == advice.measure else ""
+        decides = ", which decides" if len(measures) > 1 and measure == advice.measure else ""
         title = tag("h3", f"By {words}{decides}")
-        figures.append(tag("figure", title, drawn.chart, tag("figcaption", drawn.caption)))
+        figures.append(tag("figure", title, chart, tag("figcaption", caption)))
     lead = (
         "One line per candidate, simplest first: its score and its gain over the vectors as they are. A gain or loss "
         "is significant if its interval does not contain 0."
@@ -214,10 +230,16 @@ _MEASURE_RULE = (
 
 
 def _render_isotropy_section(advice: Advice) -> Markup | None:
-    drawn = draw_isotropy_scatter(advice)
-    if drawn is None:
+    chart = build_isotropy_scatter(advice)
+    if chart is None:
         return None
-    figure = tag("figure", drawn.chart, tag("figcaption", drawn.caption), class_="against")
+    figure = tag(
+        "figure",
+        render_mark_legend(advice, interval=False),
+        chart.to_svg(),
+        tag("figcaption", chart.description),
+        class_="against",
+    )
     return section("evenness", "Does isotropy help here?", figure)
 
 
@@ -225,16 +247,13 @@ def _render_numbers(advice: Advice) -> Markup:
     return section(
         "numbers",
         "All numbers",
-        tag(
-            "div", _render_table(advice), class_="scroll", tabindex="0", role="region", aria_labelledby="numbers-title"
-        ),
+        render_scrollable(_render_table(advice), labelled_by="numbers-title"),
     )
 
 
 def _render_table(advice: Advice) -> Markup:
-    measures = [advice.measure, *(measure for measure in advice.measures if measure != advice.measure)]
-    shapes = _available_shapes(advice)
-    gain = f"gain, {_format_confidence(advice)} interval"
+    measures, shapes = _ordered_measures(advice), _available_shapes(advice)
+    gain = f"gain, {format_confidence(advice.settings.confidence)} interval"
     over = tag(
         "tr",
         tag("th", "candidate", scope="col", rowspan=2),
@@ -267,6 +286,11 @@ def _render_cells(trial: Trial, measure: str, *, first: bool) -> tuple[Markup, M
     return value, tag("td", gained, " ", tag("span", format_interval(score), class_="range"))
 
 
+def _ordered_measures(advice: Advice) -> list[str]:
+    """Return the measures, that which decides first."""
+    return [advice.measure, *(measure for measure in advice.measures if measure != advice.measure)]
+
+
 def _available_shapes(advice: Advice) -> list[str]:
     return [name for name in SHAPE_NAMES if any(name in trial.shape for trial in advice.trials)]
 
@@ -278,7 +302,7 @@ def _render_notes(advice: Advice) -> Markup:
     settings, others = advice.settings, len(advice.trials) - 1
     examples = PLURALS[advice.example]
     intervals = (
-        f"{_format_confidence(advice)}, of the paired difference to the vectors as they are. "
+        f"{format_confidence(advice.settings.confidence)}, of the paired difference to the vectors as they are. "
         f"{_INDEPENDENCE_NOTES[advice.example]} "
     )
     if others > 1:
@@ -334,68 +358,42 @@ def _describe_sample(advice: Advice) -> str:
     return words if advice.example == "row" else f"{words}, and those that the task names"
 
 
-def _format_confidence(advice: Advice) -> str:
-    return f"{100 * advice.settings.confidence:g}%"
-
-
 # notebooks
 
 
-def render_notebook_table(advice: Advice) -> str:
-    """Return the advice as a table for a notebook, without scripts or ids and with inline colors."""
-    cell = "padding:.25em .9em .25em 0;text-align:left;vertical-align:top;background:none;white-space:nowrap;"
-    edge = "border:0;border-top:1px solid rgba(128,128,128,.35);font-variant-numeric:tabular-nums;"
-    colors = {"gain": "#0b6b5d", "noise": "#6b6b6b", "loss": "#b3261e"}
-    others = [measure for measure in advice.measures if measure != advice.measure]
+def render_notebook_page(advice: Advice) -> str:
+    """Return the advice and its table for a notebook."""
+    measures = _ordered_measures(advice)
     shapes = _available_shapes(advice)
+    names = ["", advice.measures[advice.measure], f"gain, {format_confidence(advice.settings.confidence)} interval"]
+    names += [advice.measures[measure] for measure in measures[1:]] + [SHAPE_NAMES[name] for name in shapes]
+    task = f", {advice.n:,} × {advice.d:,}. {_describe_task(advice)}."
+    lead = [
+        join_markup(tag("strong", tag("bdi", advice.source)), task),
+        join_markup(tag("strong", advice_headline(advice)), " ", _describe_reasons(advice)),
+    ]
+    if is_label_free(advice):
+        lead.append(join_markup(tag("strong", "Weak evidence. "), LABEL_FREE_WARNING))
+    return render_notebook_table(
+        lead,
+        names,
+        (_notebook_row(advice, i, measures, shapes) for i in range(len(advice.trials))),
+        notes=[*advice.notes, *(f"Not tried: {name}: {reason}" for name, reason in advice.left_out.items())],
+        bold_row=advice.chosen,
+    )
 
-    def gained(trial: Trial, measure: str, *words: object) -> Markup:
-        verdict = trial[measure].verdict
-        chip = f"background:{colors[verdict]};color:#fff;border-radius:.3em;padding:.05em .4em"
-        sign = tag("span", GAIN_MARKS[verdict], role="img", aria_label=GAIN_LABELS[verdict], style=chip)
-        return join_markup(sign, *words)
 
-    rows = []
-    for i, trial in enumerate(advice.trials):
-        score, weight = trial[advice.measure], "font-weight:600;" if i == advice.chosen else ""
-        cells: list[object] = [format_score(score.value)]
-        cells.append(
-            gained(trial, advice.measure, f" {format_signed(score.gain)} {format_interval(score)}") if i else ""
-        )
-        for measure in others:
-            value = f"{format_score(trial[measure].value)} "
-            cells.append(join_markup(value, gained(trial, measure)) if i else value)
-        cells += [format_number(trial.shape.get(name)) for name in shapes]
-        name = tag(
-            "th",
-            render_trial_name(trial, i == advice.chosen),
-            scope="row",
-            style=cell + edge + (weight or "font-weight:400"),
-        )
-        rows.append(
-            tag("tr", name, *(tag("td", each, style=cell + edge + weight) for each in cells), style="background:none")
-        )
-    heads = ["", advice.measures[advice.measure], f"gain, {_format_confidence(advice)} interval"]
-    heads += [advice.measures[measure] for measure in others] + [SHAPE_NAMES[name] for name in shapes]
-    head = tag("tr", *(tag("th", name, scope="col", style=cell + "border:0;font-weight:600") for name in heads))
-    table = tag(
-        "table",
-        tag("thead", head),
-        tag("tbody", *rows),
-        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
-    )
-    notes = advice.notes + [f"Not tried: {name}: {reason}" for name, reason in advice.left_out.items()]
-    lead = join_markup(
-        tag("strong", tag("bdi", advice.source)), f", {advice.n:,} × {advice.d:,}. {_describe_task(advice)}."
-    )
-    return tag(
-        "div",
-        tag("p", lead, style="margin:.3em 0"),
-        tag("p", tag("strong", advice_headline(advice)), " ", _describe_reasons(advice), style="margin:.3em 0"),
-        tag("p", tag("strong", "Weak evidence. "), LABEL_FREE_WARNING, style="margin:.3em 0")
-        if is_label_free(advice)
-        else None,
-        tag("div", table, style="overflow-x:auto"),
-        *(tag("p", note, style="margin:.3em 0;opacity:.8") for note in notes),
-        style="color:inherit;max-width:72em",
-    )
+def _notebook_row(advice: Advice, i: int, measures: list[str], shapes: list[str]) -> list[object]:
+    trial, decisive = advice.trials[i], advice.trials[i][advice.measure]
+    gain = f" {format_signed(decisive.gain)} {format_interval(decisive)}"
+    cells: list[object] = [render_trial_name(trial, i == advice.chosen), format_score(decisive.value)]
+    cells.append(join_markup(_render_gain_chip(decisive.verdict), gain) if i else "")
+    for measure in measures[1:]:
+        score = trial[measure]
+        chip = _render_gain_chip(score.verdict) if i else None
+        cells.append(join_markup(f"{format_score(score.value)} ", chip))
+    return cells + [format_number(trial.shape.get(name)) for name in shapes]
+
+
+def _render_gain_chip(verdict: str) -> Markup:
+    return render_chip(verdict, GAIN_MARKS[verdict], role="img", aria_label=GAIN_LABELS[verdict])

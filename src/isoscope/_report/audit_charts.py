@@ -1,185 +1,134 @@
-"""The still charts of the page: spectrum, cosines, activations, barcode.
+"""The charts of an audit: spectrum, cosines, activations and barcode.
 
-Each takes the pictures to draw and all pictures it stands beside, which share one scale, and gives a `CaptionedChart`.
+Each takes the pictures of one space and those of all spaces next to it, which share one scale. The caption of a chart
+is its description.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._report.html import tag
-from isoscope._report.svg import (
-    VIEWBOX_SIZE,
-    Scale,
-    draw_chart,
-    draw_path,
-    format_coordinate,
-    histogram_path,
-    label,
-    line_path,
-    render_legend,
-)
+from isoscope._report.svg import Chart, Label, Line, Scale, format_tick
 from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
 
 MAX_BARS = 150
-"""Bars of the barcode that are drawn."""
+"""Number of bars of the barcode that are drawn."""
 
 _CURVE_POINTS = 160  # along a curve
+_FEW_POINTS = 12  # of a spectrum, up to which each is marked
 _ACTIVATION_STEPS = 500  # steps of the activation diagram
-_LEAST_SHARE = 1e-9  # below it a share is rounding
+_LEAST_SHARE = 1e-9  # a smaller share is a rounding error
+_FEW_BARS = 40  # up to which bars are thick
 
 
-@dataclass(frozen=True)
-class CaptionedChart:
-    """A chart, and in a sentence what is to be seen in it."""
-
-    chart: Markup
-    caption: str
-    key: Markup | None = None
-
-
-def draw_spectrum(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
-    """Each direction's share by rank, both on logarithmic scales."""
+def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
+    """Return each direction's share by rank, both on logarithmic scales."""
     series = [s for q in among for s in (q.spectrum_raw, q.spectrum_centered, q.spectrum_null)]
     top = max(float(s.max()) for s in series)
     least = min((float(s[s > top * _LEAST_SHARE].min()) for s in series if (s > top * _LEAST_SHARE).any()), default=top)
-    across = Scale(1, max(max(len(s) for s in series), 2), log=True)
     highest = 1.0 if top > 0.2 else top * 1.3
-    # a flat line should look flat, so there are at least three halves of a decade
-    up = Scale(min(max(least, top * 1e-6) * 0.8, highest / 30), highest, log=True)
-    kinds = [
+    lines = []
+    for style, shares, name in (
         ("raw", p.spectrum_raw, "as stored"),
-        ("centred", p.spectrum_centered, "mean subtracted"),
-        ("null", p.spectrum_null, "isotropic cloud"),
-    ]
-    inner, over = [], []
-    for class_, shares, _ in kinds:
+        ("centered", p.spectrum_centered, "mean subtracted"),
+        ("null", p.spectrum_null, "isotropic data"),
+    ):
         ranks = _log_spaced_ranks(len(shares))
         ranks = ranks[shares[ranks - 1] > top * _LEAST_SHARE]
-        inner.append(draw_path(line_path(ranks, shares[ranks - 1], across, up), f"line {class_}"))
-        if len(shares) <= 12:
-            over += [
-                tag(
-                    "circle",
-                    cx=across.percent(rank),
-                    cy=_y_percent(up, shares[rank - 1]),
-                    r="3",
-                    class_=f"dot {class_}",
-                )
-                for rank in ranks.tolist()
-            ]
-    raw, centred, null = (float(s[0]) for s in (p.spectrum_raw, p.spectrum_centered, p.spectrum_null))
-    caption = (
-        f"The first of {len(p.spectrum_raw):,} directions holds {format_number(raw, 'share')} of all "
-        "squared lengths, and "
-        f"{format_number(centred, 'share')} of the variance once the mean is subtracted; in an isotropic "
-        "cloud it would hold "
-        f"{format_number(null, 'share')}. The flatter the line, the rounder the cloud."
+        marks = ["dot"] * len(ranks) if len(shares) <= _FEW_POINTS else []
+        lines.append(Line(ranks, shares[ranks - 1], style=style, name=name, marks=marks))
+    raw, centered, null = (
+        format_number(float(s[0]), "share") for s in (p.spectrum_raw, p.spectrum_centered, p.spectrum_null)
     )
-    return CaptionedChart(
-        draw_chart(
-            "Spectrum",
-            caption,
-            across,
-            up,
-            inner,
-            over=over,
-            x_name="direction, by rank",
-            y_name="share of the whole",
-            y_written=lambda share: f"{100 * share:g}%",
-        ),
-        caption,
-        render_legend(*((f"line {class_}", words) for class_, _, words in kinds)),
+    return Chart(
+        "Spectrum",
+        f"The first of {len(p.spectrum_raw):,} directions holds {raw} of all squared lengths. Once the mean is "
+        f"subtracted, it holds {centered} of the variance; in isotropic data it would hold {null}. The flatter the "
+        "line, the more evenly the vectors use their directions.",
+        Scale(1, max(max(len(s) for s in series), 2), log=True),
+        # a flat line should look flat, so the scale spans at least one and a half decades
+        Scale(min(max(least, top * 1e-6) * 0.8, highest / 30), highest, log=True),
+        lines,
+        x_name="direction, by rank",
+        y_name="share of the total",
+        format_y=lambda share: f"{100 * share:g}%",
     )
 
 
 def _log_spaced_ranks(length: int) -> np.ndarray:
-    """Ranks to draw, evenly spaced on a logarithmic scale, the first and the last among them."""
+    """Return ranks at equal distances on a logarithmic scale, with the first and the last."""
     return np.unique(np.rint(np.geomspace(1, length, _CURVE_POINTS)).astype(int)) if length else np.zeros(0, int)
 
 
-def draw_cosines(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
-    """The cosines of random pairs and of nearest neighbours, and those of random directions."""
-    across = Scale(
-        min(float(q.cosine_edges[0]) for q in among),
-        max(float(q.cosine_edges[-1]) for q in among),
-    )
-    tallest = max(_chart_height(q) for q in among)
-    up = Scale(0, tallest * 1.12)
-    inner = [
-        draw_path(histogram_path(p.cosine_edges, p.cosines, across, up, close=True), "area pairs"),
-        draw_path(line_path(_bin_centers(p), p.cosine_null, across, up), "line null"),
+def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
+    """Return the cosines of random pairs and of nearest neighbors, and those of random directions."""
+    edges = p.cosine_edges
+    top = 1.12 * max(_chart_height(q) for q in among)
+    mean, d = p.mean_cosine, len(p.activation_mean)
+    lines = [
+        Line(edges, p.cosines, style="pairs", name="random pairs", form="area"),
+        Line((edges[1:] + edges[:-1]) / 2, p.cosine_null, style="null", name="random directions"),
+        Line(np.array([mean, mean]), np.array([0.0, top]), style="mean", name="mean of pairs"),
     ]
-    entries = [("area pairs", "random pairs"), ("line null", "random directions")]
-    if p.nearest_cosines is not None:
-        inner.append(
-            draw_path(histogram_path(p.cosine_edges[::2], _halve_bins(p.nearest_cosines), across, up), "line nearest")
-        )
-        entries.append(("line nearest", "nearest neighbours"))
-    mean = p.mean_cosine
-    place = across.percent(mean)
-    over = [
-        tag("line", x1=place, x2=place, y1="0", y2="100%", class_="mean"),
-        label(f"mean {format_number(mean)}", across, mean, up, up.high, class_="note aside", dy="11"),
-    ]
-    d = len(p.activation_mean)
     caption = (
-        f"Two random vectors have a cosine of {format_number(mean)} on average; random directions in "
-        f"{d:,} dimensions would "
-        f"have 0 ± {format_number(1 / math.sqrt(d))}."
+        f"Two random vectors have a cosine of {format_number(mean)} on average; random directions in {d:,} dimensions "
+        f"would have 0 ± {format_number(1 / math.sqrt(d))}."
     )
+    if p.nearest_cosines is not None:
+        lines.append(
+            Line(edges[::2], _merge_bins(p.nearest_cosines), style="nearest", name="nearest neighbors", form="steps")
+        )
     if p.mean_nearest_cosine is not None:
         caption += (
-            f" Nearest neighbours have {format_number(p.mean_nearest_cosine)}: the further the two humps are apart, "
-            "the more a cosine tells."
+            f" Nearest neighbors have {format_number(p.mean_nearest_cosine)}: the further apart the two peaks are, "
+            "the better a cosine tells related vectors from unrelated ones."
         )
-    if max(_peak_densities(p)) > up.high:
-        caption += " The highest peak is cut off."
-    return CaptionedChart(
-        draw_chart("Cosines", caption, across, up, inner, over=over, x_name="cosine", y_name="density"),
+    if max(_peak_densities(p)) > top:
+        caption += " The highest peak is truncated."
+    return Chart(
+        "Cosines",
         caption,
-        render_legend(*entries),
+        Scale(min(float(q.cosine_edges[0]) for q in among), max(float(q.cosine_edges[-1]) for q in among)),
+        Scale(0, top),
+        lines,
+        [Label(f"mean {format_number(mean)}", mean, top, "aside", 11)],
+        x_name="cosine",
+        y_name="density",
+        format_y=None,
     )
 
 
 def _chart_height(p: Pictures) -> float:
-    """The height to draw: a spike, as copies or few dimensions make, does not flatten the rest."""
-    some = p.cosines[p.cosines > 0]
-    usual = float(np.quantile(some, 0.95)) if len(some) else 1.0
+    """Return the height to draw; a spike, from copies or few dimensions, does not flatten the rest."""
+    positive = p.cosines[p.cosines > 0]
+    usual = float(np.quantile(positive, 0.95)) if len(positive) else 1.0
     return min(max(_peak_densities(p)), 3 * usual)
 
 
 def _peak_densities(p: Pictures) -> list[float]:
-    drawn = [p.cosines, p.cosine_null] + ([] if p.nearest_cosines is None else [_halve_bins(p.nearest_cosines)])
-    return [float(np.nanmax(density, initial=0.0)) for density in drawn]
+    densities = [p.cosines, p.cosine_null] + ([] if p.nearest_cosines is None else [_merge_bins(p.nearest_cosines)])
+    return [float(np.nanmax(density, initial=0.0)) for density in densities]
 
 
-def _halve_bins(density: np.ndarray) -> np.ndarray:
-    """In bins of twice the width, for there are far fewer neighbours than pairs."""
+def _merge_bins(density: np.ndarray) -> np.ndarray:
+    """Return a density in bins of twice the width: there are far fewer neighbors than pairs."""
     return np.asarray(density.reshape(-1, 2).mean(axis=1))
 
 
-def _bin_centers(p: Pictures) -> np.ndarray:
-    return np.asarray((p.cosine_edges[1:] + p.cosine_edges[:-1]) / 2)
-
-
-def draw_activations(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
-    """Each coordinate's mean, and one deviation to either side."""
+def activation_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
+    """Return each coordinate's mean with a band of one standard deviation; the largest coordinates are numbered."""
     d = len(p.activation_mean)
     lowest = min(float((q.activation_mean - q.activation_spread).min()) for q in among)
     highest = max(float((q.activation_mean + q.activation_spread).max()) for q in among)
     margin = 0.12 * max(highest - lowest, 1e-300)
-    up = Scale(min(lowest, 0.0) - margin, max(highest, 0.0) + margin)
-    across = Scale(-0.5, d - 0.5)
+    x, y = Scale(-0.5, d - 0.5), Scale(min(lowest, 0.0) - margin, max(highest, 0.0) + margin)
     starts = np.unique(np.linspace(0, d, min(d, _ACTIVATION_STEPS) + 1).astype(int))
     edges, starts = starts - 0.5, starts[:-1]
     upper = np.maximum.reduceat(p.activation_mean + p.activation_spread, starts)
@@ -187,87 +136,73 @@ def draw_activations(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
     greatest = np.maximum.reduceat(p.activation_mean, starts)
     least = np.minimum.reduceat(p.activation_mean, starts)
     mean = np.where(greatest >= -least, greatest, least)
-    x = np.repeat(edges, 2)[1:-1]
-    band = line_path(
-        np.concatenate([x, x[::-1]]), np.concatenate([np.repeat(upper, 2), np.repeat(lower, 2)[::-1]]), across, up
-    )
-    inner = [
-        draw_path(band + "Z", "area spread"),
-        draw_path(histogram_path(edges, mean, across, up, close=True), "area means"),
-    ]
-    named = ", ".join(str(index) for index in p.rogue_dimensions)
-    caption = f"The mean of each of {d:,} coordinates, and the band of one deviation around it."
+    caption = f"The mean of each of {d:,} coordinates, with a band of one standard deviation."
     if p.rogue_dimensions:
-        caption += f" The largest are number {named}: the more they stick out, the more they alone decide every cosine."
-    return CaptionedChart(
-        draw_chart(
-            "Activations",
-            caption,
-            across,
-            up,
-            inner,
-            over=_label_coordinates(p, across, up),
-            whole=True,
-            x_name="coordinate",
-            y_name="activation",
-            y_written=lambda value: f"{value:,.4g}".replace("-", "−"),
-        ),
+        numbers = ", ".join(str(index) for index in p.rogue_dimensions)
+        caption += f" The largest are {numbers}: the more they stand out, the more they alone decide every cosine."
+    return Chart(
+        "Activations",
         caption,
-        render_legend(("area means", "mean"), ("area spread", "± one deviation")),
+        x,
+        y,
+        [
+            Line(edges, mean, lower, upper, "spread", "± one standard deviation", form="area"),
+            Line(edges, mean, style="means", name="mean", form="area"),
+        ],
+        _label_coordinates(p, x),
+        x_name="coordinate",
+        y_name="activation",
+        integer_x=True,
+        format_y=lambda value: format_tick(value, 4),
     )
 
 
-def _label_coordinates(p: Pictures, across: Scale, up: Scale) -> list[Markup]:
-    """Numbers at the tips of what sticks out, the largest first, none on top of another."""
+def _label_coordinates(p: Pictures, across: Scale) -> list[Label]:
+    """Return numbers at the tips of the largest coordinates, without those that would overlap a larger one."""
     taken: list[tuple[float, bool]] = []
     labels = []
     for index in p.rogue_dimensions:
         mean, spread = float(p.activation_mean[index]), float(p.activation_spread[index])
-        above, place = mean >= 0, across(index)
-        if any(side == above and abs(place - other) < 0.09 for other, side in taken):
+        above, position = mean >= 0, across(index)
+        if any(side == above and abs(position - other) < 0.09 for other, side in taken):
             continue
-        taken.append((place, above))
-        tip = mean + spread if above else mean - spread
-        labels.append(label(str(index), across, index, up, tip, class_="note name", dy="-4" if above else "12"))
+        taken.append((position, above))
+        labels.append(Label(str(index), index, mean + spread if above else mean - spread, "name", -4 if above else 12))
     return labels
 
 
-def draw_barcode(p: Pictures, among: Sequence[Pictures]) -> CaptionedChart:
-    """The distances at which the cloud grows together, longest first."""
+def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
+    """Return the distances at which the pieces of a sample join, longest first."""
     drawn = min(len(p.bars), MAX_BARS)
     longest = max((float(q.bars[0]) for q in among if len(q.bars)), default=1.0) or 1.0
-    across, up = Scale(0, longest * 1.04), Scale(0, max(drawn, 1))
     kept = min(p.n_significant_bars, drawn)
-
-    def bars(start: int, stop: int) -> str:
-        return "".join(
-            f"M0 {format_coordinate(VIEWBOX_SIZE * (i + 0.25) / drawn)}"
-            f"H{format_coordinate(VIEWBOX_SIZE * across(float(p.bars[i])))}"
-            for i in range(start, stop)
-        )
-
-    weight = "few" if drawn <= 40 else "many"
-    inner = [draw_path(bars(kept, drawn), f"bar rest {weight}"), draw_path(bars(0, kept), f"bar kept {weight}")]
-    which = f"the {drawn:,} longest of {len(p.bars):,} bars" if drawn < len(p.bars) else f"all {drawn:,} bars"
-    stand = (
-        "none stands"
-        if p.n_significant_bars == 0
-        else "1 stands"
-        if p.n_significant_bars == 1
-        else f"{p.n_significant_bars:,} stand"
+    few = drawn <= _FEW_BARS
+    which = (
+        f"The chart shows the {drawn:,} longest of {len(p.bars):,} bars"
+        if drawn < len(p.bars)
+        else f"All {drawn:,} bars are shown"
     )
-    caption = (
+    count = {0: "none stands", 1: "1 stands"}.get(p.n_significant_bars, f"{p.n_significant_bars:,} stand")
+    return Chart(
+        "Barcode",
         f"Join the {p.bar_rows:,} rows of a sample at ever greater distances: each bar ends where two pieces become "
-        f"one. Drawn are {which}; {stand} out from noise. Long bars apart from the rest are separate pieces."
-    )
-    return CaptionedChart(
-        draw_chart(
-            "Barcode", caption, across, up, inner, x_name="distance", y_name="pieces, longest first", kind="bars"
-        ),
-        caption,
-        render_legend(("bar kept few", "stands out"), ("bar rest few", "noise")),
+        f"one. {which}; {count} out from noise. Long bars, well beyond the others, are separate pieces.",
+        Scale(0, longest * 1.04),
+        Scale(0, max(drawn, 1)),
+        [
+            _bars(p.bars[kept:drawn], drawn - kept, f"gray pale {'wide' if few else 'thin'}", "noise"),
+            _bars(p.bars[:kept], drawn, "centered wide" if few else "centered", "stands out"),
+        ],
+        x_name="distance",
+        y_name="pieces, longest first",
+        format_y=None,
+        size="bars",
     )
 
 
-def _y_percent(up: Scale, value: float) -> str:
-    return f"{format_coordinate(100 * (1 - min(max(up(value), 0.0), 1.0)))}%"
+def _bars(lengths: np.ndarray, top: int, style: str, name: str) -> Line:
+    """Return horizontal bars from `top` down, as a line with gaps."""
+    x, y = np.full((len(lengths), 3), np.nan), np.full((len(lengths), 3), np.nan)
+    x[:, 0], x[:, 1] = 0.0, lengths
+    y[:, 0] = y[:, 1] = top - np.arange(len(lengths)) - 0.25
+    return Line(x.ravel(), y.ravel(), style=style, name=name)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from string import ascii_uppercase as LETTERS
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from isoscope._core.errors import InputError, plural
-from isoscope._report import audit_charts
+from isoscope._core.errors import ParameterError, plural
+from isoscope._report.audit_charts import activation_chart, barcode_chart, cosine_chart, spectrum_chart
 from isoscope._report.cards import (
     CHANGE_LABELS,
     SYMBOLS,
@@ -20,25 +18,28 @@ from isoscope._report.cards import (
     render_comparison_table,
 )
 from isoscope._report.cloud import render_point_cloud
-from isoscope._report.html import document, join_markup, json_script, render_definition_list, section, tag
-from isoscope._report.svg import format_coordinate
+from isoscope._report.html import (
+    document,
+    join_markup,
+    render_chip,
+    render_definition_list,
+    render_notebook_table,
+    section,
+    tag,
+)
+from isoscope._report.narrate import audit_headline, format_confidence, interleave_separators, join_words, spell_number
+from isoscope._report.similarity import render_similarity
 from isoscope.auditing.compare import compare_findings, describe_setting_differences
-from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
+from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.settings import Settings
 from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope._report.pictures import Pictures
+    from isoscope._report.svg import Chart
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import Change, HeldOutComparison
-
-
-SUMMARY = {
-    "ok": "Nothing stands out: this space is in good shape.",
-    "look": "This space holds, with something worth a look.",
-    "bad": "Something is wrong with this space.",
-}
 
 
 def render_heading(
@@ -102,26 +103,6 @@ def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparis
     return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
 
 
-def interleave_separators(names: Sequence[str]) -> list[str]:
-    """Names and, at every second place, what goes between them.
-
-    >>> "".join(interleave_separators(["one", "two", "three"]))
-    'one, two and three'
-    """
-    between = [", "] * (len(names) - 2) + [" and "] * (len(names) > 1)
-    return [part for pair in zip(names, [*between, ""], strict=False) for part in pair][:-1]
-
-
-def spell_number(count: int) -> str:
-    """A small number as a word.
-
-    >>> spell_number(3), spell_number(31)
-    ('three', '31')
-    """
-    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-    return words[count] if count < len(words) else str(count)
-
-
 def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
     for i, part in enumerate(interleave_separators(names)):
         yield tag("span", part, class_="and") if i % 2 else tag("bdi", part)
@@ -154,7 +135,7 @@ def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
         tallies.insert(-1, tag("li", count, tag("span", *links), class_="look"))
     return tag(
         "div",
-        tag("p", SUMMARY[audit.verdict], class_="lede"),
+        tag("p", audit_headline(audit), class_="lede"),
         tag("ul", *tallies, class_="tally"),
         class_=f"verdict {audit.verdict}",
     )
@@ -216,80 +197,6 @@ def _describe_agreement(share: float) -> str:
     )
 
 
-def render_similarity(audits: Sequence[Audit]) -> Markup:
-    """The section; several spaces have a pair of columns each."""
-    return tag(
-        "section",
-        tag("h2", "What a cosine is worth here", id="worth-title"),
-        *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
-        tag(
-            "form",
-            tag("label", "Try a cosine: ", for_="cosine"),
-            tag(
-                "input",
-                id="cosine",
-                type="number",
-                min="-1",
-                max="1",
-                step="0.01",
-                inputmode="decimal",
-                placeholder="0.80",
-            ),
-            tag("output", for_="cosine", aria_live="polite"),
-            class_="try live",
-        ),
-        tag("div", _render_table(audits), class_="scroll", tabindex="0", role="region", aria_labelledby="worth-title"),
-        json_script("similarity", [_encode_similarity(audit) for audit in audits]),
-        id="worth",
-        aria_labelledby="worth-title",
-    )
-
-
-def _render_summary(audit: Audit, named: bool) -> Markup:
-    similarity = audit.similarity
-    middle, rare = (float(np.interp(share, similarity.shares, similarity.pairs)) for share in (0.5, 0.99))
-    words = (
-        f"half of all random pairs have a cosine above {format_number(middle)}, and only 1 in 100 is above "
-        f"{format_number(rare)}"
-    )
-    if len(similarity.nearest):
-        typical = float(np.interp(0.5, similarity.shares, similarity.nearest))
-        words += f"; a typical vector's nearest neighbour is at {format_number(typical)}"
-    start = ["In ", tag("bdi", audit.source), " ", words] if named else [words[:1].upper() + words[1:]]
-    return tag("span", *start, ".")
-
-
-def _render_table(audits: Sequence[Audit]) -> Markup:
-    columns: list[tuple[str, list[float]]] = []
-    tables = [audit.similarity.table() for audit in audits]
-    for i, rows in enumerate(tables):
-        space = f"{chr(ord('A') + i)}: " if len(audits) > 1 else ""
-        columns.append((f"{space}above this share of random pairs", [pairs for _, pairs, _ in rows]))
-        if rows[0][2] is not None:
-            columns.append((f"{space}above this share of nearest neighbours", [near or 0.0 for _, _, near in rows]))
-    told = [[format_percentage(values[i]) for _, values in columns] for i in range(len(tables[0]))]
-    shown = [i for i, row in enumerate(told) if i == 0 or row != told[i - 1]]
-    head = tag("tr", tag("th", "cosine", scope="col"), *(tag("th", name, scope="col") for name, _ in columns))
-    body = (
-        tag("tr", tag("th", f"{tables[0][i][0]:.2f}", scope="row"), *(_render_cell(values[i]) for _, values in columns))
-        for i in shown
-    )
-    return tag("table", tag("thead", head), tag("tbody", *body), class_="worth")
-
-
-def _render_cell(per_cent: float) -> Markup:
-    bar = tag(
-        "svg", tag("rect", width=f"{format_coordinate(per_cent)}%", height="100%"), class_="share", aria_hidden="true"
-    )
-    return tag("td", tag("span", format_percentage(per_cent)), bar)
-
-
-def _encode_similarity(audit: Audit) -> dict[str, Any]:
-    similarity = audit.similarity
-    held = {name: [round(float(value), 7) for value in values] for name, values in similarity.to_dict().items()}
-    return {"name": audit.source, **held}
-
-
 MAX_AUDITS = 26
 """Spaces on one page: each has a letter."""
 
@@ -322,15 +229,17 @@ def render_page(
     '<!doctype html>'
     """
     if not 1 <= len(audits) <= MAX_AUDITS:
-        raise InputError(f"{len(audits)} audits were given: a page shows from 1 to {MAX_AUDITS}")
+        raise ParameterError(f"{len(audits)} audits were given, but a page shows from 1 to {MAX_AUDITS}")
     if baseline is not None and len(audits) > 1:
-        raise InputError(f"a baseline was given with {len(audits)} audits: it goes with one")
+        raise ParameterError(f"baseline was given with {len(audits)} audits; pass it with a single audit")
     if agreement is not None and len(audits) != 2:
-        raise InputError(f"an agreement was given with {plural(len(audits), 'audit')}: it is that of two")
+        raise ParameterError(f"agreement was given with {plural(len(audits), 'audit')}; pass it with two audits")
     if held_out is not None and len(audits) != 2:
-        raise InputError(f"held_out was given with {plural(len(audits), 'audit')}: it goes with two, before and after")
+        raise ParameterError(
+            f"held_out was given with {plural(len(audits), 'audit')}; pass it with two audits, before and after"
+        )
     return document(
-        "".join(interleave_separators([audit.source for audit in audits])),
+        join_words([audit.source for audit in audits]),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
         render_heading(audits, baseline, agreement, held_out),
@@ -379,23 +288,23 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
     if not drawn:
         return None
     among = [pictures for _, pictures in drawn]
-    kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], audit_charts.CaptionedChart]]] = [
-        ("The cosines", audit_charts.draw_cosines),
-        ("The spectrum", audit_charts.draw_spectrum),
-        ("The coordinates", audit_charts.draw_activations),
-        ("The barcode", audit_charts.draw_barcode),
+    kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], Chart]]] = [
+        ("Cosines", cosine_chart),
+        ("Spectrum", spectrum_chart),
+        ("Coordinates", activation_chart),
+        ("Barcode", barcode_chart),
     ]
     figures = []
-    for title, draw in kinds:
-        panels = [(audit, draw(pictures, among)) for audit, pictures in drawn]
+    for title, build in kinds:
+        panels = [(audit, build(pictures, among)) for audit, pictures in drawn]
         figures.append(
             tag(
                 "div",
                 tag("h3", title),
-                panels[0][1].key,
+                panels[0][1].legend(),
                 tag(
                     "div",
-                    *(_render_panel(audits, audit, one.chart, one.caption) for audit, one in panels),
+                    *(_render_panel(audits, audit, chart.to_svg(), chart.description) for audit, chart in panels),
                     class_="panels",
                 ),
                 class_="picture wide" if len(drawn) > 1 else "picture",
@@ -405,7 +314,7 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
     for i, (audit, pictures) in enumerate(drawn):
         content, caption = render_point_cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
         clouds.append(_render_panel(audits, audit, content, caption))
-    figures.insert(0, tag("div", tag("h3", "The cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
+    figures.insert(0, tag("div", tag("h3", "Point cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
     return section("pictures", "Pictures", tag("div", *figures, class_="figures"))
 
 
@@ -464,52 +373,26 @@ def _format_command(audit: Audit) -> str:
 # notebooks
 
 
-def render_notebook_table(audit: Audit) -> str:
-    """The verdict and the findings as a table for a notebook: no script, no ids, its own colours."""
-    cell = "padding:.25em .9em .25em 0;text-align:left;vertical-align:top;background:none;white-space:normal;"
-    edge = "border:0;border-top:1px solid rgba(128,128,128,.35);"
-    colours = {"ok": "#0b6b5d", "look": "#7d5200", "bad": "#b3261e"}
-
-    def sign(verdict: str) -> Markup:
-        chip = f"background:{colours[verdict]};color:#fff;border-radius:.3em;padding:.05em .5em;white-space:nowrap"
-        return tag("span", f"{SYMBOLS[verdict]} {VERDICT_LABELS[verdict]}", style=chip)
-
+def render_notebook_page(audit: Audit) -> str:
+    """Return the headline and a table of the findings for a notebook."""
+    counts = describe_verdicts(audit.findings)
+    size = f", {audit.n:,} × {audit.d:,}. {audit_headline(audit)} Findings: {counts}."
     rows = [
-        tag(
-            "tr",
-            tag("td", sign(finding.verdict), style=cell + edge),
-            tag("td", finding.title, style=cell + edge),
-            tag("td", finding.shown, style=cell + edge + "font-variant-numeric:tabular-nums;white-space:nowrap"),
-            tag("td", finding.interval, style=cell + edge + "font-variant-numeric:tabular-nums;white-space:nowrap"),
-            tag(
-                "td",
-                finding.meaning,
-                *([] if finding.verdict == "ok" else [" ", tag("em", finding.advice)]),
-                style=cell + edge,
-            ),
-            style="background:none",
+        (
+            finding.title,
+            render_chip(finding.verdict, f"{SYMBOLS[finding.verdict]} {VERDICT_LABELS[finding.verdict]}"),
+            tag("span", finding.shown, style="white-space:nowrap"),
+            tag("span", finding.interval, style="white-space:nowrap"),
+            join_markup(finding.meaning, None if finding.verdict == "ok" else tag("em", f" {finding.advice}")),
         )
         for finding in audit.findings
     ]
-    heads = ("verdict", "finding", "value", f"{100 * audit.settings.confidence:g}% interval", "what it means")
-    head = tag("tr", *(tag("th", name, scope="col", style=cell + "border:0;font-weight:600") for name in heads))
-    table = tag(
-        "table",
-        tag("thead", head),
-        tag("tbody", *rows),
-        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
-    )
-    lead = tag(
-        "p",
-        tag("strong", tag("bdi", audit.source)),
-        f", {audit.n:,} × {audit.d:,}. {SUMMARY[audit.verdict]} Findings: {describe_verdicts(audit.findings)}.",
-        style="margin:.3em 0",
-    )
+    interval = f"{format_confidence(audit.settings.confidence)} interval"
     skipped = "; ".join(f"{name}: {reason}" for name, reason in audit.skipped.items())
-    return tag(
-        "div",
-        lead,
-        tag("div", table, style="overflow-x:auto"),
-        tag("p", f"Not measured: {skipped}", style="margin:.3em 0;opacity:.8") if skipped else None,
-        style="color:inherit;max-width:72em",
+    return render_notebook_table(
+        [join_markup(tag("strong", tag("bdi", audit.source)), size)],
+        ("finding", "verdict", "value", interval, "what it means"),
+        rows,
+        notes=[f"Not measured: {skipped}"] if skipped else [],
+        wrap=True,
     )

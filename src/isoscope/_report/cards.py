@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from isoscope._report.html import join_markup, render_definition_list, tag
-from isoscope._report.svg import Scale, format_coordinate
+from isoscope._report.svg import Scale, format_percent
 from isoscope.auditing.finding import VERDICTS, format_number
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def draw_meter(finding: Finding) -> Markup | None:
             "g",
             tag(
                 "rect",
-                x=_format_percent(left),
-                width=_format_percent(right - left),
+                x=format_percent(left),
+                width=format_percent(right - left),
                 y="11",
                 height="10",
                 class_=f"region {verdict}",
             ),
-            tag("text", verdict, x=_format_percent((left + right) / 2), y="35", class_="name")
+            tag("text", verdict, x=format_percent((left + right) / 2), y="35", class_="name")
             if right - left > _MIN_LABEL_WIDTH
             else None,
         )
@@ -47,14 +47,14 @@ def draw_meter(finding: Finding) -> Markup | None:
     ]
     marks = []
     if finding.judged.null is not None and math.isfinite(finding.judged.null):
-        place = _x_percent(scale, finding.judged.null)
+        place = scale.percent(finding.judged.null)
         marks.append(
             tag("svg", tag("path", d="M0 9L4.5 1H-4.5Z"), x=place, y="0", overflow="visible", class_="null-mark")
         )
-    place = _x_percent(scale, finding.value)
+    place = scale.percent(finding.value)
     marks.append(tag("line", x1=place, x2=place, y1="7", y2="25", class_="halo"))
     if finding.low is not None and finding.high is not None:
-        sides = {"x1": _x_percent(scale, finding.low), "x2": _x_percent(scale, finding.high)}
+        sides = {"x1": scale.percent(finding.low), "x2": scale.percent(finding.high)}
         marks.append(tag("line", y1="16", y2="16", class_="interval", **sides))
     marks.append(tag("line", x1=place, x2=place, y1="6", y2="26", class_="value"))
     return tag("svg", *regions, *marks, role="img", aria_label=_describe_meter(finding), class_="meter")
@@ -95,26 +95,12 @@ def _regions(finding: Finding, scale: Scale) -> list[tuple[float, float, str]]:
     for left, right in pairwise(places):
         if right - left < 1e-6:
             continue
-        verdict = finding.judged.verdict(_value_at(scale, (left + right) / 2))
+        verdict = finding.judged.verdict(scale.value_at((left + right) / 2))
         if found and found[-1][2] == verdict:
             found[-1] = (found[-1][0], right, verdict)
         else:
             found.append((left, right, verdict))
     return found
-
-
-def _value_at(scale: Scale, place: float) -> float:
-    if scale.log:
-        return float(scale.low * (scale.high / scale.low) ** place)
-    return scale.low + place * (scale.high - scale.low)
-
-
-def _x_percent(scale: Scale, value: float) -> str:
-    return _format_percent(min(max(scale(value), 0.0), 1.0))
-
-
-def _format_percent(share: float) -> str:
-    return f"{format_coordinate(100 * share)}%"
 
 
 SYMBOLS = {"ok": "✓", "look": "◐", "bad": "✕"}

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import spearmanr
 
-from isoscope._report.audit_charts import CaptionedChart
 from isoscope._report.html import join_markup, tag
-from isoscope._report.narrate import format_signed
-from isoscope._report.svg import Scale, draw_chart
+from isoscope._report.narrate import format_confidence, format_signed, join_words
+from isoscope._report.svg import Chart, Line, Scale, draw_mark, format_tick
 from isoscope._report.terminal import GAIN_MARKS
 from isoscope.auditing.finding import format_number
 
@@ -27,68 +26,44 @@ GAIN_LABELS = {
     "loss": "significant loss",
 }
 
-_SHAPES = {
-    "gain": "M0 -6L6 5H-6Z",
-    "noise": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0Z",
-    "loss": "M0 6L6 -5H-6Z",
-    "as-is": "M0 -6L6 0L0 6L-6 0Z",
-}
-_RING = "M-10 0a10 10 0 1 0 20 0a10 10 0 1 0 -20 0Z"
-_OFFSCALE_SHAPE = "M-6 0L5 -6V6Z"
 _LEAST_SPAN = 0.02  # of a scale on which all gains are the same
 _MIN_CANDIDATES_TO_TRIM = 8  # candidates of which some may be left out of the scale
 _MAX_STRETCH = 3  # times that a scale would be longer with them
 
 
-def draw_forest_plot(advice: Advice, measure: str) -> CaptionedChart:
-    """Every candidate's gain over leaving the vectors alone, the simplest first."""
+def draw_forest_plot(advice: Advice, measure: str) -> tuple[Markup, str]:
+    """Return a chart of every candidate's gain, the simplest candidate first, and its caption."""
     scale = _gain_scale(advice, measure)
     lines = [_draw_row(advice, i, measure, scale) for i in range(len(advice.trials))]
     words = advice.measures[measure]
     caption = _describe_verdicts(advice, measure)
     if any(trial[measure].gain < scale.low for trial in advice.trials):
-        caption += " A hollow mark lies beyond the left edge."
+        caption += " A hollow mark is beyond the left edge."
     label = f"Gains by {words} over the vectors as they are. {caption} The table has all numbers."
     drawing = tag("div", *lines, _draw_axis(scale), role="img", aria_label=label, class_="forest")
     name = tag("p", f"gain in {words}: left is worse, right is better", class_="x-name", aria_hidden="true")
-    return CaptionedChart(join_markup(drawing, name), caption)
-
-
-def draw_mark(
-    kind: str, x: str, y: str, *, chosen: bool = False, shape: str | None = None, beyond: bool = False, title: str = ""
-) -> Markup:
-    """The sign of a verdict, or of the vectors as they are; a ring around what is chosen, hollow what is off scale."""
-    return tag(
-        "svg",
-        tag("title", title) if title else None,
-        tag("path", d=_RING, class_="ring") if chosen else None,
-        tag("path", d=shape or _SHAPES[kind], class_="mark beyond" if beyond else "mark"),
-        x=x,
-        y=y,
-        overflow="visible",
-        class_=kind,
-    )
+    return join_markup(drawing, name), caption
 
 
 def mark_kind(advice: Advice, i: int, measure: str) -> str:
-    """How a candidate is marked."""
+    """Return the mark of a candidate: its verdict, or "as-is" for the original vectors."""
     return advice.trials[i][measure].verdict if i else "as-is"
 
 
-def render_mark_legend(advice: Advice) -> Markup:
-    """What the marks of the figures mean."""
-    words = {"as-is": "as it is"} | GAIN_LABELS
-    entries = [(kind, False, said) for kind, said in words.items()] + [("noise", True, "chosen")]
-    signs = (
-        tag("li", tag("svg", draw_mark(kind, "50%", "50%", chosen=chosen), class_="sign", aria_hidden="true"), said)
-        for kind, chosen, said in entries
+def render_mark_legend(advice: Advice, *, interval: bool = True) -> Markup:
+    """Return a legend of the marks, with or without that of the interval."""
+    names = {"as-is": "as it is"} | GAIN_LABELS | {"noise chosen": "chosen"}
+    entries = (
+        tag("li", tag("svg", draw_mark(mark, "50%", "50%"), class_="sign", aria_hidden="true"), name)
+        for mark, name in names.items()
     )
-    interval = tag("svg", tag("path", d="M1 9H21", class_="whisker"), class_="sign noise", aria_hidden="true")
-    return tag("ul", *signs, tag("li", interval, f"{100 * advice.settings.confidence:g}% interval"), class_="key")
+    whisker = tag("svg", tag("path", d="M1 9H21", class_="whisker"), class_="sign noise", aria_hidden="true")
+    words = f"{format_confidence(advice.settings.confidence)} interval"
+    return tag("ul", *entries, tag("li", whisker, words) if interval else None, class_="key")
 
 
 def choose_lower_limit(values: Sequence[float], highest: float) -> float:
-    """Where a scale begins: at the least value, unless a few that are far off would squeeze all others together.
+    """Return the start of a scale: the least value, unless a few outliers would squeeze all others together.
 
     >>> choose_lower_limit([-20, -2, -2, -1, -1, 0, 0, 1], 1)
     -2
@@ -104,7 +79,7 @@ def choose_lower_limit(values: Sequence[float], highest: float) -> float:
 
 
 def _gain_scale(advice: Advice, measure: str) -> Scale:
-    """From the least to the greatest end of an interval; losses that are far off are not shown at their place."""
+    """Return a scale over all intervals, without losses that are far off."""
     scores = [trial[measure] for trial in advice.trials if math.isfinite(trial[measure].low + trial[measure].high)]
     high = max([0.0, *(score.high for score in scores)])
     low = min(0.0, choose_lower_limit([score.low for score in scores] or [0.0], high))
@@ -122,8 +97,8 @@ def _draw_row(advice: Advice, i: int, measure: str, scale: Scale) -> Markup:
         ends = {"x1": scale.percent(score.low), "x2": scale.percent(score.high)}
         drawn.append(tag("line", y1="50%", y2="50%", class_=f"whisker {kind}", **ends))
     if math.isfinite(score.gain):
-        shape = _OFFSCALE_SHAPE if beyond else None
-        drawn.append(draw_mark(kind, scale.percent(score.gain), "50%", chosen=chosen, shape=shape, beyond=beyond))
+        mark = f"{kind} chosen" if chosen else kind
+        drawn.append(draw_mark(mark, scale.percent(score.gain), "50%", offscale=beyond))
     return tag(
         "div",
         tag("span", render_trial_name(trial, chosen), class_="name"),
@@ -135,12 +110,12 @@ def _draw_row(advice: Advice, i: int, measure: str, scale: Scale) -> Markup:
 
 
 def render_trial_name(trial: Trial, chosen: bool) -> Markup:
-    """A candidate's name; of the chosen one it is said."""
+    """Return a candidate's name, with a note if it is the chosen one."""
     return join_markup(tag("bdi", trial.name), join_markup(" ", tag("small", "chosen")) if chosen else None)
 
 
 def format_score(value: float) -> str:
-    """A score, with as many digits as its gain has.
+    """Return a score with as many digits as its gain.
 
     >>> format_score(0.5), format_score(-0.1234)
     ('0.500', '−0.123')
@@ -171,7 +146,7 @@ def _draw_axis(scale: Scale) -> Markup:
 
 
 def _describe_verdicts(advice: Advice, measure: str) -> str:
-    """How many candidates have which verdict, in words."""
+    """Return how many candidates have which verdict, in words."""
     verdicts = [trial[measure].verdict for trial in advice.trials[1:]]
     if not verdicts:
         return "No repair was tried."
@@ -180,143 +155,90 @@ def _describe_verdicts(advice: Advice, measure: str) -> str:
         ("loss", "loses significantly", "lose significantly"),
         ("noise", "makes no significant difference", "make no significant difference"),
     ]
-    told = [(verdicts.count(kind), one, many) for kind, one, many in kinds if kind in verdicts]
+    present = [(verdicts.count(kind), one, many) for kind, one, many in kinds if kind in verdicts]
     if len(verdicts) == 1:
-        return f"The one repair {told[0][1]}."
-    if len(told) == 1:
-        return f"All {len(verdicts)} repairs {told[0][2]}."
-    parts = [f"{count} {one if count == 1 else many}" for count, one, many in told]
-    return f"Of {len(verdicts)} repairs {', '.join(parts[:-1])} and {parts[-1]}."
+        return f"The only repair {present[0][1]}."
+    if len(present) == 1:
+        return f"All {len(verdicts)} repairs {present[0][2]}."
+    return f"Of {len(verdicts)} repairs, {join_words([f'{n} {one if n == 1 else many}' for n, one, many in present])}."
 
 
-_MIN_CORRELATION = 0.5  # a rank correlation from which on a tendency is called one
-_MIN_CANDIDATES = 5  # candidates of which a tendency is said
-_WIDTH, _HEIGHT = 220, 240  # of the plot on a small phone, where labels are the closest
-_LETTER_WIDTH, _LINE_HEIGHT = 8, 15  # of a label, in pixels
-_MAX_OVERHANG = 12  # pixels that a label may reach beyond the plot
+_MIN_CORRELATION = 0.5  # rank correlation from which the caption names a tendency
+_MIN_CANDIDATES = 5  # fewer candidates show no tendency
 
 
-def draw_isotropy_scatter(advice: Advice) -> CaptionedChart | None:
-    """IsoScore of each candidate's space, and its score by the measure that decides."""
+def build_isotropy_scatter(advice: Advice) -> Chart | None:
+    """Return a chart of each candidate's IsoScore and its score by the deciding measure; None for fewer than two."""
     measure = advice.measure
-    seen = [
+    measured = [
         i
         for i, trial in enumerate(advice.trials)
         if math.isfinite(trial.shape.get("isoscore", math.nan)) and math.isfinite(trial[measure].value)
     ]
-    if len(seen) < 2:
+    if len(measured) < 2:
         return None
-    even = [advice.trials[i].shape["isoscore"] for i in seen]
-    scores = [advice.trials[i][measure].value for i in seen]
-    across = Scale(min(0.0, *even), max(*even, 0.05) * 1.06)
+    isoscores = [advice.trials[i].shape["isoscore"] for i in measured]
+    scores = [advice.trials[i][measure].value for i in measured]
     lowest, highest = choose_lower_limit(scores, max(scores)), max(scores)
     margin = 0.12 * (highest - lowest) or 0.01
     up = Scale(lowest - margin, highest + margin)
-    places = {i: (across(x), 1 - max(up(y), 0.0)) for i, x, y in zip(seen, even, scores, strict=True)}
-    named_last = sorted(seen, key=lambda i: i in (0, advice.chosen))  # so that no other lies on them
-    marks = [_draw_candidate(advice, i, places[i], up) for i in named_last]
-    most = seen[int(np.argmax(even))]
-    caption = _format_caption(advice, [advice.trials[i] for i in seen], advice.trials[most])
+    most = measured[int(np.argmax(isoscores))]
+    caption = _describe_scatter(advice, [advice.trials[i] for i in measured], advice.trials[most])
     if min(scores) < up.low:
-        caption += " A hollow mark lies below the foot."
-    drawing = draw_chart(
-        "Evenness against the task",
+        caption += " A hollow mark is below the lower edge."
+    on_top = sorted(measured, key=lambda i: i in (0, advice.chosen))
+    return Chart(
+        "Isotropy and the task",
         caption,
-        across,
+        Scale(min(0.0, *isoscores), max(*isoscores, 0.05) * 1.06),
         up,
-        [],
-        over=marks + _draw_labels(_choose_labels(advice, places, most), places),
+        [
+            Line(
+                np.array([advice.trials[i].shape["isoscore"] for i in on_top]),
+                np.array([advice.trials[i][measure].value for i in on_top]),
+                style="",
+                form="dots",
+                marks=[_scatter_mark(advice, i, up) for i in on_top],
+                titles=[_describe_candidate(advice, i) for i in on_top],
+            )
+        ],
         x_name="IsoScore: the further right, the more even the space",
         y_name=advice.measures[measure],
-        y_written=lambda value: f"{value:.6g}".replace("-", "−"),
+        format_y=format_tick,
     )
-    return CaptionedChart(drawing, caption)
 
 
-def _draw_candidate(advice: Advice, i: int, place: tuple[float, float], up: Scale) -> Markup:
-    trial, words = advice.trials[i], advice.measures[advice.measure]
-    told = f"IsoScore {format_number(trial.shape['isoscore'])}, {words} {format_score(trial[advice.measure].value)}"
-    kind, chosen = mark_kind(advice, i, advice.measure), i == advice.chosen
-    beyond = trial[advice.measure].value < up.low
-    return draw_mark(kind, *_format_position(place), chosen=chosen, beyond=beyond, title=f"{trial.name}: {told}")
+def _scatter_mark(advice: Advice, i: int, up: Scale) -> str:
+    words = [mark_kind(advice, i, advice.measure)]
+    words += ["chosen"] * (i == advice.chosen) + ["hollow"] * (advice.trials[i][advice.measure].value < up.low)
+    return " ".join(words)
 
 
-def _format_caption(advice: Advice, trials: Sequence[Trial], most: Trial) -> str:
-    even = np.array([trial.shape["isoscore"] for trial in trials])
+def _describe_candidate(advice: Advice, i: int) -> str:
+    trial = advice.trials[i]
+    score = format_score(trial[advice.measure].value)
+    isoscore = format_number(trial.shape["isoscore"])
+    return f"{trial.name}: IsoScore {isoscore}, {advice.measures[advice.measure]} {score}"
+
+
+def _describe_scatter(advice: Advice, trials: Sequence[Trial], most: Trial) -> str:
+    isoscores = np.array([trial.shape["isoscore"] for trial in trials])
     scores = np.array([trial[advice.measure].value for trial in trials])
-    words = "Each mark is one candidate."
+    sentences = ["Each mark is one candidate."]
     if np.ptp(scores) == 0:
-        words += " All score the same."
-    elif len(trials) >= _MIN_CANDIDATES and np.ptp(even) > 0:
-        rank = float(spearmanr(even, scores).statistic)
+        sentences.append("All candidates score the same.")
+    elif len(trials) >= _MIN_CANDIDATES and np.ptp(isoscores) > 0:
+        rank = float(spearmanr(isoscores, scores).statistic)
+        tendency = f"more isotropic spaces mostly score {'higher' if rank > 0 else 'lower'}"
         if abs(rank) < _MIN_CORRELATION:
-            words += " Evenness says little about the score here:"
-        else:
-            words += f" Here more even spaces mostly score {'higher' if rank > 0 else 'lower'}:"
-        words += f" the ranks of the two correlate by {format_number(rank)}."
-    words += f" The most even, {most.name}, scores {format_score(most[advice.measure].value)}"
-    first = advice.trials[0]
+            tendency = "isotropy says little about the score"
+        sentences.append(f"Here {tendency} (rank correlation {format_number(rank)}).")
+    first, score = advice.trials[0], format_score(most[advice.measure].value)
     if most is first:
-        return f"{words}: no repair made the space more even."
-    words += f" at an IsoScore of {format_number(most.shape['isoscore'])}"
+        sentences.append(f"The original vectors are the most isotropic and score {score}: no repair made them more so.")
+        return " ".join(sentences)
+    words = f"The most isotropic, {most.name}, scores {score} at an IsoScore of {format_number(most.shape['isoscore'])}"
     if first in trials:
-        words += f"; as it is, {format_score(first[advice.measure].value)} at {format_number(first.shape['isoscore'])}"
-    return f"{words}."
-
-
-# labels
-
-
-def _choose_labels(advice: Advice, places: dict[int, tuple[float, float]], most: int) -> dict[int, str]:
-    """Which marks are named; one may have two names."""
-    named: dict[int, list[str]] = {}
-    for i, name in ((0, "as it is"), (advice.chosen, "chosen"), (most, "most even")):
-        if i in places and len(named.get(i, [])) < 2:
-            named.setdefault(i, []).append(name)
-    return {i: ", ".join(names) for i, names in named.items()}
-
-
-def _draw_labels(names: dict[int, str], places: dict[int, tuple[float, float]]) -> list[Markup]:
-    """Names beside their marks, on the side where the fewest other marks and names are."""
-    marks = [(x * _WIDTH, y * _HEIGHT) for x, y in places.values()]
-    taken: list[tuple[float, float, float, float]] = []
-    drawn = []
-    for i, name in names.items():
-        x, y = places[i][0] * _WIDTH, places[i][1] * _HEIGHT
-        width = _LETTER_WIDTH * len(name)
-        sides = [
-            ("start", 14, 4, (x + 14, y - _LINE_HEIGHT / 2)),
-            ("end", -14, 4, (x - 14 - width, y - _LINE_HEIGHT / 2)),
-            ("middle", 0, -15, (x - width / 2, y - 15 - 0.8 * _LINE_HEIGHT)),
-            ("middle", 0, 24, (x - width / 2, y + 24 - 0.8 * _LINE_HEIGHT)),
-            ("start", -5, -15, (x - 5, y - 15 - 0.8 * _LINE_HEIGHT)),
-            ("start", -5, 24, (x - 5, y + 24 - 0.8 * _LINE_HEIGHT)),
-            ("end", 5, -15, (x + 5 - width, y - 15 - 0.8 * _LINE_HEIGHT)),
-            ("end", 5, 24, (x + 5 - width, y + 24 - 0.8 * _LINE_HEIGHT)),
-        ]
-        boxes = [(left, top, left + width, top + _LINE_HEIGHT) for _, _, _, (left, top) in sides]
-        costs = [_cost(box, [each for each in marks if each != (x, y)], taken) for box in boxes]
-        best = costs.index(min(costs))
-        anchor, dx, dy, _ = sides[best]
-        taken.append(boxes[best])
-        across, down = _format_position(places[i])
-        drawn.append(tag("text", name, x=across, y=down, dx=dx, dy=dy, text_anchor=anchor, class_="spot"))
-    return drawn
-
-
-def _cost(
-    box: tuple[float, float, float, float],
-    marks: Sequence[tuple[float, float]],
-    taken: Sequence[tuple[float, float, float, float]],
-) -> int:
-    """How much a label would hide there; to leave the plot costs the most."""
-    left, top, right, foot = box
-    hidden = sum(left - 6 < x < right + 6 and top - 6 < y < foot + 6 for x, y in marks)
-    overlaps = sum(left < r and right > a and top < f and foot > t for a, t, r, f in taken)
-    outside = left < 0 or right > _WIDTH + _MAX_OVERHANG or top < -_LINE_HEIGHT or foot > _HEIGHT
-    return hidden + 10 * overlaps + 100 * outside
-
-
-def _format_position(place: tuple[float, float]) -> tuple[str, str]:
-    """A place as SVG lengths."""
-    return f"{100 * place[0]:.1f}%", f"{100 * place[1]:.1f}%"
+        before = format_score(first[advice.measure].value)
+        words += f"; the original vectors score {before} at {format_number(first.shape['isoscore'])}"
+    return " ".join([*sentences, f"{words}."])

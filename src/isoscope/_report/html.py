@@ -1,4 +1,4 @@
-"""HTML tags, documents and sections."""
+"""HTML tags, documents, sections and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import html
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,13 +15,13 @@ _SCRIPT_ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def escape(value: object) -> Markup:
-    """Text as HTML shows it.
+    """Return text as HTML; markup is returned unchanged.
 
     >>> escape("a < b"), escape(Markup("<b>"))
     ('a &lt; b', '<b>')
@@ -30,48 +30,55 @@ def escape(value: object) -> Markup:
 
 
 def join_markup(*parts: object) -> Markup:
-    """Parts one after the other; None is nothing."""
+    """Return the parts one after the other, without those that are None."""
     return Markup("".join(escape(part) for part in parts if part is not None))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element; `class_` and `aria_label` are written without and with a dash, None leaves an attribute out.
+    """Return an element. `class_` becomes ``class``, `aria_label` ``aria-label``; None omits an attribute.
 
     >>> tag("a", "5 > 4", class_="sum", href=None)
     '<a class="sum">5 &gt; 4</a>'
     """
-    written = "".join(
+    pairs = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Markup(f"<{name}{written}>" + ("" if name in _VOID else f"{join_markup(*children)}</{name}>"))
+    return Markup(f"<{name}{pairs}>" + ("" if name in _VOID else f"{join_markup(*children)}</{name}>"))
 
 
-def json_script(identity: str, held: Any) -> Markup:
-    """JSON for the page's script to read: no text in it can end the element.
+def json_script(identity: str, data: Any) -> Markup:
+    """Return JSON for the page's script to read; no text in it can end the element.
 
     >>> json_script("a", "</script>")
     '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>'
     """
-    text = json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_SCRIPT_ESCAPES)
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_SCRIPT_ESCAPES)
     return tag("script", Markup(text), type="application/json", id=identity)
 
 
 def csp_hash(text: str) -> str:
-    """The source expression that allows one inline style or script in a content security policy."""
+    """Return the source expression that allows one inline style or script in a content security policy."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def read_resources(*names: str) -> str:
+    """Return the text of files of `isoscope._report`, joined."""
+    return "".join(files("isoscope._report").joinpath(name).read_text("utf-8") for name in names)
+
+
 def document(title: str, version: str, *content: Markup, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
-    """Content as a whole document; styles and scripts are files of `isoscope._report`, and no others may be used.
+    """Return a complete HTML document whose security policy allows nothing but its own styles and scripts.
+
+    `styles` and `scripts` are files of `isoscope._report`. Colors and charts are styled in every document.
 
     Examples
     --------
     >>> document("a < b", "1.0", tag("main", "Text."), styles=["page.css"])[:15]
     '<!doctype html>'
     """
-    style, script = _read_resources(styles), _read_resources(scripts)
+    style, script = read_resources("colors.css", "chart.css", *styles), read_resources(*scripts)
     if script:
         # a class on the root tells the style that scripts run
         script = "document.documentElement.classList.add('scripted');\n" + script
@@ -91,28 +98,93 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
         tag("link", rel="icon", href="data:,"),
         tag("style", Markup(style)),
     )
+    footer = f"Made by isoscope {version}. This page is a single file and loads nothing from the network."
     body = tag(
         "body",
         *content,
-        tag("footer", tag("p", f"Made by isoscope {version}. This page is one file and asks nothing of any network.")),
+        tag("footer", tag("p", footer)),
         tag("script", Markup(script)) if script else None,
     )
-    whole = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
-    # half of a surrogate pair, as broken text may hold, has no UTF-8
-    return whole.encode("utf-8", "replace").decode("utf-8")
+    page = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
+    # half of a surrogate pair, which broken text may contain, has no UTF-8
+    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def section(identity: str, title: str, *children: object) -> Markup:
-    """A part of the page with a heading that names it."""
+    """Return a section of the page with its heading."""
     return tag(
         "section", tag("h2", title, id=f"{identity}-title"), *children, id=identity, aria_labelledby=f"{identity}-title"
     )
 
 
 def render_definition_list(*rows: tuple[object, object]) -> Markup:
-    """Names and what is to be said of each."""
+    """Return names and their descriptions as a definition list."""
     return tag("dl", *(join_markup(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
 
 
-def _read_resources(names: Sequence[str]) -> str:
-    return "".join(files("isoscope._report").joinpath(name).read_text("utf-8") for name in names)
+def render_scrollable(table: Markup, *, label: str | None = None, labelled_by: str | None = None) -> Markup:
+    """Return a table that scrolls sideways on a narrow screen and can be reached with the keyboard."""
+    return tag(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label=label, aria_labelledby=labelled_by
+    )
+
+
+def render_table_head(*names: object) -> Markup:
+    """Return the head of a table with one row of column names."""
+    return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
+
+
+# notebooks
+
+_CELL = "padding:.25em .9em .25em 0;vertical-align:top;background:none;"
+_EDGE = "border:0;border-top:1px solid rgba(128,128,128,.35);font-variant-numeric:tabular-nums;"
+_CHIP = "color:#fff;border-radius:.3em;padding:.05em .5em;white-space:nowrap;"
+_CHIP_COLORS = {
+    "ok": "#0b6b5d",
+    "look": "#7d5200",
+    "bad": "#b3261e",
+    "gain": "#0b6b5d",
+    "noise": "#6b6b6b",
+    "loss": "#b3261e",
+}
+
+
+def render_chip(verdict: str, *words: object, **attributes: object) -> Markup:
+    """Return words on the color of a verdict, for a notebook."""
+    return tag("span", *words, style=f"background:{_CHIP_COLORS[verdict]};{_CHIP}", **attributes)
+
+
+def render_notebook_table(
+    lead: Iterable[object],
+    names: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    notes: Iterable[object] = (),
+    align: str = "left",
+    wrap: bool = False,
+    bold_row: int | None = None,
+) -> str:
+    """Return paragraphs, a table and notes for a notebook, with inline styles and without scripts or ids.
+
+    The first cell of each row is its heading. `wrap` breaks long cells into lines.
+    """
+    base = f"{_CELL}text-align:{align};white-space:{'normal' if wrap else 'nowrap'};"
+    head = tag("tr", *(tag("th", name, scope="col", style=f"{base}border:0;font-weight:600") for name in names))
+    body = []
+    for i, (first, *cells) in enumerate(rows):
+        style = base + _EDGE + f"font-weight:{600 if i == bold_row else 400}"
+        row = [tag("th", first, scope="row", style=style), *(tag("td", cell, style=style) for cell in cells)]
+        body.append(tag("tr", *row, style="background:none"))
+    table = tag(
+        "table",
+        tag("thead", head),
+        tag("tbody", *body),
+        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
+    )
+    return tag(
+        "div",
+        *(tag("p", words, style="margin:.3em 0") for words in lead),
+        tag("div", table, style="overflow-x:auto"),
+        *(tag("p", note, style="margin:.3em 0;opacity:.8") for note in notes),
+        style="color:inherit;max-width:72em",
+    )

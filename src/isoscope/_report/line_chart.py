@@ -1,255 +1,223 @@
-"""A measurement along groups: lines where the groups have an order, a row of dots for each where they are names."""
+"""Charts of lines: a finding along the groups of an audit, and a measurement by training step.
+
+Groups with an order are points of a line. Groups that are names have a row each, with a dot.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from isoscope._report.cards import VERDICT_LABELS
-from isoscope._report.forest_chart import draw_mark
 from isoscope._report.html import join_markup, tag
-from isoscope._report.svg import Scale, draw_chart, label, line_path, render_legend
+from isoscope._report.narrate import format_layer_name
+from isoscope._report.svg import (
+    Chart,
+    Label,
+    Line,
+    Scale,
+    draw_mark,
+    fit_scale,
+    format_tick,
+    render_legend,
+    render_legend_entry,
+)
 from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
+    from isoscope.training.history import Runs
 
-_CORNERS = {
-    "look": ((0, -5.5), (5, 0), (0, 5.5), (-5, 0)),
-    "bad": (
-        *((-5, -3), (-3, -5), (0, -2), (3, -5), (5, -3), (2, 0)),
-        *((5, 3), (3, 5), (0, 2), (-3, 5), (-5, 3), (-2, 0)),
-    ),
-}  # a diamond and a cross; what is ok is a disc
-_MANY_GROUPS = 16  # groups from which on a disc would hide the line
-_MAX_NULL_DISTANCE = 2.5  # times the values' own range: a null that is further away would flatten them
+MARGIN = 0.06
+"""Share of the height that stays free above and below the lines."""
+
+_MAX_REFERENCE_DISTANCE = 2.5  # times the range of the values: a reference further away would flatten them
 _LETTER_SPACING = 0.075  # of the height
+
+
+# groups
 
 
 @dataclass(frozen=True)
 class GroupCurve:
-    """One line of a chart: numbers along the groups, with what is known of each."""
+    """One measurement along the groups, with the interval, the verdict and the reference value of each group."""
 
     name: str
-    look: str
-    """Classes of page.css and grouped.css: the colour, and whether it is dashed."""
-    places: np.ndarray
-    called: Sequence[str]
-    """What each group is called when somebody points at it."""
+    style: str
+    """CSS classes: the color, and whether the line is dashed."""
+    positions: np.ndarray
+    group_names: Sequence[str]
     estimates: np.ndarray
     low: np.ndarray
     high: np.ndarray
     verdicts: Sequence[str]
-    """Empty for what is not judged."""
+    """Empty strings for a measurement without verdicts."""
     null: np.ndarray
+    """Values of random data of the same size."""
     letter: str = ""
+    """The letter of the store, if there are several."""
 
     @property
-    def judged(self) -> bool:
-        """Whether it is a finding, and no detail of one."""
+    def is_judged(self) -> bool:
+        """Whether the measurement has verdicts."""
         return any(self.verdicts)
+
+    def to_line(self, format_value: Callable[[float], str]) -> Line:
+        """Return the measurement as a line with a mark for each verdict."""
+        titles = [self._describe_point(i, format_value) for i in range(len(self.estimates))]
+        return Line(
+            self.positions,
+            self.estimates,
+            self.low,
+            self.high,
+            self.style,
+            self.name,
+            marks=self.verdicts,
+            titles=titles,
+        )
+
+    def _describe_point(self, i: int, format_value: Callable[[float], str]) -> str:
+        value, low, high = (float(f"{each[i]:.3g}") for each in (self.estimates, self.low, self.high))
+        interval = f" ({format_value(low)} … {format_value(high)})" if math.isfinite(low + high) else ""
+        verdict = f", {VERDICT_LABELS[self.verdicts[i]]}" if self.verdicts[i] else ""
+        return f"{self.group_names[i]}: {format_value(value)}{interval}{verdict}"
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Where the groups stand."""
+class GroupAxis:
+    """The axis of the groups."""
 
     scale: Scale
     name: str
     ticks: Sequence[tuple[float, str]] | None
-    rows: Sequence[str] = ()
-    """The groups' names, if they have no order."""
+    row_names: Sequence[str] = ()
+    """The names of the groups, if they have no order."""
 
 
-def draw_group_chart(
-    title: str, told: str, courses: Sequence[GroupCurve], axis: Axis, form: str, *, powers: bool
+def render_group_chart(
+    title: str, description: str, curves: Sequence[GroupCurve], axis: GroupAxis, form: str, *, powers: bool
 ) -> Markup:
-    """A chart of courses with a key; `told` is what a person who cannot see it is told."""
-    up = _vertical_scale(courses)
-    write = _tick_formatter(form, powers)
-    below = sorted(courses, key=lambda course: course.judged)  # what is judged is drawn last, on top
-    shown = (_draw_rows if axis.rows else _draw_lines)(title, told, below, axis, up, write)
-    return join_markup(
-        _render_curve_legend(courses, dots=bool(axis.rows) or all(len(course.places) == 1 for course in courses)), shown
+    """Return a legend and a chart of curves: lines, or a row for each group without an order.
+
+    `form` is how a finding writes its numbers; with `powers` the numbers are powers of ten.
+    """
+    format_value = _tick_formatter(form, powers)
+    dots = bool(axis.row_names) or all(len(curve.positions) == 1 for curve in curves)
+    if axis.row_names:
+        chart = _draw_rows(title, description, _judged_last(curves), axis, format_value)
+    else:
+        chart = build_group_chart(title, description, curves, axis, format_value).to_svg()
+    return join_markup(_render_curve_legend(curves, dots=dots), chart)
+
+
+def build_group_chart(
+    title: str,
+    description: str,
+    curves: Sequence[GroupCurve],
+    axis: GroupAxis,
+    format_value: Callable[[float], str] = format_tick,
+    *,
+    joined: bool = True,
+) -> Chart:
+    """Return the chart of curves along groups, each with its band and its reference, as lines or (not joined) dots."""
+    up = _vertical_scale(curves)
+    ordered = _judged_last(curves)
+    references = [_reference_line(curve, axis.scale, up) for curve in ordered]
+    form: Literal["line", "dots"] = "line" if joined else "dots"
+    return Chart(
+        title,
+        description,
+        axis.scale,
+        up,
+        [*references, *(replace(curve.to_line(format_value), form=form) for curve in ordered)],
+        _place_letters(curves, up),
+        x_name=axis.name,
+        x_ticks=axis.ticks,
+        integer_x=True,
+        format_y=format_value,
+        size="small",
     )
 
 
-def find_offscale_nulls(courses: Sequence[GroupCurve]) -> list[float]:
-    """What clouds without structure have, where that is too far away to be drawn."""
-    up = _vertical_scale(courses)
-    every = np.concatenate([course.null[np.isfinite(course.null)] for course in courses] or [np.zeros(0)])
-    return [float(each) for each in every if not up.low <= each <= up.high]
+def find_offscale_nulls(curves: Sequence[GroupCurve]) -> list[float]:
+    """Return the values of random data that are too far away to be drawn."""
+    up = _vertical_scale(curves)
+    return [float(each) for curve in curves for each in curve.null if math.isfinite(each) and not _is_on(up, each)]
 
 
-def _vertical_scale(courses: Sequence[GroupCurve]) -> Scale:
-    """From 0 over all estimates, with as much of the intervals and of the null as leaves them legible."""
-    values = np.concatenate([course.estimates[np.isfinite(course.estimates)] for course in courses])
+def _judged_last(curves: Sequence[GroupCurve]) -> list[GroupCurve]:
+    """Return the curves in the order of drawing: those with verdicts come last, on top."""
+    return sorted(curves, key=lambda curve: curve.is_judged)
+
+
+def _is_on(scale: Scale, value: float) -> bool:
+    return scale.low <= value <= scale.high
+
+
+def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
+    """Return a scale from 0 over all estimates, with as much of intervals and references as leaves them legible."""
+    values, nulls = (
+        np.concatenate([each[np.isfinite(each)] for each in arrays])
+        for arrays in ([curve.estimates for curve in curves], [curve.null for curve in curves])
+    )
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     span = (high - low) or 1.0
-    ends = np.concatenate([each[np.isfinite(each)] for course in courses for each in (course.low, course.high)])
+    ends = np.concatenate([each[np.isfinite(each)] for curve in curves for each in (curve.low, curve.high)])
     if len(ends):
         low, high = max(min(low, float(ends.min())), low - span / 2), min(max(high, float(ends.max())), high + span / 2)
-    nulls = np.concatenate([course.null[np.isfinite(course.null)] for course in courses])
-    near = nulls[
-        (nulls <= low + _MAX_NULL_DISTANCE * (high - low)) & (nulls >= high - _MAX_NULL_DISTANCE * (high - low))
-    ]
-    if len(near):
-        low, high = min(low, float(near.min())), max(high, float(near.max()))
-    margin = 0.06 * (high - low) or 0.05
-    return Scale(low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0)
+    reach = _MAX_REFERENCE_DISTANCE * (high - low)
+    near = nulls[(nulls <= low + reach) & (nulls >= high - reach)]
+    return fit_scale([low, high, *near.tolist()], zero=True, margin=MARGIN)
+
+
+def _reference_line(curve: GroupCurve, across: Scale, up: Scale) -> Line:
+    """Return the values of random data as a dotted line; that of a single group spans the chart."""
+    values = np.where((curve.null >= up.low) & (curve.null <= up.high), curve.null, np.nan)
+    positions = curve.positions
+    if np.isfinite(values).sum() == 1:
+        values = np.repeat(values[np.isfinite(values)], 2)
+        positions = np.array([across.low, across.high]) if across.high > across.low else np.array([0.0, 1.0])
+    return Line(positions, values, style="null dotted", name="random data")
 
 
 def _tick_formatter(form: str, powers: bool) -> Callable[[float], str]:
-    """How a tick is written."""
     if powers:
         return lambda value: format_number(10**value, "power") if value > -300 else f"1e{value:.0f}".replace("-", "−")
     if form == "share":
         return lambda value: f"{100 * value:.4g}%".replace("-", "−")
-    return lambda value: f"{value:,.6g}".replace("-", "−")
+    return format_tick
 
 
-def _render_curve_legend(courses: Sequence[GroupCurve], *, dots: bool) -> Markup:
-    """What the lines or dots are, if there are several kinds of them."""
-    kinds: dict[str, str] = {}
-    for course in courses:
-        look = course.look
-        if course.letter:  # the colour is the store's
-            look = " ".join(["plain", *(each for each in look.split() if not each.startswith("hue"))])
-        kinds.setdefault(course.name, look)
-    if len(kinds) == 1:
+def _render_curve_legend(curves: Sequence[GroupCurve], *, dots: bool) -> Markup:
+    """Return a legend of the curves, if there are several kinds; it has no color where that tells the stores apart."""
+    styles: dict[str, str] = {}
+    for curve in curves:
+        style = curve.style
+        if curve.letter:
+            style = " ".join(["plain", *(word for word in style.split() if not word.startswith("hue"))])
+        styles.setdefault(curve.name, style)
+    if len(styles) == 1:
         return tag("div")
     if not dots:
-        return render_legend(*((f"line course {look}", name) for name, look in kinds.items()))
-    spots = (tag("circle", cx="6", cy="6", r="3.2", class_=_dot_class(look)) for look in kinds.values())
-    signs = (tag("svg", spot, viewBox="0 0 12 12", class_="spot-sign", aria_hidden="true") for spot in spots)
-    return tag("ul", *(tag("li", one, name) for one, name in zip(signs, kinds, strict=True)), class_="key")
+        return render_legend(*((f"line {style}", name) for name, style in styles.items()))
+    entries = []
+    for name, style in styles.items():
+        dot = draw_mark("dot hollow" if "dashed" in style else "dot", "6", "6", style=style)
+        entries.append(tag("li", tag("svg", dot, viewBox="0 0 12 12", class_="spot-sign", aria_hidden="true"), name))
+    return tag("ul", *entries, class_="key")
 
 
-def _dot_class(look: str) -> str:
-    return f"{'hollow' if 'dashed' in look else 'full'} {look}"
-
-
-def _on_scale_mask(values: np.ndarray, up: Scale) -> np.ndarray:
-    return np.asarray(np.isfinite(values) & (values >= up.low) & (values <= up.high))
-
-
-# groups with an order
-
-
-def _draw_lines(
-    title: str, told: str, courses: Sequence[GroupCurve], axis: Axis, up: Scale, write: Callable[[float], str]
-) -> Markup:
-    under, inner, over = [], [], []
-    for course in courses:
-        for part in _finite_segments(np.where(_on_scale_mask(course.null, up), course.null, np.nan)):
-            x = course.places[part]
-            x = x if len(x) > 1 else np.array([axis.scale.low, axis.scale.high])
-            y = np.broadcast_to(course.null[part], x.shape)
-            under.append(tag("path", d=line_path(x, y, axis.scale, up), class_="line null thin"))
-        for part in _finite_segments(course.estimates):
-            x = course.places[part]
-            if len(x) > 1:
-                under += _draw_band(course, part, axis.scale, up)
-                path = line_path(x, course.estimates[part], axis.scale, up)
-                inner.append(tag("path", d=path, class_=f"line course {course.look}"))
-            else:
-                over += _draw_whisker(course, part.start, axis.scale, up)
-        over += _draw_marks(course, axis.scale, up, write)
-    return draw_chart(
-        title,
-        told,
-        axis.scale,
-        up,
-        [*under, *inner],
-        over=[*over, *_draw_letters(courses, axis.scale, up)],
-        x_name=axis.name,
-        y_name="",
-        kind="small",
-        whole=True,
-        y_written=write,
-        x_ticks=axis.ticks,
-    )
-
-
-def _finite_segments(values: np.ndarray) -> list[slice]:
-    """The parts between numbers that could not be had."""
-    edges = np.flatnonzero(np.diff(np.r_[False, np.isfinite(values), False]))
-    return [slice(a, b) for a, b in edges.reshape(-1, 2).tolist()]
-
-
-def _draw_band(course: GroupCurve, part: slice, across: Scale, up: Scale) -> list[Markup]:
-    x, low, high = course.places[part], course.low[part], course.high[part]
-    bands = []
-    for known in _finite_segments(low + high):
-        if known.stop - known.start > 1:
-            there, back = x[known], x[known][::-1]
-            d = line_path(np.r_[there, back], np.r_[high[known], low[known][::-1]], across, up)
-            bands.append(tag("path", d=d + "Z", class_=f"band {course.look}"))
-    return bands
-
-
-def _draw_whisker(course: GroupCurve, i: int, across: Scale, up: Scale) -> list[Markup]:
-    low, high = float(course.low[i]), float(course.high[i])
-    if not math.isfinite(low + high):
-        return []
-    x = across.percent(course.places[i])
-    return [tag("line", x1=x, x2=x, y1=_y_percent(up, low), y2=_y_percent(up, high), class_=f"whisker {course.look}")]
-
-
-def _draw_marks(course: GroupCurve, across: Scale, up: Scale, write: Callable[[float], str]) -> list[Markup]:
-    """The verdict of each group; what is not judged has a ring where no line goes through it."""
-    size = 0.7 if len(course.places) > _MANY_GROUPS else 1.0
-    lonely = {part.start for part in _finite_segments(course.estimates) if part.stop - part.start == 1}
-    known = np.flatnonzero(np.isfinite(course.estimates)).tolist()
-    return [
-        _draw_mark(course, i, across.percent(course.places[i]), _y_percent(up, float(course.estimates[i])), size, write)
-        for i in known
-        if course.judged or i in lonely
-    ]
-
-
-def _draw_mark(course: GroupCurve, i: int, x: str, y: str, size: float, write: Callable[[float], str]) -> Markup:
-    low, high = float(course.low[i]), float(course.high[i])
-    span = (
-        f" ({write(_round_to_three_digits(low))} … {write(_round_to_three_digits(high))})"
-        if math.isfinite(low + high)
-        else ""
-    )
-    said = f"{course.called[i]}: {write(_round_to_three_digits(float(course.estimates[i])))}{span}"
-    if course.judged:
-        return draw_verdict_mark(
-            course.verdicts[i], x, y, course.look, size, f"{said}, {VERDICT_LABELS[course.verdicts[i]]}"
-        )
-    return tag("circle", tag("title", said), cx=x, cy=y, r="3", class_=f"hollow {course.look}")
-
-
-def draw_verdict_mark(verdict: str, x: str, y: str, look: str = "", size: float = 1.0, title: str = "") -> Markup:
-    """The mark of a verdict."""
-    return draw_mark(f"at {verdict} {look}".strip(), x, y, shape=_mark_path(verdict, size), title=title)
-
-
-def _mark_path(verdict: str, size: float) -> str:
-    if verdict in _CORNERS:
-        return "M" + "L".join(f"{a * size:g} {b * size:g}" for a, b in _CORNERS[verdict]) + "Z"
-    r = 3 * size
-    return f"M{-r:g} 0a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0Z"
-
-
-def _round_to_three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-def _draw_letters(courses: Sequence[GroupCurve], across: Scale, up: Scale) -> list[Markup]:
-    """Each audit's letter at the end of its line, none on top of another."""
+def _place_letters(curves: Sequence[GroupCurve], up: Scale) -> list[Label]:
+    """Return the letter of each store at the end of its line, moved apart where they would overlap."""
     ends = []
-    for course in courses:
-        known = np.flatnonzero(np.isfinite(course.estimates))
-        if course.letter and course.judged and len(known):
-            ends.append((up(float(course.estimates[known[-1]])), float(course.places[known[-1]]), course))
+    for curve in curves:
+        known = np.flatnonzero(np.isfinite(curve.estimates))
+        if curve.letter and curve.is_judged and len(known):
+            ends.append((up(float(curve.estimates[known[-1]])), float(curve.positions[known[-1]]), curve))
     ends.sort(key=lambda end: end[:2])
     heights = [height for height, _, _ in ends]
     for i in range(1, len(heights)):
@@ -258,44 +226,155 @@ def _draw_letters(courses: Sequence[GroupCurve], across: Scale, up: Scale) -> li
     for i in reversed(range(len(heights))):
         above = heights[i] = min(heights[i], above - _LETTER_SPACING)
     return [
-        label(course.letter, across, x, up, _value_at(up, height), class_=f"note letter {course.look}", dy="4")
-        for height, (_, x, course) in zip(heights, ends, strict=True)
+        Label(curve.letter, x, up.value_at(height), f"letter {curve.style}", 4)
+        for height, (_, x, curve) in zip(heights, ends, strict=True)
     ]
 
 
-def _value_at(up: Scale, place: float) -> float:
-    """The value at a place, which is the opposite of `up(value)`."""
-    return up.low + place * (up.high - up.low)
-
-
-def _y_percent(up: Scale, value: float) -> str:
-    return f"{100 * (1 - min(max(up(value), 0.0), 1.0)):.1f}%"
-
-
-# groups that are names
+# groups without an order
 
 
 def _draw_rows(
-    title: str, told: str, courses: Sequence[GroupCurve], axis: Axis, up: Scale, write: Callable[[float], str]
+    title: str,
+    description: str,
+    curves: Sequence[GroupCurve],
+    axis: GroupAxis,
+    format_value: Callable[[float], str],
 ) -> Markup:
-    ticks = up.ticks(3)
-    grid = [tag("line", x1=up.percent(tick), x2=up.percent(tick), y1="0", y2="100%", class_="grid") for tick in ticks]
+    scale = _vertical_scale(curves)
+    ticks = scale.ticks(3)
+    grid = [_draw_vertical(scale.percent(tick), "0", "100%", "grid") for tick in ticks]
+    letters = sorted({curve.letter for curve in curves})
+    lines = [(curve, curve.to_line(format_value)) for curve in curves]
     rows = []
-    letters = sorted({course.letter for course in courses})
-    for place, name in enumerate(axis.rows):
+    for position, name in enumerate(axis.row_names):
         drawn = list(grid)
-        for course in courses:
-            y = f"{100 * (letters.index(course.letter) + 1) / (len(letters) + 1):.0f}%"
-            for i in np.flatnonzero((course.places == place) & np.isfinite(course.estimates)).tolist():
-                if _on_scale_mask(course.null, up)[i]:
-                    x = up.percent(course.null[i])
-                    drawn.append(tag("line", x1=x, x2=x, y1="15%", y2="85%", class_="null thin"))
-                if math.isfinite(course.low[i] + course.high[i]):
-                    ends = {"x1": up.percent(course.low[i]), "x2": up.percent(course.high[i])}
-                    drawn.append(tag("line", y1=y, y2=y, class_=f"whisker {course.look}", **ends))
-                drawn.append(_draw_mark(course, i, up.percent(course.estimates[i]), y, 1.0, write))
+        for curve, line in lines:
+            y = f"{100 * (letters.index(curve.letter) + 1) / (len(letters) + 1):.0f}%"
+            for i, mark, text in replace(line, form="dots").point_marks():
+                if curve.positions[i] != position:
+                    continue
+                if _is_on(scale, curve.null[i]):
+                    drawn.append(_draw_vertical(scale.percent(curve.null[i]), "15%", "85%", "null"))
+                if math.isfinite(curve.low[i] + curve.high[i]):
+                    ends = {"x1": scale.percent(curve.low[i]), "x2": scale.percent(curve.high[i])}
+                    drawn.append(tag("line", y1=y, y2=y, class_=f"whisker {curve.style}", **ends))
+                drawn.append(draw_mark(mark, scale.percent(curve.estimates[i]), y, style=curve.style, title=text))
         track = tag("span", tag("svg", *drawn), class_="track")
         rows.append(tag("div", tag("span", tag("bdi", name), class_="name", title=name), track, class_="spot-row"))
-    written_ticks = (tag("text", write(tick), x=up.percent(tick), y="14", class_="tick") for tick in ticks)
-    foot = tag("div", tag("span", tag("svg", *written_ticks), class_="track"), class_="spot-row scale")
-    return tag("div", *rows, foot, role="img", aria_label=f"{title}. {told}", class_="spots")
+    texts = (tag("text", format_value(tick), x=scale.percent(tick), y="14", class_="tick") for tick in ticks)
+    foot = tag("div", tag("span", tag("svg", *texts), class_="track"), class_="spot-row scale")
+    return tag("div", *rows, foot, role="img", aria_label=f"{title}. {description}", class_="spots")
+
+
+def _draw_vertical(x: str, top: str, bottom: str, class_: str) -> Markup:
+    return tag("line", x1=x, x2=x, y1=top, y2=bottom, class_=class_)
+
+
+# training steps
+
+DEPTH_COLORS = 16
+"""Number of colors from the first layer to the last."""
+
+MAX_NAMED_LAYERS = 8
+"""Number of layers up to which the legend names each."""
+
+_ARM_COLORS = 7
+
+
+def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
+    """Return the mean of an arm for each layer, from the first to the last, which is thick."""
+    layers = runs.layers
+    return [
+        Line(*runs.mean(arm, layer, measurement), style=_depth_style(i, len(layers)), name=format_layer_name(layer))
+        for i, layer in enumerate(layers)
+    ]
+
+
+def arm_lines(runs: Runs, layer: str, measurement: str) -> list[Line]:
+    """Return one layer in all arms: a faint line for each seed, and a thick one for their mean."""
+    seeds, means = [], []
+    for i, arm in enumerate(runs.arms):
+        series = runs.seeds(arm, layer, measurement)
+        if len(series) > 1:
+            seeds += [Line(*each, style=f"{arm_color(i)} faint") for each in series]
+        means.append(Line(*runs.mean(arm, layer, measurement), style=f"{arm_color(i)} thick", name=arm))
+    return seeds + means
+
+
+def build_step_chart(title: str, lines: Sequence[Line], scale_lines: Sequence[Line] | None = None) -> Chart | None:
+    """Return a small chart by training step, on the scale of `scale_lines`; None if no line has a number."""
+    every = scale_lines or lines
+    values = np.concatenate([line.y for line in every])
+    if not any(np.isfinite(line.y).any() for line in lines):
+        return None
+    steps = np.concatenate([line.x for line in every])
+    return Chart(
+        title,
+        _describe_ends(lines),
+        Scale(float(steps.min()), float(steps.max())),
+        fit_scale(values.tolist(), zero=True, margin=MARGIN),
+        lines,
+        x_name="step",
+        integer_x=True,
+        size="small",
+    )
+
+
+def _describe_ends(lines: Sequence[Line]) -> str:
+    """Return where the main lines begin and end."""
+    parts = []
+    for line in lines:
+        known = line.y[np.isfinite(line.y)]
+        if "thick" in line.style and len(known):
+            name = f"{line.name}: " if line.name else ""
+            first, last = (format_number(float(value)) for value in (known[0], known[-1]))
+            parts.append(f"{name}{first} at the start, {last} at the end.")
+    return " ".join(parts)
+
+
+def render_layer_legend(layers: Sequence[str]) -> Markup:
+    """Return the colors of the layers: each layer by name, or of many the first and the last."""
+    count = len(layers)
+    last = (f"line {_depth_style(count - 1, count)}", f"{format_layer_name(layers[-1])}, the last")
+    if count <= MAX_NAMED_LAYERS:
+        others = ((f"line {_depth_style(i, count)}", format_layer_name(each)) for i, each in enumerate(layers[:-1]))
+        return render_legend(*others, last)
+    cells = [tag("rect", x=i, width=1, height=1, class_=depth_color(i, count)) for i in range(count)]
+    ramp = tag(
+        "svg",
+        *cells,
+        viewBox=f"0 0 {count} 1",
+        preserveAspectRatio="none",
+        shape_rendering="crispEdges",
+        class_="ramp",
+        aria_hidden="true",
+    )
+    span = tag("li", ramp, f"{format_layer_name(layers[0])} to {format_layer_name(layers[-2])}")
+    return tag("ul", span, render_legend_entry(*last), class_="key")
+
+
+def render_arm_legend(runs: Runs) -> Markup | None:
+    """Return the colors of the arms; None if the only arm has no name."""
+    if list(runs.arms) == [""]:
+        return None
+    return render_legend(*((f"line {arm_color(i)} thick", arm) for i, arm in enumerate(runs.arms)))
+
+
+def depth_color(place: int, layers: int) -> str:
+    """Return the color class of a layer by its place in the model."""
+    shade = round(place / max(layers - 1, 1) * (DEPTH_COLORS - 1)) if layers > 1 else DEPTH_COLORS - 1
+    return f"depth-{shade}"
+
+
+def _depth_style(place: int, layers: int) -> str:
+    return f"{depth_color(place, layers)} {'thick' if place == layers - 1 else 'thin'}"
+
+
+def arm_color(place: int) -> str:
+    """Return the color class of an arm or a series by its place.
+
+    >>> arm_color(0), arm_color(7)
+    ('hue-0', 'other')
+    """
+    return f"hue-{place}" if place < _ARM_COLORS else "other"

@@ -1,4 +1,4 @@
-"""Sentences that summarize an advice, an audit by groups and a training run."""
+"""Sentences that summarize an audit, an audit by groups, an advice and a training run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,96 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from isoscope._report.audit_page import interleave_separators
-from isoscope._report.profile import format_layer_name
+from isoscope._core.errors import plural
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
 from isoscope.training.layer_metrics import effective_dimensions
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Score, Trial
+    from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit, Series
     from isoscope.training.history import Runs, StepSeries
+
+
+# words
+
+
+def interleave_separators(words: Sequence[str], last: str = "and") -> list[str]:
+    """Return the words with the separators of a list between them.
+
+    >>> interleave_separators(["one", "two", "three"])
+    ['one', ', ', 'two', ' and ', 'three']
+    """
+    separators = [", "] * (len(words) - 2) + [f" {last} "] * (len(words) > 1)
+    return [part for pair in zip(words, [*separators, ""], strict=False) for part in pair][:-1]
+
+
+def join_words(words: Sequence[str], last: str = "and") -> str:
+    """Return words as a list in a sentence.
+
+    >>> join_words(["one", "two", "three"]), join_words(["one", "two"], "or")
+    ('one, two and three', 'one or two')
+    """
+    return "".join(interleave_separators(words, last))
+
+
+def spell_number(count: int) -> str:
+    """Return a small number as a word.
+
+    >>> spell_number(3), spell_number(31)
+    ('three', '31')
+    """
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[count] if count < len(words) else str(count)
+
+
+def capitalize(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case.
+
+    >>> capitalize("mean cosine of A")
+    'Mean cosine of A'
+    """
+    return sentence[:1].upper() + sentence[1:]
+
+
+def format_signed(value: float) -> str:
+    """Return a difference as text with its sign.
+
+    >>> format_signed(0.0312), format_signed(-0.5), format_signed(-0.0001), format_signed(0.00001)
+    ('+0.031', '−0.500', '−0.0001', '0.000')
+    """
+    digits = 4 if 0.00005 <= abs(value) < 0.0005 else 3  # a significant difference is not shown as 0
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return "0.000" if text in ("+0.000", "−0.000") else text
+
+
+def format_interval(score: Score) -> str:
+    """Return the interval of a gain as text."""
+    return f"[{format_signed(score.low)}, {format_signed(score.high)}]"
+
+
+def format_confidence(confidence: float) -> str:
+    """Return a confidence level as a percentage.
+
+    >>> format_confidence(0.95)
+    '95%'
+    """
+    return f"{100 * confidence:g}%"
+
+
+# audits
+
+
+def audit_headline(audit: Audit) -> str:
+    """Return the most important finding in a sentence."""
+    worst = next((finding for finding in audit.findings if finding.verdict == audit.verdict), None)
+    if worst is None or audit.verdict == "ok":
+        return "No finding needs attention: the shape of this space is unremarkable."
+    return worst.meaning if audit.verdict == "bad" else f"No finding is bad. {worst.meaning}"
+
+
+# advice
 
 
 LABEL_FREE_WARNING = (
@@ -62,28 +142,25 @@ def is_label_free(advice: Advice) -> bool:
 
 
 def _list_measures(advice: Advice) -> str:
-    """Return the measures that had a say, as a list with "or"."""
+    """Return the measures that could decide, as a list with "or"."""
     words = [advice.measures[advice.measure]] if advice.alone else list(advice.measures.values())
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return join_words(words, "or")
 
 
 def _describe_choice(advice: Advice) -> list[str]:
     score, before = advice.choice[advice.measure], advice.trials[0][advice.measure]
-    said = [
+    sentences = [
         f"That is the mean gain on {PLURALS[advice.example]} that took no part in selecting the repair.",
         f"On all {_format_examples(advice)} it rises from {before.value:.3f} to {score.value:.3f}, by "
-        f"{format_signed(score.gain)} "
-        f"({_format_confidence(advice)} interval {format_interval(score)}, "
-        f"{_describe_correction(len(advice.trials) - 1)}).",
+        f"{_format_gain(advice, score, corrected=True)}.",
     ]
     best = advice.trials[advice.best]
     if advice.best != advice.chosen:
-        said.append(
-            f"{best.name} gains most ({format_signed(best[advice.measure].gain)}); {advice.choice.name} "
-            "is simpler and within "
-            "a tenth of that."
+        sentences.append(
+            f"{best.name} gains most ({format_signed(best[advice.measure].gain)}); {advice.choice.name} is simpler and "
+            "within a tenth of that."
         )
-    return said
+    return sentences
 
 
 def _describe_no_repair(advice: Advice) -> list[str]:
@@ -94,31 +171,27 @@ def _describe_no_repair(advice: Advice) -> list[str]:
         return [f"{where}; no repair was tried."]
     if advice.best:
         best = advice.trials[advice.best]
-        said = [
-            f"{where}; {best.name} raises it by {format_signed(best[measure].gain)} "
-            f"({_format_confidence(advice)} interval "
-            f"{format_interval(best[measure])}), but most selections on parts of the "
-            f"{PLURALS[advice.example]} leave them alone."
+        sentences = [
+            f"{where}; {best.name} raises it by {_format_gain(advice, best[measure])}, but most selections on parts of "
+            f"the {PLURALS[advice.example]} choose no repair."
         ]
     elif any(trial[measure].verdict == "gain" for trial in others):
-        said = [f"{where}; every repair that improves it significantly loses significantly by another measure."]
+        sentences = [f"{where}; every repair that improves it significantly loses significantly by another measure."]
     else:
         best = max(others, key=lambda trial: trial[measure].value)
-        said = [
-            f"{where}; the best of {len(others)} {'repair' if len(others) == 1 else 'repairs'}, {best.name}, changes "
-            f"it by {format_signed(best[measure].gain)} ({_format_confidence(advice)} interval "
-            f"{format_interval(best[measure])}, "
-            f"{_describe_correction(len(others))})."
+        sentences = [
+            f"{where}; the best of {plural(len(others), 'repair')}, {best.name}, changes it by "
+            f"{_format_gain(advice, best[measure], corrected=True)}."
         ]
     losing = [trial for trial in others if trial[measure].verdict == "loss"]
     if losing:
         worst = min(losing, key=lambda trial: trial[measure].gain)
         lose = "One repair loses" if len(losing) == 1 else f"{len(losing)} repairs lose"
-        said.append(
+        sentences.append(
             f"{lose} significantly, {worst.name} most: {format_signed(worst[measure].gain)} "
             f"{format_interval(worst[measure])}."
         )
-    return said
+    return sentences
 
 
 def _describe_stability(advice: Advice) -> list[str]:
@@ -140,32 +213,30 @@ def _describe_stability(advice: Advice) -> list[str]:
 
 
 def _describe_conflicts(advice: Advice) -> list[str]:
-    """Return where another measure, or isotropy itself, points elsewhere."""
-    said = _describe_excluded(advice)
+    """Return where another measure, or isotropy itself, contradicts the advice."""
+    sentences = _describe_excluded(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
             continue
         mine = advice.choice[name]
         if mine.verdict != "noise":
-            so = "However, {} falls" if mine.verdict == "loss" else "{} rises too"
-            text = so.format(words)
-            said.append(f"{text[0].upper()}{text[1:]}: {format_signed(mine.gain)} {format_interval(mine)}.")
+            change = f"However, {words} falls" if mine.verdict == "loss" else f"{capitalize(words)} rises too"
+            sentences.append(f"{change}: {format_signed(mine.gain)} {format_interval(mine)}.")
             continue
         best = max(advice.trials, key=lambda trial: trial[name].value)
         if best[name].verdict == "gain":
-            said.append(
-                f"By {words}, {best.name} gains {best[name].gain:.3f} {format_interval(best[name])}: "
-                "request this measure "
-                f"({name}) if it matches your use."
+            sentences.append(
+                f"By {words}, {best.name} gains {best[name].gain:.3f} {format_interval(best[name])}: request this "
+                f"measure ({name}) if it matches your use."
             )
     even = _find_most_isotropic(advice)
     if even is not None and advice.leaves_vectors_unchanged and even[advice.measure].verdict == "loss":
         score = even[advice.measure]
-        said.append(
+        sentences.append(
             f"The most isotropic space, {even.name} (IsoScore {even.shape['isoscore']:.2f}, before "
             f"{advice.trials[0].shape['isoscore']:.2f}), loses {-score.gain:.3f}."
         )
-    return said
+    return sentences
 
 
 def _describe_excluded(advice: Advice) -> list[str]:
@@ -181,9 +252,9 @@ def _describe_excluded(advice: Advice) -> list[str]:
         return []
     name, score = min(best.scores.items(), key=lambda item: item[1].gain)
     return [
-        f"{best.name} gains {best[measure].gain:.3f} {format_interval(best[measure])} by "
-        f"{advice.measures[measure]} but loses "
-        f"{-score.gain:.3f} by {advice.measures[name]}: request the measure {measure} if that loss does not matter."
+        f"{best.name} gains {best[measure].gain:.3f} {format_interval(best[measure])} by {advice.measures[measure]} "
+        f"but loses {-score.gain:.3f} by {advice.measures[name]}: request the measure {measure} if that loss does not "
+        "matter."
     ]
 
 
@@ -195,33 +266,20 @@ def _find_most_isotropic(advice: Advice) -> Trial | None:
     return max(measured, key=lambda trial: trial.shape["isoscore"])
 
 
-def format_interval(score: Score) -> str:
-    """Return the interval of a gain as text."""
-    return f"[{format_signed(score.low)}, {format_signed(score.high)}]"
-
-
-def format_signed(value: float) -> str:
-    """Return a difference as text with its sign.
-
-    >>> format_signed(0.0312), format_signed(-0.5), format_signed(-0.0001), format_signed(0.00001)
-    ('+0.031', '−0.500', '−0.0001', '0.000')
-    """
-    digits = 4 if 0.00005 <= abs(value) < 0.0005 else 3  # a significant difference is not shown as 0
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return "0.000" if text in ("+0.000", "−0.000") else text
-
-
-def _describe_correction(count: int) -> str:
-    return "one repair tried" if count == 1 else f"corrected for {count} repairs tried"
-
-
-def _format_confidence(advice: Advice) -> str:
-    return f"{100 * advice.settings.confidence:g}%"
+def _format_gain(advice: Advice, score: Score, *, corrected: bool = False) -> str:
+    """Return a gain with its interval, and for how many repairs the interval is corrected."""
+    tried = len(advice.trials) - 1
+    words = f"{format_confidence(advice.settings.confidence)} interval {format_interval(score)}"
+    if corrected:
+        words += ", one repair tried" if tried == 1 else f", corrected for {tried} repairs tried"
+    return f"{format_signed(score.gain)} ({words})"
 
 
 def _format_examples(advice: Advice) -> str:
     return f"{advice.examples:,} {PLURALS[advice.example]}"
 
+
+# audits by groups
 
 HEADLINE_PHRASES = {
     "mean_cosine": "Mean cosine",
@@ -233,66 +291,68 @@ HEADLINE_PHRASES = {
     "labels": "The silhouette of the labels",
     "clusters": "The silhouette of the best clusters",
 }
-"""What is worth a sentence at the top of a page, the first before the others."""
+"""The findings that the top of a page may describe, most important first."""
 
-_MAX_NAME_LENGTH = 60  # characters of a name
-_MAX_LISTED = 3  # names that are listed; more are counted
+_MAX_NAME_LENGTH = 60  # characters
+_MAX_LISTED = 3  # more names than this are counted instead of listed
 
 
 def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
-    """What changes along the groups, in at most so many sentences."""
-    found = []
-    for name, words in HEADLINE_PHRASES.items():
+    """Return at most `count` sentences about what changes along the groups."""
+    sentences = []
+    for name, subject in HEADLINE_PHRASES.items():
         series = audit.series(name)
         if np.isfinite(series.estimates).any():
             form = next(group[name].form for group in audit.groups.values() if name in group)
-            found.append(describe_series(words, series, audit, form))
-    return found[:count]
+            sentences.append(describe_series(subject, series, audit, form))
+    return sentences[:count]
 
 
-def describe_series(words: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
-    """How one measurement goes: rising or falling where groups have an order, else who has most and least.
+def describe_series(subject: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
+    """Return how one measurement changes: its rise or fall along ordered groups, else its highest and lowest group.
 
-    Nothing is called a difference whose intervals overlap, or that is not to be seen in three digits.
+    It names no difference between groups whose intervals overlap, or whose values agree in three digits.
     """
     known = np.flatnonzero(np.isfinite(series.estimates)).tolist()
     if not known:
-        return f"{words} could not be measured."
+        return f"{subject} could not be measured."
     values = [float(series.estimates[i]) for i in known]
-    shown = [format_number(value, form) for value in values]
+    texts = [format_number(value, form) for value in values]
     names = [format_group_name(audit, series.names[i]) for i in known]
-    only = "" if len(known) == len(series.names) else f" (measured in {len(known)} of {len(series.names)})"
+    partly = "" if len(known) == len(series.names) else f" (measured in {len(known)} of {len(series.names)})"
+    low, high = int(np.argmin(values)), int(np.argmax(values))
+    turns = _extreme_segments(values, texts)
     if len(known) == 1:
-        return f"{words} is {shown[0]} in {names[0]}{only}."
-    if len(set(shown)) == 1:
-        return f"{words} is {shown[0]} in {_describe_all(len(known), audit)}{only}."
-    least, most = int(np.argmin(values)), int(np.argmax(values))
-    if not are_disjoint(series, known[least], known[most]):
-        return (
-            f"{words} does not differ beyond its interval: from {shown[least]} to {shown[most]} over "
-            f"{_describe_all(len(known), audit)}{only}."
+        predicate = f"is {texts[0]} in {names[0]}"
+    elif len(set(texts)) == 1:
+        predicate = f"is {texts[0]} in {_describe_all(len(known), audit)}"
+    elif not are_disjoint(series, known[low], known[high]):
+        everywhere = _describe_all(len(known), audit)
+        predicate = (
+            f"shows no clear difference: {texts[low]} to {texts[high]} in {everywhere}, with overlapping intervals"
         )
-    if not audit.ordered:
-        return f"{words} {_describe_extremes(values, shown, names, audit)}{only}."
-    turns = _extreme_segments(values, shown)
-    if all(are_disjoint(series, known[a], known[b]) for a, b in turns) and _is_monotone(values, shown, turns):
-        return f"{words} {_describe_trend(values, shown, names, turns)}{only}."
-    return f"{words} {_describe_extremes(values, shown, names, audit, ends=True)}{only}."
+    elif not audit.ordered:
+        predicate = _describe_extremes(values, texts, names, audit)
+    elif all(are_disjoint(series, known[a], known[b]) for a, b in turns) and _is_monotone(values, texts, turns):
+        predicate = _describe_trend(values, texts, names, turns)
+    else:
+        predicate = _describe_extremes(values, texts, names, audit, ends=True)
+    return f"{subject} {predicate}{partly}."
 
 
 def format_group_name(audit: GroupedAudit, name: str) -> str:
-    """A group by what it is of: layer 3, label “sport”; a name that says so itself is left alone."""
-    each = group_noun(audit.by)
+    """Return a group's name with its kind (layer 3, label “sport”), unless the name already contains it."""
+    noun = group_noun(audit.by)
     name = name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
     if any(unicodedata.bidirectional(mark) in ("R", "AL") for mark in name):
-        name = f"\u2068{name}\u2069"  # written from right to left, it would turn what stands around it
-    if name.lower().startswith(each.lower()):
+        name = f"\u2068{name}\u2069"  # isolate a right-to-left name, so that it does not reorder the text around it
+    if name.lower().startswith(noun.lower()):
         return name
-    return f"{each} {name}" if audit.ordered else f"{each} “{name}”"
+    return f"{noun} {name}" if audit.ordered else f"{noun} “{name}”"
 
 
 def has_numeric_groups(audit: GroupedAudit) -> bool:
-    """Whether the groups are numbers, and neither names nor ranges of numbers."""
+    """Return whether every group is a single number, not a name or a range of numbers."""
     return audit.ordered and all(_matches_value(name, audit.values[name]) for name in audit.groups)
 
 
@@ -304,7 +364,7 @@ def _matches_value(name: str, value: int | float | str) -> bool:
 
 
 def group_noun(by: str) -> str:
-    """What one group is called: the column's name, in the singular if it is known.
+    """Return the noun for one group: the name of the column, in the singular where that is known.
 
     >>> group_noun("layer"), group_noun("labels"), group_noun("groups"), group_noun("class")
     ('layer', 'label', 'group', 'class')
@@ -312,98 +372,99 @@ def group_noun(by: str) -> str:
     return by[:-1] if by in ("groups", "labels", "types", "layers", "clusters", "documents") else by
 
 
+def plural_group_noun(audit: GroupedAudit) -> str:
+    """Return the noun for several groups: layers, or ranges of frequency."""
+    noun = group_noun(audit.by)
+    if audit.ordered and not has_numeric_groups(audit):
+        return f"ranges of {noun}"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
+
+
 def are_disjoint(series: Series, i: int, j: int) -> bool:
-    """Whether two groups' intervals do not meet; without intervals, whether the numbers differ."""
+    """Return whether the intervals of two groups do not overlap; without intervals, whether the values differ."""
     ends = [float(each[k]) for each in (series.low, series.high) for k in (i, j)]
     if not all(map(math.isfinite, ends)):
         return bool(series.estimates[i] != series.estimates[j])
     return bool(series.high[i] < series.low[j] or series.high[j] < series.low[i])
 
 
-def plural_group_noun(audit: GroupedAudit) -> str:
-    """What several groups are called: layers, or ranges of frequency."""
-    each = group_noun(audit.by)
-    if audit.ordered and not has_numeric_groups(audit):
-        return f"ranges of {each}"
-    if each.endswith("y") and each[-2:-1] not in "aeiou":
-        return each[:-1] + "ies"
-    return each + ("es" if each.endswith(("s", "x", "ch")) else "s")
-
-
 def _describe_all(count: int, audit: GroupedAudit) -> str:
     return f"both {plural_group_noun(audit)}" if count == 2 else f"all {count} {plural_group_noun(audit)}"
 
 
-def _extreme_segments(values: Sequence[float], shown: Sequence[str]) -> list[tuple[int, int]]:
-    """The legs from the first group over the least and the greatest to the last."""
+def _extreme_segments(values: Sequence[float], texts: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the segments from the first group over the lowest and the highest to the last."""
     last = len(values) - 1
     turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
-    turns = [i for i in turns if i in (0, last) or (shown[i] != shown[0] and shown[i] != shown[last])]
+    turns = [i for i in turns if i in (0, last) or (texts[i] != texts[0] and texts[i] != texts[last])]
     return list(itertools.pairwise(turns))
 
 
-def _is_monotone(values: Sequence[float], shown: Sequence[str], legs: Sequence[tuple[int, int]]) -> bool:
-    """Whether each leg goes up all the way, or down all the way, and is to be seen in three digits."""
+def _is_monotone(values: Sequence[float], texts: Sequence[str], segments: Sequence[tuple[int, int]]) -> bool:
+    """Return whether each segment rises or falls without a reversal, by a visible amount."""
     return all(
-        shown[a] != shown[b] and bool(np.all(np.diff(values[a : b + 1]) * (values[b] - values[a]) >= 0))
-        for a, b in legs
+        texts[a] != texts[b] and bool(np.all(np.diff(values[a : b + 1]) * (values[b] - values[a]) >= 0))
+        for a, b in segments
     )
 
 
 def _describe_trend(
-    values: Sequence[float], shown: Sequence[str], names: Sequence[str], legs: Sequence[tuple[int, int]]
+    values: Sequence[float], texts: Sequence[str], names: Sequence[str], segments: Sequence[tuple[int, int]]
 ) -> str:
-    told = []
-    for i, (a, b) in enumerate(legs):
-        start = "" if i else f" from {shown[a]} in {names[a]}"
-        told.append(f"{'rises' if values[b] > values[a] else 'falls'}{start} to {shown[b]} in {names[b]}")
-    return "".join(interleave_separators(told))
+    parts = []
+    for i, (a, b) in enumerate(segments):
+        start = "" if i else f" from {texts[a]} in {names[a]}"
+        parts.append(f"{'rises' if values[b] > values[a] else 'falls'}{start} to {texts[b]} in {names[b]}")
+    return join_words(parts)
 
 
 def _describe_extremes(
-    values: Sequence[float], shown: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
+    values: Sequence[float], texts: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
 ) -> str:
-    """Who has most and least, and what the first and the last have if they are to be told: one after the other."""
-    told: dict[int, str] = {}
-    for word, at in (("highest", int(np.argmax(values))), ("lowest", int(np.argmin(values)))):
-        who = [i for i, each in enumerate(shown) if each == shown[at]]
-        told[who[0]] = f"{word} in {_list_groups([names[i] for i in who], audit)} ({shown[at]})"
+    """Return the highest and the lowest groups, with `ends` also the first and the last, in the order of the groups."""
+    parts: dict[int, str] = {}
+    extremes = {"highest": texts[int(np.argmax(values))], "lowest": texts[int(np.argmin(values))]}
+    for word, text in extremes.items():
+        where = [i for i, each in enumerate(texts) if each == text]
+        parts[where[0]] = f"{word} in {_list_groups([names[i] for i in where], audit)} ({text})"
     for i in (0, len(values) - 1) if ends else ():
-        if shown[i] not in (shown[int(np.argmax(values))], shown[int(np.argmin(values))]):
-            told[i] = f"{shown[i]} in {names[i]}"
-    return "is " + "".join(interleave_separators([told[i] for i in sorted(told)]))
+        if texts[i] not in extremes.values():
+            parts[i] = f"{texts[i]} in {names[i]}"
+    return "is " + join_words([parts[i] for i in sorted(parts)])
 
 
 def _list_groups(names: Sequence[str], audit: GroupedAudit) -> str:
-    if len(names) > _MAX_LISTED:
-        return f"{len(names)} {plural_group_noun(audit)}"
-    return "".join(interleave_separators(names))
+    return f"{len(names)} {plural_group_noun(audit)}" if len(names) > _MAX_LISTED else join_words(names)
 
+
+# training
 
 MEASUREMENT_LABELS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
-    **{f"anisotropy_{k}_centred": f"anisotropy_{k}, centred" for k in (1, 2, 3)},
+    **{f"anisotropy_{k}_centred": f"anisotropy_{k}, centered" for k in (1, 2, 3)},
     "isoscore_unbiased": "IsoScore, unbiased",
     "isoscore": "IsoScore, plug-in",
     "mean_cosine": "mean cosine",
     "two_nn": "TwoNN dimension",
     "silhouette": "silhouette of the classes",
 }
-"""The measurements in the words of the page, in its order."""
+"""The measurements and their names on the page, in its order."""
 
-_MIN_RELATIVE_CHANGE = 0.03  # of the larger end: less is no change to speak of
-_MIN_CHANGE = 0.005  # nor is this, however small the ends are
+_MIN_RELATIVE_CHANGE = 0.03  # of the larger end: a smaller change counts as none
+_MIN_CHANGE = 0.005  # so does a change below this, however small the ends are
 
 
 class LineChange(NamedTuple):
-    """From the first number that could be had to the last."""
+    """The first and the last known value of a line."""
 
     before: float
     after: float
 
     @property
     def verb(self) -> str:
-        """Rose, fell or stayed."""
+        """Whether the line "rose", "fell" or "stayed"."""
         if not self.is_known or abs(self.after - self.before) <= max(
             _MIN_RELATIVE_CHANGE * max(abs(self.after), abs(self.before)), _MIN_CHANGE
         ):
@@ -412,7 +473,7 @@ class LineChange(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a number at all."""
+        """Whether both values are known."""
         return math.isfinite(self.before) and math.isfinite(self.after)
 
     def __str__(self) -> str:
@@ -422,81 +483,80 @@ class LineChange(NamedTuple):
 
 
 def measure_change(line: StepSeries) -> LineChange:
-    """How a line went, from its first number to its last."""
+    """Return the first and the last known value of a line."""
     known = line.values[np.isfinite(line.values)]
     return LineChange(float(known[0]), float(known[-1])) if len(known) else LineChange(math.nan, math.nan)
 
 
 def training_headline(runs: Runs) -> str:
-    """What happened, in one sentence."""
-    layer = runs.layers[-1]
+    """Return what happened to the last layer, in one sentence."""
+    layer = format_last_layer(runs.layers[-1])
     if len(runs.arms) == 1:
-        arm = next(iter(runs.arms))
-        moved = measure_change(runs.mean(arm, layer, "anisotropy_1"))
-        if not moved.is_known and not len(runs.mean(arm, layer, "anisotropy_1").steps):
-            return "The runs were measured at no step in common."
-        if not moved.is_known:
-            return f"anisotropy_1 of {format_last_layer(layer)} could not be measured: its states are zero, or too few."
-        return f"anisotropy_1 of {format_last_layer(layer)} {moved}."
-    ends = {arm: float(np.mean(runs.late(arm, layer, "anisotropy_1"))) for arm in runs.arms}
-    ends = {arm: value for arm, value in ends.items() if math.isfinite(value)}
+        line = runs.mean(next(iter(runs.arms)), runs.layers[-1], "anisotropy_1")
+        change = measure_change(line)
+        if not len(line.steps):
+            return "The runs have no measured step in common."
+        if not change.is_known:
+            return f"anisotropy_1 of {layer} could not be measured: its states are zero, or too few."
+        shape = {"rose": "became less isotropic", "fell": "became more isotropic", "stayed": "kept its shape"}
+        return f"{capitalize(layer)} {shape[change.verb]}: its strongest direction's share (anisotropy_1) {change}."
+    ends = _late_means(runs, "anisotropy_1")
     if len(ends) < 2:
-        return f"anisotropy_1 of {format_last_layer(layer)} could not be measured in most arms."
+        return f"anisotropy_1 of {layer} could not be measured in most arms."
     low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
     return (
-        f"anisotropy_1 of {format_last_layer(layer)} ends between {format_number(ends[low])} ({low}) and "
-        f"{format_number(ends[high])} ({high})."
+        f"{capitalize(layer)} ends most isotropic with “{low}” (anisotropy_1 {format_number(ends[low])}) and least "
+        f"with “{high}” ({format_number(ends[high])})."
     )
 
 
 def training_paragraph(runs: Runs) -> str:
-    """More of the last layer: how it went, or where each arm ends."""
-    if len(runs.arms) == 1:
-        return _describe_arm(runs, next(iter(runs.arms)))
+    """Return more about the last layer: how it changed, or where each arm ends."""
+    d = next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
+    measured = (
+        ("anisotropy_1_centred", "with the mean subtracted, that share", ""),
+        ("isoscore_unbiased", "the number of effective dimensions", f" of {d:,}"),
+        ("mean_cosine", "the mean cosine", ""),
+        ("silhouette", "the silhouette of the classes", ""),
+    )
     sentences = []
-    layer, d = runs.layers[-1], _count_dimensions(runs)
-    for name, words in (
-        ("anisotropy_1_centred", "Centred, it ends at"),
-        ("isoscore_unbiased", f"Of {d:,} dimensions the states fill"),
-        ("silhouette", "The silhouette of the classes ends at"),
-    ):
-        ends = {arm: float(np.mean(runs.late(arm, layer, name))) for arm in runs.arms}
-        if name == "isoscore_unbiased":
-            ends = {arm: effective_dimensions(max(score, 0.0), d) for arm, score in ends.items()}
-        known = [f"{format_number(value)} ({arm})" for arm, value in ends.items() if math.isfinite(value)]
-        if known:
-            sentences.append(f"{words} {', '.join(known)}.")
+    for name, subject, unit in measured:
+        if len(runs.arms) == 1:
+            change = measure_change(runs.mean(next(iter(runs.arms)), runs.layers[-1], name))
+            if name == "isoscore_unbiased":
+                change = LineChange(*(effective_dimensions(max(score, 0.0), d) for score in change))
+            if change.is_known:
+                sentences.append(f"{capitalize(subject)} {change}{unit}.")
+        elif name != "mean_cosine":
+            ends = _late_means(runs, name)
+            if name == "isoscore_unbiased":
+                ends = {arm: effective_dimensions(max(score, 0.0), d) for arm, score in ends.items()}
+            if ends:
+                values = join_words([f"{format_number(value)} ({arm})" for arm, value in ends.items()])
+                sentences.append(f"{capitalize(subject)} ends at {values}{unit}.")
     return " ".join(sentences)
 
 
-def _describe_arm(runs: Runs, arm: str) -> str:
-    layer = runs.layers[-1]
-    moves = {name: measure_change(runs.mean(arm, layer, name)) for name in MEASUREMENT_LABELS}
-    score, d = moves["isoscore_unbiased"], _count_dimensions(runs)
-    dimensions = LineChange(*(effective_dimensions(max(each, 0.0), d) for each in score))
-    told = [
-        (moves["anisotropy_1_centred"], "with the mean taken out, it", ""),
-        (dimensions, "its effective dimensions", f" of {d:,}"),
-        (moves["mean_cosine"], "its mean cosine", ""),
-        (moves["silhouette"], "the silhouette of the classes", ""),
-    ]
-    parts = [f"{words} {moved}{rest}" for moved, words, rest in told if moved.is_known]
-    return _capitalize("; ".join(parts)) + "." if parts else ""
+def _late_means(runs: Runs, measurement: str) -> dict[str, float]:
+    """Return each arm's mean over the end of training, where it is known."""
+    ends = {arm: float(np.mean(runs.late(arm, runs.layers[-1], measurement))) for arm in runs.arms}
+    return {arm: value for arm, value in ends.items() if math.isfinite(value)}
 
 
-def _count_dimensions(runs: Runs) -> int:
-    """How many the states of the last layer have."""
-    return next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
+def format_layer_name(layer: str) -> str:
+    """Return a layer's name for people.
+
+    >>> format_layer_name("layer_3"), format_layer_name("encoder.layer.3")
+    ('layer 3', 'encoder.layer.3')
+    """
+    head, _, number = layer.partition("_")
+    return f"layer {number}" if head == "layer" and number.isdecimal() else layer
 
 
 def format_last_layer(layer: str) -> str:
-    """The last layer by its name.
+    """Return the last layer with its name.
 
     >>> format_last_layer("layer_6")
-    'layer 6, the last,'
+    'the last layer (layer 6)'
     """
-    return f"{format_layer_name(layer)}, the last,"
-
-
-def _capitalize(words: str) -> str:
-    return words[:1].upper() + words[1:]
+    return f"the last layer ({format_layer_name(layer)})"

@@ -12,13 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._core.errors import InputError
-from isoscope._report.html import tag
 from isoscope._report.narrate import format_interval, format_signed
 from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
     from isoscope.advising.advise import Advice, Trial
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import HeldOutComparison
@@ -217,7 +215,7 @@ def render_grouped_text(grouped: GroupedAudit) -> str:
 
 def render_grouped_audit(grouped: GroupedAudit) -> Group:
     """The table for rich's console."""
-    headlines = _find_headlines([grouped])
+    headlines = find_headlines([grouped])
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column(Text(grouped.by), overflow="fold")
     table.add_column("rows", justify="right", no_wrap=True)
@@ -234,7 +232,7 @@ def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
     parts: list[RenderableType] = [
         line for grouped in many for line in (_render_grouped_headline(grouped), *_render_notes(grouped))
     ]
-    for headline in _find_headlines(many):
+    for headline in find_headlines(many):
         table = Table(
             title=HEADLINES[headline], title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
         )
@@ -250,36 +248,8 @@ def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
     return Group(*parts)
 
 
-def render_notebook_table(grouped: GroupedAudit) -> str:
-    """The table for a notebook: no script, no ids, its own colours."""
-    cell = "padding:.25em .9em .25em 0;text-align:right;background:none;white-space:nowrap;"
-    edge = "border:0;border-top:1px solid rgba(128,128,128,.35);font-variant-numeric:tabular-nums"
-    headlines = _find_headlines([grouped])
-    heads = (grouped.by, "rows", *(HEADLINES[name] for name in headlines))
-    head = tag("tr", *(tag("th", name, scope="col", style=cell + "border:0;font-weight:600") for name in heads))
-    rows = [
-        tag(
-            "tr",
-            tag("th", tag("bdi", name), scope="row", style=cell + edge),
-            tag("td", f"{audit.n:,}", style=cell + edge),
-            *(tag("td", _format_cell(audit.get(headline)), style=cell + edge) for headline in headlines),
-            style="background:none",
-        )
-        for name, audit in grouped.groups.items()
-    ]
-    table = tag(
-        "table",
-        tag("thead", head),
-        tag("tbody", *rows),
-        style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
-    )
-    notes = [tag("p", str(note), style="margin:.3em 0;opacity:.8") for note in _render_notes(grouped)]
-    lead = tag("p", tag("strong", tag("bdi", grouped.source)), f", by {grouped.by}", style="margin:.3em 0")
-    return tag("div", lead, tag("div", table, style="overflow-x:auto"), *notes, style="color:inherit")
-
-
-def _find_headlines(many: Sequence[GroupedAudit]) -> list[str]:
-    """The headline numbers that some group has."""
+def find_headlines(many: Sequence[GroupedAudit]) -> list[str]:
+    """Return the headline findings that at least one group has."""
     audits = [audit for grouped in many for audit in grouped.groups.values()]
     return [name for name in HEADLINES if any(name in audit for audit in audits)]
 
@@ -294,13 +264,18 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
     )
 
 
-def _render_notes(grouped: GroupedAudit) -> list[Text]:
+def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
+    """Return what to know about the groups: those not measured, rows in no group, and sampling."""
     notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
     if grouped.left_out:
-        notes.append(f"{grouped.left_out:,} rows are in no group of these")
+        notes.append(f"{grouped.left_out:,} rows belong to none of these groups")
     if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
-        notes.append(f"what takes pairs of rows rests on a sample of {grouped.settings.sample:,} rows in a group")
-    return [Text(note, "dim") for note in notes]
+        notes.append(f"findings about pairs of rows use a sample of {grouped.settings.sample:,} rows per group")
+    return notes
+
+
+def _render_notes(grouped: GroupedAudit) -> list[Text]:
+    return [Text(note, "dim") for note in describe_grouped_notes(grouped)]
 
 
 def _render_group_cell(finding: Finding | None) -> Text:
@@ -309,7 +284,8 @@ def _render_group_cell(finding: Finding | None) -> Text:
     return Text.assemble(finding.shown, ("\u00a0" + MARKS[finding.verdict], COLORS[finding.verdict]))
 
 
-def _format_cell(finding: Finding | None) -> str | Markup:
+def format_group_value(finding: Finding | None) -> str:
+    """Return a value with the mark of its verdict, or a dash if there is none."""
     return "–" if finding is None else f"{finding.shown} {MARKS[finding.verdict]}"
 
 

@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import isoscope
-from isoscope._report.html import document, join_markup, render_definition_list, section, tag
+from isoscope._core.errors import plural
+from isoscope._report.html import (
+    document,
+    join_markup,
+    render_definition_list,
+    render_scrollable,
+    render_table_head,
+    section,
+    tag,
+)
+from isoscope._report.line_chart import (
+    arm_lines,
+    build_step_chart,
+    layer_lines,
+    render_arm_legend,
+    render_layer_legend,
+)
 from isoscope._report.narrate import (
     MEASUREMENT_LABELS,
     format_last_layer,
+    format_layer_name,
     measure_change,
     training_headline,
     training_paragraph,
-)
-from isoscope._report.profile import (
-    arm_strokes,
-    draw_profile,
-    format_layer_name,
-    layer_strokes,
-    render_arm_legend,
-    render_layer_legend,
 )
 from isoscope.auditing.finding import format_number
 from isoscope.training.history import LATE_SHARE, Runs
@@ -31,7 +40,7 @@ from isoscope.training.layer_metrics import find_collapses
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope._report.profile import Stroke
+    from isoscope._report.svg import Line
     from isoscope.training.history import History
     from isoscope.training.layer_metrics import Collapse
 
@@ -39,10 +48,10 @@ _ANISOTROPY = [name for name in MEASUREMENT_LABELS if name.startswith("anisotrop
 _OTHERS = [name for name in MEASUREMENT_LABELS if name not in _ANISOTROPY]
 _SIDE_BY_SIDE = ("anisotropy_1_centred", "isoscore_unbiased", "mean_cosine")
 _CAPTIONS = {
-    "isoscore_unbiased": "0 is a line, 1 a ball; corrected for the size of the probe.",
-    "isoscore": "As published: reads low if the probe has fewer rows than dimensions.",
-    "mean_cosine": "Of all pairs: near 1 all states point one way.",
-    "two_nn": "Along how many directions neighbours spread.",
+    "isoscore_unbiased": "0: all variance along one direction; 1: equal in all. Corrected for the size of the probe.",
+    "isoscore": "The published formula; too low if the probe has fewer rows than dimensions.",
+    "mean_cosine": "Over all pairs: near 1, all states point the same way.",
+    "two_nn": "The number of directions in which neighbors spread.",
     "silhouette": "1: the classes are far apart; 0: they overlap.",
 }
 
@@ -51,14 +60,14 @@ def render_training_page(
     runs: History | Sequence[History] | Mapping[str, History | Sequence[History]],
     facts: Mapping[str, object] | None = None,
 ) -> str:
-    """What a tracker kept, as a self-contained document: what happened in words, then each measurement by step.
+    """Return a tracker's measurements as a self-contained HTML document: a summary, then each measurement by step.
 
     Parameters
     ----------
     runs : History, sequence of History, or mapping of str to either
-        One training; one with several seeds; or the arms of an experiment by name.
+        One run; the runs of several seeds; or the arms of an experiment by name.
     facts : mapping, optional
-        What is to be said of the training: model, task, regulariser, weight, seeds, score.
+        Facts about the training to show: model, task, regularizer, weight, seeds, score.
 
     Examples
     --------
@@ -68,25 +77,25 @@ def render_training_page(
     >>> render_training_page(history, {"model": "all-MiniLM-L6-v2"})[:15]
     '<!doctype html>'
     """
-    drawn, said = Runs(runs), dict(facts or {})
-    about = " on ".join(str(said[name]) for name in ("model", "task") if name in said)
+    every, details = Runs(runs), dict(facts or {})
+    about = " on ".join(str(details[name]) for name in ("model", "task") if name in details)
     return document(
         f"Training of {about}" if about else "Training",
         isoscope.__version__,
         tag("a", "Skip to the profile", href="#profile", class_="skip"),
-        _render_heading(drawn, about),
-        tag("main", *_render_charts(drawn), _render_numbers(drawn), _render_notes(drawn, said)),
+        _render_heading(every, about),
+        tag("main", *_render_charts(every), _render_numbers(every), _render_notes(every, details)),
         styles=["page.css", "advice.css", "training.css"],
     )
 
 
-# what is said first
+# heading
 
 
 def _render_heading(runs: Runs, about: str) -> Markup:
     return tag(
         "header",
-        tag("p", "isoscope: the shape of the layers while they train", class_="brand"),
+        tag("p", "isoscope: the shape of the layers during training", class_="brand"),
         tag("p", tag("bdi", about), class_="source") if about else None,
         tag("p", _format_size(runs), class_="size"),
         tag("h1", training_headline(runs)),
@@ -98,20 +107,16 @@ def _render_heading(runs: Runs, about: str) -> Markup:
 def _format_size(runs: Runs) -> str:
     steps = sorted({step for history in runs.all for step in history.steps})
     parts = [
-        f"{_pluralize(len(runs.layers), 'layer')}",
-        f"steps {steps[0]:,} to {steps[-1]:,}, measured {_pluralize(len(steps), 'time')}",
+        plural(len(runs.layers), "layer"),
+        f"steps {steps[0]:,} to {steps[-1]:,}, measured {len(steps):,} time{'' if len(steps) == 1 else 's'}",
     ]
     if runs.alone is None:
-        parts.insert(0, f"{_pluralize(len(runs.arms), 'arm')}, {_pluralize(len(runs.all), 'run')}")
+        parts.insert(0, f"{plural(len(runs.arms), 'arm')}, {plural(len(runs.all), 'run')}")
     return " · ".join(parts)
 
 
-def _pluralize(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
 def _render_collapse_warning(runs: Runs) -> Markup | None:
-    """Which layers collapsed, if any."""
+    """Return which layers collapsed; None if there are none."""
     groups: dict[tuple[str, int], list[Collapse]] = {}
     for arm, histories in runs.arms.items():
         for i, history in enumerate(histories, 1):
@@ -122,97 +127,97 @@ def _render_collapse_warning(runs: Runs) -> Markup | None:
         return None
     count = sum(map(len, groups.values()))
     lead = tag("strong", "A layer has collapsed. " if count == 1 else "Layers have collapsed. ")
-    advice = "Try a lower learning rate, a longer warm-up, or a regulariser that keeps the space open."
-    lines = [tag("li", _describe_collapse(where, found)) for (where, _), found in groups.items()]
+    advice = "Try a lower learning rate, a longer warm-up, or a regularizer that spreads the states."
+    lines = [tag("li", _describe_collapse(where, collapses)) for (where, _), collapses in groups.items()]
     return tag("div", tag("p", lead, advice), tag("ul", *lines), role="note", class_="caution bad")
 
 
-def _describe_collapse(where: str, found: Sequence[Collapse]) -> str:
-    """The layers that collapsed at one step, and why the deepest did."""
-    last = found[-1]
+def _describe_collapse(where: str, collapses: Sequence[Collapse]) -> str:
+    """Return the layers that collapsed at one step, and the reason for the deepest."""
+    last = collapses[-1]
     names, reason = format_layer_name(last.layer), last.reason
-    if len(found) > 1:
-        names = f"{len(found)} layers, from {format_layer_name(found[0].layer)} to {names}"
-        reason = f"of the last, {reason.removeprefix('its ')}"
+    if len(collapses) > 1:
+        reason = f"in {names}, {reason}"
+        names = f"{len(collapses)} layers, from {format_layer_name(collapses[0].layer)} to {names}"
     return f"{where + ': ' if where else ''}{names}, by step {last.step:,}: {reason}."
 
 
-# pictures
+# charts
 
 
 def _render_charts(runs: Runs) -> list[Markup | None]:
+    layer = format_last_layer(runs.layers[-1])
     if runs.alone is not None:
-        arm = next(iter(runs.arms))
-
-        def strokes(measurement: str) -> list[Stroke]:
-            return layer_strokes(runs, arm, measurement)
-
-        guide: Markup | None = render_layer_legend(runs.layers)
-        lead = "A line for each layer, the deeper the lighter, the last one thick."
+        legend: Markup | None = render_layer_legend(runs.layers)
+        lead = "One line per layer: the deeper the layer, the lighter the line. The last layer is thick."
     else:
+        legend = render_arm_legend(runs)
+        lead = f"The lines show {layer}: a thin line for each run, a thick one for their mean."
 
-        def strokes(measurement: str) -> list[Stroke]:
-            return arm_strokes(runs, runs.layers[-1], measurement)
+    def lines(measurement: str) -> list[Line]:
+        if runs.alone is not None:
+            return layer_lines(runs, next(iter(runs.arms)), measurement)
+        return arm_lines(runs, runs.layers[-1], measurement)
 
-        guide = render_arm_legend(runs)
-        lead = (
-            f"Of {format_last_layer(runs.layers[-1]).rstrip(',')}: a thin line for each run, a thick one for "
-            "their mean."
-        )
-    flat = _describe_constant_layers(runs)
+    constant = _describe_constant_layers(runs)
     return [
         section(
             "profile",
             "Anisotropy by step",
-            tag("p", f"The share of all variance along each of the three strongest axes. {lead}{flat}", class_="hint"),
-            guide,
-            tag("h3", "Raw: the mean counts as an axis"),
-            _render_chart_grid(_ANISOTROPY[:3], strokes),
-            tag("h3", "Centred: the mean is taken out"),
-            _render_chart_grid(_ANISOTROPY[3:], strokes),
+            tag(
+                "p",
+                f"The share of all variance along each of the three strongest directions. {lead}{constant}",
+                class_="hint",
+            ),
+            legend,
+            tag("h3", "Raw: the mean counts as a direction"),
+            _render_chart_grid(_ANISOTROPY[:3], lines),
+            tag("h3", "Centered: the mean is subtracted"),
+            _render_chart_grid(_ANISOTROPY[3:], lines),
         ),
-        section("shape", "Evenness, direction, dimension, classes", guide, _render_chart_grid(_OTHERS, strokes, "h3")),
+        section("shape", "Evenness, direction, dimension, classes", legend, _render_chart_grid(_OTHERS, lines, "h3")),
         None if runs.alone is not None else _render_layers(runs),
     ]
 
 
-def _render_chart_grid(
-    measurements: Sequence[str], strokes: Callable[[str], list[Stroke]], heading: str = "h4"
-) -> Markup:
+def _render_chart_grid(measurements: Sequence[str], lines: Callable[[str], list[Line]], heading: str = "h4") -> Markup:
     figures = []
     for name in measurements:
-        drawn = draw_profile(MEASUREMENT_LABELS[name], strokes(name))
-        if drawn is not None:
+        chart = build_step_chart(MEASUREMENT_LABELS[name], lines(name))
+        if chart is not None:
             caption = tag("figcaption", _CAPTIONS[name]) if name in _CAPTIONS else None
-            figures.append(tag("figure", tag(heading, MEASUREMENT_LABELS[name]), drawn, caption))
+            figures.append(tag("figure", tag(heading, MEASUREMENT_LABELS[name]), chart.to_svg(), caption))
     return tag("div", *figures, class_="figures trios")
 
 
 def _describe_constant_layers(runs: Runs) -> str:
-    """Layers of which nothing can be drawn once the mean is out."""
+    """Return which layers have no centered line, because their states are all equal."""
     arm = next(iter(runs.arms))
-    none = [each for each in runs.layers if not np.isfinite(runs.mean(arm, each, "anisotropy_1_centred").values).any()]
-    if not none or runs.alone is None:
+    constant = [
+        layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()
+    ]
+    if not constant or runs.alone is None:
         return ""
-    names = ", ".join(map(format_layer_name, none))
-    one = len(none) == 1
-    return f" The states of {names} are all equal: {'it has' if one else 'they have'} no centred line."
+    names = ", ".join(map(format_layer_name, constant))
+    return (
+        f" The states of {names} are all equal, so {'it has' if len(constant) == 1 else 'they have'} no centered line."
+    )
 
 
 def _render_layers(runs: Runs) -> Markup:
-    """Every layer, arm beside arm on one scale."""
+    """Return the charts of all layers, the arms next to each other on one scale."""
     parts: list[Markup | None] = []
     for measurement in _SIDE_BY_SIDE:
-        strokes = {arm: layer_strokes(runs, arm, measurement) for arm in runs.arms}
-        every = [stroke for each in strokes.values() for stroke in each]
+        arms = {arm: layer_lines(runs, arm, measurement) for arm in runs.arms}
+        every = [line for lines in arms.values() for line in lines]
         figures = []
-        for arm, each in strokes.items():
-            drawn = draw_profile(f"{MEASUREMENT_LABELS[measurement]} {arm}".strip(), each, every)
-            if drawn is not None:
-                figures.append(tag("figure", tag("h4", tag("bdi", arm)) if arm else None, drawn))
+        for arm, lines in arms.items():
+            chart = build_step_chart(f"{MEASUREMENT_LABELS[measurement]} {arm}".strip(), lines, every)
+            if chart is not None:
+                figures.append(tag("figure", tag("h4", tag("bdi", arm)) if arm else None, chart.to_svg()))
         if figures:
             parts += [tag("h3", MEASUREMENT_LABELS[measurement]), tag("div", *figures, class_="figures trios")]
-    lead = tag("p", "The mean over the runs of an arm, a line for each layer.", class_="hint")
+    lead = tag("p", "The mean over the runs of an arm, one line per layer.", class_="hint")
     return section("layers", "Layer by layer", lead, render_layer_legend(runs.layers), *parts)
 
 
@@ -222,26 +227,16 @@ def _render_layers(runs: Runs) -> Markup:
 def _render_numbers(runs: Runs) -> Markup:
     table = _render_layer_table(runs) if runs.alone is not None else _render_arm_table(runs)
     lead = (
-        "Each measurement at the start and at the end."
+        "Each measurement at the start and at the end of training."
         if runs.alone is not None
-        else f"Of {format_last_layer(runs.layers[-1]).rstrip(',')}: the mean over the last "
-        f"{100 * LATE_SHARE:g}% of training, ± the "
-        "standard deviation over runs."
+        else f"Numbers of {format_last_layer(runs.layers[-1])}: the mean over the last {100 * LATE_SHARE:g}% of "
+        "training, ± the standard deviation over runs."
     )
     return section(
         "numbers",
         "All numbers",
         tag("p", lead, class_="hint"),
-        tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="numbers-title"),
-    )
-
-
-def _render_table_head(first: str) -> Markup:
-    return tag(
-        "thead",
-        tag(
-            "tr", tag("th", first, scope="col"), *(tag("th", each, scope="col") for each in MEASUREMENT_LABELS.values())
-        ),
+        render_scrollable(table, labelled_by="numbers-title"),
     )
 
 
@@ -254,7 +249,9 @@ def _render_layer_table(runs: Runs) -> Markup:
             tag("td", f"{format_number(m.before)} → {format_number(m.after)}" if m.is_known else "–") for m in moves
         )
         rows.append(tag("tr", tag("th", format_layer_name(layer), scope="row"), *cells))
-    return tag("table", _render_table_head("layer"), tag("tbody", *rows), class_="trials by-layer")
+    return tag(
+        "table", render_table_head("layer", *MEASUREMENT_LABELS.values()), tag("tbody", *rows), class_="trials by-layer"
+    )
 
 
 def _render_arm_table(runs: Runs) -> Markup:
@@ -263,7 +260,7 @@ def _render_arm_table(runs: Runs) -> Markup:
     for arm in runs.arms:
         cells = [_render_mean_cell(runs.late(arm, layer, name)) for name in MEASUREMENT_LABELS]
         rows.append(tag("tr", tag("th", tag("bdi", arm or "all runs"), scope="row"), *cells))
-    return tag("table", _render_table_head("arm"), tag("tbody", *rows), class_="trials")
+    return tag("table", render_table_head("arm", *MEASUREMENT_LABELS.values()), tag("tbody", *rows), class_="trials")
 
 
 def _render_mean_cell(values: np.ndarray) -> Markup:
@@ -278,28 +275,30 @@ def _render_mean_cell(values: np.ndarray) -> Markup:
     )
 
 
-def _render_notes(runs: Runs, said: Mapping[str, object]) -> Markup:
-    history = runs.all[0]
-    row = next(each for each in history if each["layer"] == runs.layers[-1])
-    rows: list[tuple[object, object]] = [(str(name).capitalize(), value) for name, value in said.items()]
+def _render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
+    row = next(each for each in runs.all[0] if each["layer"] == runs.layers[-1])
+    rows: list[tuple[object, object]] = [(str(name).capitalize(), value) for name, value in facts.items()]
     rows += [
-        ("Probe", f"{row['rows']:,} rows of {row['dimensions']:,} dimensions in the last layer, the same each time"),
+        (
+            "Probe",
+            f"{row['rows']:,} rows of {row['dimensions']:,} dimensions in the last layer, the same at every step.",
+        ),
         (
             "Anisotropy",
-            "σ²ₖ/Σσ², the share of the k-th strongest axis (Razzhigaev et al., 2024). Raw counts the mean as an axis, "
-            "centred gives the shares of the covariance.",
+            "σ²ₖ/Σσ², the share of the k-th strongest direction (Razzhigaev et al., 2024). The raw share counts the "
+            "mean as a direction; the centered share is that of the covariance.",
         ),
         (
             "IsoScore",
-            "The plug-in is the published one (Rudman et al., 2022). The unbiased one replaces its traces by unbiased "
-            "estimates (Himeno and Yamada, 2014; Chun et al., 2026), so that it does not depend on how many rows the "
-            "probe has. It assumes independent rows; tokens are compared with those of other texts alone.",
+            "The plug-in is the published score (Rudman et al., 2022). The unbiased score uses unbiased estimates of "
+            "the traces (Himeno and Yamada, 2014; Chun et al., 2026), so it does not depend on the number of rows in "
+            "the probe. It assumes independent rows; tokens are compared only with tokens of other texts.",
         ),
         (
             "Collapse",
-            "A layer has collapsed if its states became equal, if one minus the mean cosine fell under a hundredth of "
-            "what it was, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell under a "
-            "tenth; not if it tells the classes apart (silhouette from 0.25 on).",
+            "A layer has collapsed if one of three things happens: its states become equal; one minus the mean cosine "
+            "falls below a hundredth of its first value; or fewer than 2 effective dimensions remain and the unbiased "
+            "IsoScore falls below a tenth. A layer that separates the classes (silhouette of at least 0.25) is exempt.",
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +16,14 @@ from isoscope._report.cloud import (
     points_by_class,
     render_color_legend,
 )
-from isoscope._report.html import Markup, join_markup, tag
-from isoscope._report.svg import Scale, draw_chart, line_path, render_legend
+from isoscope._report.html import Markup, join_markup, read_resources, tag
+from isoscope._report.line_chart import MARGIN, arm_color
+from isoscope._report.svg import Chart, Line, draw_mark, fit_scale, format_tick, render_legend
 from isoscope.auditing.finding import format_number
 from isoscope.studies.formatting import figure_name
 from isoscope.studies.study import Panel, Scatter
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
     from isoscope.studies.study import Figure, Series
 
 
@@ -197,235 +197,168 @@ def _draw_scatter_legend(
     return parts, y + 6
 
 
-_HUES = 7
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not even when it is escaped
-_WIDE, _HIGH, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # of a panel in a file, in pixels
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not allowed in XML, not even escaped
+_PANEL_WIDTH, _PANEL_HEIGHT, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # of a panel in a file, in pixels
 
 _STYLE = """
-:root { --ink: #1d1c1a; --quiet: #5d5a54; --grid: #ece8e0; --paper: #fbfaf7; --hue-0: #3357be; --hue-1: #d67d12;
-  --hue-2: #27a48f; --hue-3: #a61a68; --hue-4: #8e6202; --hue-5: #a664fd; --hue-6: #611327; --other: #85817a;
-  --shade-0: #440d54; --shade-1: #443a83; --shade-2: #31688e; --shade-3: #21908c; --shade-4: #35a366;
-  --shade-5: #7f9e13; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ecebe7; --quiet: #a9a69f; --grid: #292c30; --paper: #131416;
-  --hue-0: #48b0f5; --hue-1: #e74c15; --hue-2: #a3fce9; --hue-3: #9d658c; --hue-4: #f5e515; --hue-5: #7076f2;
-  --hue-6: #fe9a93; --shade-0: #7d6bc4; --shade-1: #5b83c9; --shade-2: #2fa3b0; --shade-3: #3dbc83; --shade-4: #8fd744;
-  --shade-5: #fde725; } }
 text { font: 12px system-ui, sans-serif; fill: var(--quiet); }
 text.title { font-size: 14px; font-weight: 600; fill: var(--ink); }
-.tick { text-anchor: middle; } .tick.side { text-anchor: end; }
-.grid { stroke: var(--grid); } .foot { stroke: var(--quiet); }
-.hue-0 { --own: var(--hue-0); } .hue-1 { --own: var(--hue-1); } .hue-2 { --own: var(--hue-2); }
-.hue-3 { --own: var(--hue-3); } .hue-4 { --own: var(--hue-4); } .hue-5 { --own: var(--hue-5); }
-.hue-6 { --own: var(--hue-6); } .other { --own: var(--other); }
-.shade-0 { --own: var(--shade-0); } .shade-1 { --own: var(--shade-1); } .shade-2 { --own: var(--shade-2); }
-.shade-3 { --own: var(--shade-3); } .shade-4 { --own: var(--shade-4); } .shade-5 { --own: var(--shade-5); }
-path.line { fill: none; stroke: var(--own); stroke-width: 2; vector-effect: non-scaling-stroke; }
-path.line.dashed { stroke-dasharray: 5 4; stroke-width: 1.4; }
-path.band { fill: var(--own); fill-opacity: 0.16; } circle { fill: var(--own); }
-.dots { fill: none; stroke: var(--own); stroke-width: 3; stroke-linecap: round; stroke-opacity: 0.8; }
-.dots.square { stroke-linecap: square; stroke-width: 2.6; } .dots.ring { stroke-width: 4; }
+path.line, path.line.thick { stroke-width: 2; } path.line.dashed { stroke-width: 1.4; }
+.dots { stroke-width: 3; stroke-opacity: 0.8; } .dots.square { stroke-width: 2.6; } .dots.ring { stroke-width: 4; }
 .dots.hole { stroke: var(--paper); stroke-width: 1.8; } .dots.key { stroke-width: 9; stroke-opacity: 1; }
 .frame { fill: none; stroke: var(--grid); } .axis { fill: none; stroke: var(--quiet); stroke-opacity: 0.7; }
-rect.shade-0, rect.shade-1, rect.shade-2, rect.shade-3, rect.shade-4, rect.shade-5 { fill: var(--own); }
 """
 
 
-def render_figure(drawn: Figure) -> Markup:
-    """A figure as a part of a page: its key, its panels, its caption."""
-    names = series_names(drawn)
-    looks = ((f"line arm {hue_class(i)}{_dash_class(each)}", each.name) for i, each in enumerate(_unique_series(drawn)))
-    guide = render_legend(*looks)
-    panels = [tag("figure", tag("h4", tag("bdi", each.title)), render_panel(each, names)) for each in drawn.panels]
+def render_figure(figure: Figure) -> Markup:
+    """Return a figure as a part of a page: title, caption, legend and panels."""
+    names = series_names(figure)
+    only_scatters = all(isinstance(panel, Scatter) for panel in figure.panels)
+    panels = [tag("figure", tag("h4", tag("bdi", each.title)), render_panel(each, names)) for each in figure.panels]
     return tag(
         "div",
-        tag("h3", f"{drawn.title}{f' ({drawn.where})' if drawn.where else ''}"),
-        tag("p", drawn.caption, class_="hint"),
-        guide if names else None,
-        tag("div", *panels, class_="figures clouds" if _has_only_scatters(drawn) else "figures trios"),
+        tag("h3", f"{figure.title}{f' ({figure.where})' if figure.where else ''}"),
+        tag("p", figure.caption, class_="hint"),
+        render_legend(*((line.swatch, line.name) for line in _named_lines(figure))) if names else None,
+        tag("div", *panels, class_="figures clouds" if only_scatters else "figures trios"),
         class_="study-figure",
-        id=f"figure-{figure_name(drawn.key)}",
+        id=f"figure-{figure_name(figure.key)}",
     )
 
 
 def render_panel(panel: Panel | Scatter, names: Sequence[str]) -> Markup:
-    """One pair of axes, or a cloud in each of its colourings."""
-    if isinstance(panel, Scatter):
-        return render_scatter(panel)
-    across, up, inner, over = _draw_panel_parts(panel, names)
-    return draw_chart(
-        panel.title,
-        _describe_panel(panel),
-        across,
-        up,
-        inner,
-        over=over,
-        x_name=panel.x_name,
-        y_name=panel.y_name,
-        kind="small",
-        y_written=_format_tick,
-        x_ticks=[(value, _format_tick(value)) for value in across.ticks(5)],
-    )
+    """Return a chart, or a scatter plot in each of its colorings; the place of a series in `names` is its color."""
+    return render_scatter(panel) if isinstance(panel, Scatter) else build_chart(panel, names).to_svg()
 
 
-def render_svg(drawn: Figure, title: str) -> str:
-    """A figure as an SVG file: panels in two columns, a key below each row's title."""
-    names, panels = series_names(drawn), [each for each in drawn.panels if isinstance(each, Panel)]
+def render_svg(figure: Figure, title: str) -> str:
+    """Return a figure as an SVG file: a legend, panels in two columns, then scatter plots."""
+    names, panels = series_names(figure), [each for each in figure.panels if isinstance(each, Panel)]
     columns = max(1, min(2, len(panels)))
-    wide = columns * (_LEFT + _WIDE + 24) + 8
+    width = columns * (_LEFT + _PANEL_WIDTH + 24) + 8
     parts, top = [tag("text", title, x=16, y=26, class_="title")], 44
     if names:
-        each_row = max(1, int(wide // _legend_width(names)))
-        parts.append(_draw_legend(_unique_series(drawn), names, each_row, top))
-        top += 20 * math.ceil(len(names) / each_row) + 8
+        per_row = max(1, int(width // _legend_width(names)))
+        parts.append(_draw_legend(_named_lines(figure), names, per_row, top))
+        top += 20 * math.ceil(len(names) / per_row) + 8
     for i, panel in enumerate(panels):
-        x, y = 8 + (i % columns) * (_LEFT + _WIDE + 24), top + (i // columns) * (_TOP + _HIGH + _GAP)
-        parts.append(_draw_panel(panel, names, x + _LEFT, y + _TOP))
-    high: float = top + math.ceil(len(panels) / columns) * (_TOP + _HIGH + _GAP)
-    clouds = [each for each in drawn.panels if isinstance(each, Scatter)]
-    if clouds:
-        more, across, high = draw_scatters(clouds, high)
-        parts, wide = parts + more, max(wide, math.ceil(across)) if panels else math.ceil(across)
+        x = 8 + (i % columns) * (_LEFT + _PANEL_WIDTH + 24)
+        y = top + (i // columns) * (_TOP + _PANEL_HEIGHT + _GAP)
+        parts.append(_draw_panel(build_chart(panel, names), x + _LEFT, y + _TOP))
+    height: float = top + math.ceil(len(panels) / columns) * (_TOP + _PANEL_HEIGHT + _GAP)
+    scatters = [each for each in figure.panels if isinstance(each, Scatter)]
+    if scatters:
+        more, across, height = draw_scatters(scatters, height)
+        parts, width = parts + more, max(width, math.ceil(across)) if panels else math.ceil(across)
     drawing = tag(
         "svg",
         tag("title", title),
-        tag("style", Markup(_STYLE)),
+        tag("style", Markup(read_resources("colors.css", "chart.css") + _STYLE)),
         tag("rect", width="100%", height="100%", style="fill: var(--paper)"),
         *parts,
         xmlns="http://www.w3.org/2000/svg",
-        width=wide,
-        height=high,
-        viewBox=f"0 0 {wide} {high}",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {width} {height}",
         role="img",
     )
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", drawing)
 
 
-def series_names(drawn: Figure) -> list[str]:
-    """The series of all panels, each once: its place is its colour."""
-    return [each.name for each in _unique_series(drawn)]
+def series_names(figure: Figure) -> list[str]:
+    """Return the names of the series of all panels, each once."""
+    panels = (panel for panel in figure.panels if isinstance(panel, Panel))
+    return list(dict.fromkeys(series.name for panel in panels for series in panel.series))
 
 
-def hue_class(place: int) -> str:
-    """The class that gives a series its colour."""
-    return f"hue-{place}" if place < _HUES else "other"
-
-
-def _has_only_scatters(drawn: Figure) -> bool:
-    return all(isinstance(each, Scatter) for each in drawn.panels)
-
-
-def _unique_series(drawn: Figure) -> list[Series]:
-    found: dict[str, Series] = {}
-    for panel in drawn.panels:
-        for each in panel.series if isinstance(panel, Panel) else ():
-            found.setdefault(each.name, each)
-    return list(found.values())
-
-
-def _dash_class(series: Series) -> str:
-    return " dashed" if series.dashed else ""
-
-
-def _draw_panel_parts(panel: Panel, names: Sequence[str]) -> tuple[Scale, Scale, list[Markup], list[Markup]]:
-    """A panel's scales, its lines in the inner drawing, its dots over it."""
-    across = _make_scale((x for each in panel.series for x in each.x), log=panel.log_x)
+def build_chart(panel: Panel, names: Sequence[str]) -> Chart:
+    """Return a panel as a chart."""
     heights = (y for each in panel.series for part in (each.y, each.low or (), each.high or ()) for y in part)
-    up = _make_scale(heights, log=panel.log_y, margin=0.06, zero=panel.zero)
-    inner, over = [], []
-    for each in panel.series:
-        look = hue_class(names.index(each.name))
-        known = [
-            i for i, (x, y) in enumerate(zip(each.x, each.y, strict=True)) if math.isfinite(x) and math.isfinite(y)
-        ]
-        if each.dots or len(known) == 1:
-            over += [
-                tag(
-                    "circle",
-                    tag("title", f"{each.name}: {format_number(each.x[i])}, {format_number(each.y[i])}"),
-                    cx=across.percent(each.x[i]),
-                    cy=f"{100 * (1 - up(each.y[i])):.1f}%",
-                    r="3.2",
-                    class_=f"arm {look}",
-                )
-                for i in known
-            ]
-            continue
-        if each.low is not None and each.high is not None:
-            banded = [i for i in known if math.isfinite(each.low[i]) and math.isfinite(each.high[i])]
-            there = [(each.x[i], each.high[i]) for i in banded] + [(each.x[i], each.low[i]) for i in reversed(banded)]
-            path = line_path((x for x, _ in there), (y for _, y in there), across, up) + "Z"
-            inner += [tag("path", d=path, class_=f"band {look}")] if there else []
-        path = line_path((each.x[i] for i in known), (each.y[i] for i in known), across, up)
-        inner.append(tag("path", tag("title", each.name), d=path, class_=f"line arm whole {look}{_dash_class(each)}"))
-    return across, up, inner, over
+    across = fit_scale((x for each in panel.series for x in each.x), log=panel.log_x)
+    return Chart(
+        panel.title,
+        _describe_panel(panel),
+        across,
+        fit_scale(heights, log=panel.log_y, margin=MARGIN, zero=panel.zero),
+        [_build_line(series, names) for series in panel.series],
+        x_name=panel.x_name,
+        y_name=panel.y_name,
+        x_ticks=[(value, _format_tick(value)) for value in across.ticks(5)],
+        format_y=_format_tick,
+        size="small",
+    )
 
 
-def _make_scale(values: Iterable[float], *, log: bool, margin: float = 0.0, zero: bool = False) -> Scale:
-    known = [each for each in values if math.isfinite(each) and (not log or each > 0)]
-    if not known:
-        return Scale(0.0, 1.0)
-    low, high = min(known), max(known)
-    if zero:
-        low, high = min(low, 0.0), max(high, 0.0)
-    if log:
-        return Scale(low / 1.15 ** bool(margin), high * 1.15 ** bool(margin), log=True)
-    room = margin * (high - low) or (abs(high) or 1.0) * 0.05 * bool(margin)
-    return Scale(low - (0 if zero and low == 0 else room), high + (0 if zero and high == 0 else room))
+def _build_line(series: Series, names: Sequence[str]) -> Line:
+    """Return a series as a line that skips unknown points."""
+    x, y = np.asarray(series.x, np.float64), np.asarray(series.y, np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    low, high = (None if each is None else np.asarray(each, np.float64)[known] for each in (series.low, series.high))
+    titles = [f"{series.name}: {format_number(a)}, {format_number(b)}" for a, b in zip(x[known], y[known], strict=True)]
+    return Line(
+        x[known],
+        y[known],
+        low,
+        high,
+        f"{arm_color(names.index(series.name))} {'dashed' if series.dashed else 'thick'}",
+        series.name,
+        "dots" if series.dots else "line",
+        titles=titles,
+    )
+
+
+def _named_lines(figure: Figure) -> list[Line]:
+    """Return the first line of each name."""
+    names = series_names(figure)
+    panels = [panel for panel in figure.panels if isinstance(panel, Panel)]
+    return [
+        next(_build_line(each, names) for panel in panels for each in panel.series if each.name == name)
+        for name in names
+    ]
 
 
 def _format_tick(value: float) -> str:
-    return (f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:,.4g}").replace("-", "−")
+    return format_tick(value, 7 if 1e4 <= abs(value) < 1e7 else 4)
 
 
 def _describe_panel(panel: Panel) -> str:
-    """The chart for those who cannot see it."""
+    """Return the range of each series, for readers who cannot see the chart."""
     parts = []
-    for each in panel.series:
-        known = [y for y in each.y if math.isfinite(y)]
-        if known and each.dots:
-            parts.append(
-                f"{each.name}: {len(known)} dots from {format_number(min(known))} to {format_number(max(known))}."
-            )
+    for series in panel.series:
+        known = [y for y in series.y if math.isfinite(y)]
+        if known and series.dots:
+            low, high = format_number(min(known)), format_number(max(known))
+            parts.append(f"{series.name}: {len(known)} dots from {low} to {high}.")
         elif known:
-            parts.append(f"{each.name}: from {format_number(known[0])} to {format_number(known[-1])}.")
+            parts.append(f"{series.name}: from {format_number(known[0])} to {format_number(known[-1])}.")
     return " ".join(parts)
 
 
 # files
 
 
-def _draw_panel(panel: Panel, names: Sequence[str], x: float, y: float) -> Markup:
-    title = tag("text", panel.title, x=x - _LEFT + 8, y=y - 24, class_="title")
-    across, up, inner, over = _draw_panel_parts(panel, names)
-    marks = []
-    for value in up.ticks(4):
-        place = f"{100 * (1 - up(value)):.1f}%"
-        marks.append(tag("line", x1="0", x2="100%", y1=place, y2=place, class_="grid"))
-        marks.append(tag("text", _format_tick(value), x="-8", y=place, dy="0.32em", class_="tick side"))
-    for value in across.ticks(5):
-        marks.append(tag("text", _format_tick(value), x=across.percent(value), y="100%", dy="18", class_="tick"))
-    drawing = tag("svg", *inner, viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%")
-    foot = tag("line", x1="0", x2="100%", y1="100%", y2="100%", class_="foot")
+def _draw_panel(chart: Chart, x: float, y: float) -> Markup:
+    size = {"x": x, "y": y, "width": _PANEL_WIDTH, "height": _PANEL_HEIGHT}
     return join_markup(
-        title,
-        tag("text", panel.y_name, x=x - _LEFT + 8, y=y - 8),
-        tag("svg", *marks, drawing, foot, *over, x=x, y=y, width=_WIDE, height=_HIGH, style="overflow: visible"),
-        tag("text", panel.x_name, x=x + _WIDE / 2, y=y + _HIGH + 38, class_="tick"),
+        tag("text", chart.title, x=x - _LEFT + 8, y=y - 24, class_="title"),
+        tag("text", chart.y_name, x=x - _LEFT + 8, y=y - 8),
+        tag("svg", chart.draw_contents(), style="overflow: visible", **size),
+        tag("text", chart.x_name, x=x + _PANEL_WIDTH / 2, y=y + _PANEL_HEIGHT + 38, class_="tick"),
     )
 
 
 def _legend_width(names: Sequence[str]) -> int:
-    """For a mark and the longest name, by about 7 pixels a letter."""
+    """Return the width of a mark and the longest name, with about 7 pixels per letter."""
     return max(210, 48 + 7 * max(map(len, names)))
 
 
-def _draw_legend(series: Sequence[Series], names: Sequence[str], each_row: int, top: float) -> Markup:
+def _draw_legend(lines: Sequence[Line], names: Sequence[str], per_row: int, top: float) -> Markup:
     parts = []
-    for i, each in enumerate(series):
-        x, y = 16 + _legend_width(names) * (i % each_row), top + 20 * (i // each_row)
-        if each.dots:
-            parts.append(tag("circle", cx=x + 12, cy=y, r=4, class_=hue_class(i)))
+    for i, line in enumerate(lines):
+        x, y = 16 + _legend_width(names) * (i % per_row), top + 20 * (i // per_row)
+        if line.form == "dots":
+            parts.append(draw_mark("dot", str(x + 12), str(y), style=line.style))
         else:
-            parts.append(tag("path", d=f"M{x} {y}h24", class_=f"line {hue_class(i)}{_dash_class(each)}"))
-        parts.append(tag("text", each.name, x=x + 32, y=y, dy="0.35em"))
+            parts.append(tag("path", d=f"M{x} {y}h24", class_=line.swatch))
+        parts.append(tag("text", line.name, x=x + 32, y=y, dy="0.35em"))
     return join_markup(*parts)
