@@ -24,7 +24,7 @@ from isoscope._report.html import document, join_markup, json_script, render_def
 from isoscope._report.svg import format_coordinate
 from isoscope.auditing.compare import compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings
 from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
