@@ -44,7 +44,8 @@ _ROOMS = {
     "finetuning.result": ["FineTuning"],
     "finetuning.finetune": ["finetune"],
     "auditing.finding": ["Finding"],
-    "auditing.audit": ["Audit", "audit"],
+    "auditing.audit": ["audit"],
+    "auditing.audit_result": ["Audit"],
     "auditing.grouped": ["GroupedAudit"],
     "advising.advise": ["Advice", "advise"],
     "embedding.embed": ["embed"],
@@ -67,7 +68,8 @@ if TYPE_CHECKING:
     from isoscope._core.errors import DataWarning, InputError, MissingExtra
     from isoscope._core.memory import memory_limit
     from isoscope.advising.advise import Advice, advise
-    from isoscope.auditing.audit import Audit, audit
+    from isoscope.auditing.audit import audit
+    from isoscope.auditing.audit_result import Audit
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.embedding.embed import embed

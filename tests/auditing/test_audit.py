@@ -1,4 +1,4 @@
-"""The audit as a whole: its numbers are those of the public functions, whatever rows come as; and how it is kept."""
+"""The audit: its numbers equal those of the public functions for every kind of source; JSON round trips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope import InputError
-from isoscope.auditing.audit import SCHEMA, Audit
+from isoscope._core.errors import NotFoundError
+from isoscope.auditing.audit_result import SCHEMA, Audit
 from isoscope.auditing.measure import count_lid_neighbors
 from tests.conftest import rotation, tolerance
 
@@ -41,7 +42,7 @@ def found():
         return isoscope.audit(cloud(), labels=LABELS, types=LABELS, queries=cloud(50, seed=1))
 
 
-# each number is the public function's
+# each number equals that of the public function
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -99,7 +100,7 @@ def test_rogue_dimensions_hold_the_largest_shares_and_what_they_add_to_the_mean_
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "torch", "list", "float64", "big-endian", "Fortran"])
-def test_the_same_rows_give_the_same_audit_whatever_they_come_as(found, kind, tmp_path):
+def test_every_format_of_the_same_rows_gives_the_same_audit(found, kind, tmp_path):
     X = cloud()
     if kind == "npy":
         np.save(tmp_path / "x.npy", X)
@@ -119,7 +120,7 @@ def test_the_same_rows_give_the_same_audit_whatever_they_come_as(found, kind, tm
         assert again[name].value == pytest.approx(value, rel=TOL, abs=TOL), name
 
 
-def test_a_rotation_changes_what_looks_at_coordinates_alone(rng):
+def test_a_rotation_changes_only_what_depends_on_coordinates(rng):
     X = cloud().astype(np.float64)
     plain, turned = (isoscope.audit(Y, labels=LABELS, types=LABELS) for Y in (X, X @ rotation(12, rng)))
     for name, value in values(plain).items():
@@ -174,7 +175,7 @@ def test_sums_stay_exact_and_pairs_stay_near_when_rows_are_more_than_the_sample(
 # the audit as an object
 
 
-def test_findings_go_by_their_names_the_worst_first(found):
+def test_findings_are_found_by_name_and_sorted_worst_first(found):
     verdicts = [f.verdict for f in found.findings]
     assert verdicts == sorted(verdicts, key=["bad", "look", "ok"].index)
     assert found.verdict == verdicts[0]
@@ -189,16 +190,16 @@ def test_findings_go_by_their_names_the_worst_first(found):
         named["labels"]
 
 
-def test_progress_is_told_to_whom_it_may_concern():
-    told = []
-    isoscope.audit(cloud(), progress=lambda *a: told.append(a))
-    assert {stage for stage, _, _ in told} >= {"summing up", "partition and neighbours", "clusters"}
+def test_progress_reports_the_stages():
+    calls = []
+    isoscope.audit(cloud(), progress=lambda *call: calls.append(call))
+    assert {stage for stage, _, _ in calls} >= {"summing up", "partition and neighbors", "clusters"}
 
 
-# how it is kept
+# JSON
 
 
-def test_json_gives_the_audit_back(found, tmp_path):
+def test_json_round_trip(found, tmp_path):
     found.to_json(tmp_path / "a.json")
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     held = json.loads(text, parse_constant=lambda name: pytest.fail(f"JSON knows no {name}"))
@@ -208,7 +209,7 @@ def test_json_gives_the_audit_back(found, tmp_path):
     assert again.to_dict() == found.to_dict() == held
     assert str(again) == str(found)
     assert (again.measured, again.pictures) == (None, None)
-    with pytest.raises(InputError, match="read from JSON, which holds no pictures"):
+    with pytest.raises(NotFoundError, match="pictures"):
         again._require_pictures()
 
 
@@ -219,21 +220,21 @@ def test_json_gives_the_audit_back(found, tmp_path):
         (lambda text: "", "is not JSON"),
         (lambda text: "[1, 2]", "has schema None: need 'isoscope.audit/1'"),
         (lambda text: text.replace(SCHEMA, "isoscope.audit/9"), "has schema 'isoscope.audit/9'"),
-        (lambda text: json.dumps({"schema": SCHEMA}), "is not a whole audit: KeyError 'source'"),
-        (lambda text: text.replace('"rows":', '"lines":'), "is not a whole audit"),
-        (lambda text: text.replace('"cosine"', '"dot"', 1), "is not a whole audit"),
-        (lambda text: json.dumps({**json.loads(text), "findings": 3}), "is not a whole audit"),
-        (lambda text: json.dumps({**json.loads(text), "similarity": []}), "is not a whole audit"),
+        (lambda text: json.dumps({"schema": SCHEMA}), "complete audit: KeyError 'source'"),
+        (lambda text: text.replace('"rows":', '"lines":'), "complete audit"),
+        (lambda text: text.replace('"cosine"', '"dot"', 1), "complete audit"),
+        (lambda text: json.dumps({**json.loads(text), "findings": 3}), "complete audit"),
+        (lambda text: json.dumps({**json.loads(text), "similarity": []}), "complete audit"),
     ],
 )
-def test_what_is_no_audit_is_refused(found, tmp_path, spoil, complaint):
+def test_damaged_json_raises_an_error(found, tmp_path, spoil, complaint):
     found.to_json(tmp_path / "a.json")
     (tmp_path / "a.json").write_text(spoil((tmp_path / "a.json").read_text("utf-8")), "utf-8")
     with pytest.raises(InputError, match=complaint):
         Audit.from_json(tmp_path / "a.json")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_raises_an_error(tmp_path):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         Audit.from_json(tmp_path / "none.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
@@ -241,7 +242,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         Audit.from_json(tmp_path / "bytes.json")
 
 
-def test_an_interruption_leaves_the_old_file(found, tmp_path, monkeypatch):
+def test_an_interruption_keeps_the_old_file(found, tmp_path, monkeypatch):
     found.to_json(tmp_path / "a.json")
     before = (tmp_path / "a.json").read_bytes()
 
@@ -255,7 +256,7 @@ def test_an_interruption_leaves_the_old_file(found, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_every_number_of_an_audit_is_a_number(found):
+def test_every_number_is_finite_and_within_its_interval(found):
     for finding in found.findings:
         assert math.isfinite(finding.value)
         assert (finding.low is None) == (finding.high is None)
@@ -263,11 +264,11 @@ def test_every_number_of_an_audit_is_a_number(found):
             assert finding.low <= finding.value <= finding.high
 
 
-# columns that were only guessed
+# guessed columns
 
 
 @pytest.mark.parametrize("labels", [["a", None], ["a", 1], [["a"], ["b", "c"]]], ids=["missing", "mixed", "lists"])
-def test_a_guessed_column_that_cannot_serve_is_done_without(rng, labels):
+def test_an_unusable_guessed_column_is_ignored(rng, labels):
     pandas = pytest.importorskip("pandas")
     X = rng.standard_normal((60, 8))
     frame = pandas.DataFrame({"embedding": list(X), "label": labels * 30, "text": ["t"] * 60})
@@ -280,3 +281,17 @@ def test_a_guessed_column_that_cannot_serve_is_done_without(rng, labels):
         assert "label" in found.skipped["labels"]
     with pytest.raises(InputError, match="label"):
         isoscope.audit(frame, labels="label")
+
+
+# seeds
+
+
+def test_seeds_that_numpy_accepts():
+    X = cloud(300)
+    sequence = np.random.SeedSequence([1, 2])
+    first, again = (isoscope.audit(X, sample=120, seed=seed) for seed in ([1, 2], sequence))
+    assert first.to_dict() == again.to_dict()
+    assert first.settings.seed > 2**32
+    assert isoscope.audit(X, sample=120, seed=None).settings.seed >= 0
+    with pytest.raises(InputError, match="seed is 'x'"):
+        isoscope.audit(X, seed="x")

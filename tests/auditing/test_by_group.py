@@ -12,8 +12,7 @@ from isoscope import InputError
 from isoscope.auditing import by_group, passes
 from isoscope.auditing.by_group import GroupTally, measure_groups, split_by_group
 from isoscope.auditing.grouping import Grouping, group_rows
-from isoscope.auditing.measure import measure
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings, measure
 from isoscope.engines.engine import LocalEngine, SketchTally
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
@@ -60,7 +59,7 @@ def cuts(groups, rng):
 @pytest.mark.parametrize("sample", [200, 5000])
 @pytest.mark.parametrize("how", ["contiguous", "mixed", "uneven"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_each_group_is_what_it_is_alone(X, rng, monkeypatch, sample, how, metric):
+def test_each_group_has_the_bits_of_a_separate_store(X, rng, monkeypatch, sample, how, metric):
     codes = cuts(3, rng)[how]
     monkeypatch.setattr(by_group, "default_rows", lambda d: 170)  # so that groups are cut into several batches
     monkeypatch.setattr("isoscope.stores.store.default_rows", lambda d: 170)
@@ -93,7 +92,7 @@ def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
         )
 
 
-def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
+def test_a_store_is_read_twice_or_once_if_it_fits_the_samples(X, rng):
     codes = rng.integers(0, 3, 1500)
     for sample, expected in ((200, 2), (1000, 1)):
         store, reads = open_store(X, types=codes), []
@@ -112,7 +111,7 @@ def test_a_store_is_read_twice_and_once_if_the_samples_hold_it(X, rng):
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 5000])
 @pytest.mark.parametrize("read", [5, 64, 333])
-def test_parted_batches_are_cut_as_those_of_the_group_alone(X, rng, rows, read):
+def test_batches_of_a_group_are_those_of_a_separate_store(X, rng, rows, read):
     codes = cuts(4, rng)["mixed"].astype(np.int16)
     codes[codes == 2] = -1
     counts = np.bincount(codes[codes >= 0], minlength=4)
@@ -140,7 +139,7 @@ def test_a_batch_of_one_group_is_not_copied(X):
 # bounds
 
 
-def test_samples_are_smaller_where_groups_are_many(X, rng, monkeypatch):
+def test_many_groups_have_smaller_samples(X, rng, monkeypatch):
     monkeypatch.setattr(by_group, "_MIN_SAMPLE", 100)
     monkeypatch.setattr(by_group, "_SAMPLE_BYTES", 3 * 8 * 4 * 150)
     found = measure_groups(
@@ -155,7 +154,7 @@ def test_samples_are_smaller_where_groups_are_many(X, rng, monkeypatch):
     assert all(len(group.sample) == 150 and group.settings.sample == 150 for group in found.groups.values())
 
 
-def test_the_sums_of_types_are_bounded_over_all_groups_together(X, monkeypatch):
+def test_the_memory_limit_for_types_covers_all_groups(X, monkeypatch):
     monkeypatch.setattr(passes, "_TYPE_BYTES", 600 * 8 * 16)
     monkeypatch.setattr(by_group, "default_rows", lambda d: 100)
     monkeypatch.setattr("isoscope.stores.store.default_rows", lambda d: 60)  # else one group is done before the next
@@ -181,11 +180,11 @@ def test_a_group_that_cannot_be_measured_is_skipped_with_the_reason(X):
     )
     assert list(found.groups) == ["0"]
     assert list(found.skipped) == ["1", "2"]
-    assert "array, cut 1 has 3 vectors of 8 dimensions: an audit needs 4" in found.skipped["1"]
+    assert "array, cut 1 has 3 vectors of 8 dimensions: an audit needs at least 4" in found.skipped["1"]
     assert "6 of 6 vectors of array, cut 2 are zero" in found.skipped["2"]
 
 
-def test_shares_are_the_same_in_whatever_order_they_are_asked_for():
+def test_shares_do_not_depend_on_the_order_of_requests():
     codes = np.random.default_rng(0).integers(-1, 3, 1000)
     grouping = Grouping(["a", "b", "c"], ["a", "b", "c"], codes, False)
     for firsts in ([0, 300, 700], [700, 0, 300], [300, 300, 0]):

@@ -25,7 +25,7 @@ numbers = st.floats(-1e6, 1e6)
 
 
 @given(numbers, numbers, numbers)
-def test_small_is_good_below_and_large_is_good_above(a, b, value):
+def test_lower_and_higher_is_better_are_mirror_images(a, b, value):
     low, high = sorted((a, b))
     below, above = Range.lower_is_better(low, high, ""), Range.higher_is_better(high, low, "")
     assert below.verdict(value) == ("ok" if value < low else "look" if value < high else "bad")
@@ -63,7 +63,7 @@ def test_verdicts_at_the_borders(judged, value, verdict):
     assert judged.verdict(value) == verdict
 
 
-def test_nothing_at_all_is_ok_and_one_of_anything_is_not():
+def test_zero_is_ok_and_more_is_not():
     judged = Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, "none is right")
     assert [judged.verdict(value) for value in (0.0, 1e-300, 0.1)] == ["ok", "look", "bad"]
 
@@ -122,7 +122,7 @@ def test_the_worst_verdict_counts():
         (np.float64(0.5), "number", "0.500"),
     ],
 )
-def test_numbers_are_written_for_people(value, form, text):
+def test_numbers_as_text(value, form, text):
     assert format_number(value, form) == text
 
 
@@ -131,7 +131,7 @@ def test_a_zero_has_no_sign(value):
     assert format_number(value) == "0.000"
 
 
-def test_a_number_that_rounds_up_is_written_as_what_it_becomes():
+def test_a_number_that_rounds_up_to_a_new_digit():
     assert format_number(99.96) == format_number(100.0) == "100"
 
 
@@ -145,11 +145,11 @@ def test_a_number_that_rounds_up_is_written_as_what_it_becomes():
         (Range((-math.inf, math.inf), (-math.inf, math.inf), ""), "number", "for information"),
     ],
 )
-def test_a_range_is_written_in_words(judged, form, text):
+def test_a_range_as_text(judged, form, text):
     assert replace(FINDING, judged=judged, form=form).range == text
 
 
-def test_a_finding_is_a_line():
+def test_a_finding_as_text():
     assert str(FINDING) == "look  Mean cosine  0.300  [0.200 … 0.400]  (ok below 0.100, bad from 0.500)"
     assert str(replace(FINDING, low=None, high=None)) == "look  Mean cosine  0.300  (ok below 0.100, bad from 0.500)"
 
@@ -167,14 +167,14 @@ def test_a_finding_is_a_line():
         replace(FINDING, details={"a": [1, 2.5], "b": {"c": None}, "d": "text"}),
     ],
 )
-def test_json_gives_a_finding_back(finding):
+def test_json_round_trip(finding):
     held = json.loads(json.dumps(finding.to_dict(), allow_nan=False))
     assert Finding.from_dict(held) == finding
     assert held["verdict"] == finding.verdict
     assert held["borderline"] == finding.borderline
 
 
-def test_json_holds_an_open_interval_as_null_and_reads_the_same_again():
+def test_json_writes_an_open_interval_as_null():
     finding = replace(FINDING, low=-math.inf, high=math.inf, details={"spread": math.nan, "all": np.array([1, np.inf])})
     held = json.loads(json.dumps(finding.to_dict(), allow_nan=False))
     assert (held["low"], held["high"], held["details"]) == (None, None, {"spread": None, "all": [1.0, None]})
@@ -185,11 +185,11 @@ leaves = st.none() | st.floats() | st.integers() | st.text(max_size=3)
 
 
 @given(st.recursive(leaves, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.integers(), item, max_size=3)))
-def test_whatever_is_plain_goes_into_json(value):
+def test_plain_values_stay_as_they_are(value):
     json.dumps(jsonable(value), allow_nan=False)
 
 
-def test_numpys_numbers_become_pythons():
+def test_numpy_numbers_become_python_numbers():
     found = jsonable(
         {"a": np.float32(0.5), "b": np.arange(2), "c": (np.int64(3), np.bool_(True)), 4: np.float64("nan")}
     )

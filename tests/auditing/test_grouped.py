@@ -1,4 +1,4 @@
-"""An audit by groups: what it holds, how it is asked, kept and shown."""
+"""Audits by groups: results, requests, JSON and text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def found(table):
     return isoscope.audit(table, by="layer")
 
 
-# what it holds
+# results
 
 
 def test_each_group_is_the_audit_of_its_rows(found, table):
@@ -70,7 +70,7 @@ def test_groups_are_named_and_ordered(found):
     assert repr(found) == "GroupedAudit(table by layer: 3 groups, bad)"
 
 
-def test_a_finding_along_the_groups(found):
+def test_series_of_a_finding(found):
     series = found.series("mean_cosine")
     np.testing.assert_array_equal(series.values, [0, 6, 12])
     np.testing.assert_array_equal(series.estimates, [audit["mean_cosine"].value for audit in found.groups.values()])
@@ -85,7 +85,7 @@ def test_a_finding_along_the_groups(found):
         found.series("mean_cosin")
 
 
-def test_a_detail_along_the_groups(found, tmp_path):
+def test_series_of_a_detail(found, tmp_path):
     found.to_json(tmp_path / "g.json")
     for each in (found, GroupedAudit.from_json(tmp_path / "g.json")):  # JSON's keys are strings
         first = each.detail("anisotropy", "centred", 0)
@@ -96,7 +96,7 @@ def test_a_detail_along_the_groups(found, tmp_path):
         assert np.isnan(each.detail("queries", "k")).all()
 
 
-def test_every_kind_of_column_serves(table):
+def test_by_accepts_every_kind_of_column(table):
     assert list(isoscope.audit(table, by="labels")) == list(isoscope.audit(table, by="label")) == ["0", "1"]
     assert isoscope.audit(table, by="document").ordered
     assert len(isoscope.audit(table, by="document")) == 8
@@ -121,24 +121,24 @@ def test_shards_by_layer_are_one_store(table, tmp_path):
     )
 
 
-# what cannot be
+# errors
 
 
-def test_groups_that_are_too_small_are_named_and_if_all_are_it_is_refused(table):
+def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
     X = np.random.default_rng(0).standard_normal((100, 4))
     codes = np.zeros(100, np.int64)
     codes[:2] = 1
     found = isoscope.audit(X, by=codes)
     assert list(found) == ["0"]
     assert found.left_out == 2
-    assert "2 vectors of 4 dimensions: an audit needs 4" in found.skipped["1"]
-    with pytest.raises(KeyError, match="an audit needs 4"):
+    assert "2 vectors of 4 dimensions: an audit needs at least 4" in found.skipped["1"]
+    with pytest.raises(KeyError, match="an audit needs at least 4"):
         found["1"]
-    with pytest.raises(InputError, match=r"none of the 20 groups of array by groups can be measured; 0: .*needs 4"):
+    with pytest.raises(InputError, match=r"none of the 20 groups of array by groups can be measured; 0: .*at least 4"):
         isoscope.audit(X[:20], by=np.arange(20))
 
 
-def test_what_cannot_be_grouped_is_refused(table):
+def test_a_column_that_cannot_be_grouped_raises_an_error(table):
     with pytest.raises(InputError, match="no column depth for by: the columns are layer, token, label"):
         isoscope.audit(table, by="depth")
     with pytest.raises(InputError, match="queries and by are both given"):
@@ -149,7 +149,7 @@ def test_what_cannot_be_grouped_is_refused(table):
         isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])
 
 
-def test_a_guessed_column_that_cannot_serve_is_done_without_and_said(table):
+def test_an_unusable_guessed_column_is_ignored_and_reported(table):
     broken = table.append_column("count", pa.array([-1] * 600))
     found = isoscope.audit(broken, by="layer")
     assert all("holds -1 in row 0" in audit.skipped["frequency"] for audit in found.groups.values())
@@ -157,10 +157,10 @@ def test_a_guessed_column_that_cannot_serve_is_done_without_and_said(table):
         isoscope.audit(broken, by="layer", frequency="count")
 
 
-# how it is kept and shown
+# JSON and text
 
 
-def test_json_comes_back(found, tmp_path):
+def test_json_round_trip(found, tmp_path):
     path = tmp_path / "grouped.json"
     found.to_json(path)
     held = json.loads(path.read_text())
@@ -178,18 +178,18 @@ def test_json_comes_back(found, tmp_path):
     [
         ("{", "is not JSON"),
         ('{"schema": "isoscope.audit/1"}', "has schema 'isoscope.audit/1': need 'isoscope.grouped-audit/1'"),
-        ('{"schema": "isoscope.grouped-audit/1"}', "is not a whole audit by groups"),
-        ('{"schema": "isoscope.grouped-audit/1", "source": "x", "by": "y", "groups": [{}]}', "not a whole audit"),
+        ('{"schema": "isoscope.grouped-audit/1"}', "complete audit by groups"),
+        ('{"schema": "isoscope.grouped-audit/1", "source": "x", "by": "y", "groups": [{}]}', "not a complete audit"),
     ],
 )
-def test_what_is_not_such_json_is_refused(tmp_path, text, complaint):
+def test_damaged_json_raises_an_error(tmp_path, text, complaint):
     path = tmp_path / "g.json"
     path.write_text(text)
     with pytest.raises(InputError, match=complaint):
         GroupedAudit.from_json(path)
 
 
-def test_the_table_has_a_row_for_each_group_and_says_what_is_missing(found):
+def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
     assert lines[0].startswith("table by layer: 3 groups, 600 × 8, the worst is bad")
     assert [line.split()[0] for line in lines[-3:]] == ["0", "6", "12"]
@@ -199,14 +199,14 @@ def test_the_table_has_a_row_for_each_group_and_says_what_is_missing(found):
     assert "3 rows are in no group of these" in str(skipping)
 
 
-def test_the_notebook_s_table_escapes_names():
+def test_the_notebook_table_escapes_names():
     X = np.random.default_rng(0).standard_normal((60, 4))
     html = isoscope.audit(X, by=["<b>", "x"] * 30)._repr_html_()
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
 
 
-def test_several_stand_side_by_side(found, table):
+def test_several_audits_side_by_side(found, table):
     other = isoscope.audit(table.slice(0, 400), by="layer")
     text = terminal.to_plain_text(terminal.render_grouped_side_by_side([found, other]))
     assert text.count("mean cosine") == 1

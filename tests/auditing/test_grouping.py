@@ -16,7 +16,7 @@ def texts(values):
 
 @pytest.mark.parametrize("different", [2, MAX_GROUPS, MAX_GROUPS + 1, 500])
 @pytest.mark.parametrize("kind", [int, float])
-def test_every_row_of_numbers_is_in_a_group_and_equal_rows_in_one(rng, different, kind):
+def test_every_number_has_a_group_and_equal_numbers_share_it(rng, different, kind):
     values = rng.integers(-different, different, 3000).astype(kind) / (1 if kind is int else 7)
     found = group_rows(values)
     assert found.ordered
@@ -30,21 +30,21 @@ def test_every_row_of_numbers_is_in_a_group_and_equal_rows_in_one(rng, different
     assert all(high < low for high, low in zip(highs[:-1], lows[1:], strict=True))
 
 
-def test_the_order_of_rows_changes_no_group(rng):
+def test_groups_do_not_depend_on_the_order_of_rows(rng):
     values, order = rng.integers(0, 300, 1000), rng.permutation(1000)
     a, b = group_rows(values), group_rows(values[order])
     assert a.names == b.names
     np.testing.assert_array_equal(a.codes[order], b.codes)
 
 
-def test_few_numbers_are_groups_of_their_own_with_their_values():
+def test_few_numbers_are_one_group_each():
     found = group_rows(np.asarray([12, -3, 6, 6, 12]))
     assert (found.names, found.values) == (["−3", "6", "12"], [-3, 6, 12])
     assert found.codes.tolist() == [2, 0, 1, 1, 2]
     assert group_rows(np.asarray([0.5, 2.0])).names == ["0.5", "2"]
 
 
-def test_many_numbers_are_cut_into_ranges_of_about_equally_many_rows(rng):
+def test_many_numbers_are_split_into_ranges_of_similar_size(rng):
     found = group_rows(rng.permutation(8000))
     assert len(found.names) == RANGES
     assert found.counts.tolist() == [1000] * RANGES
@@ -55,20 +55,20 @@ def test_many_numbers_are_cut_into_ranges_of_about_equally_many_rows(rng):
     assert len(skewed.names) < RANGES  # one value holds half of all rows, and is not split
 
 
-def test_numbers_that_look_alike_are_told_apart():
+def test_ranges_with_equal_names_are_renamed():
     values = 1 + np.arange(100) * 1e-9
     names = group_rows(values).names
     assert len(set(names)) == RANGES
 
 
-def test_names_stand_in_natural_order():
+def test_names_are_in_natural_order():
     found = group_rows(texts(["layer 10", "layer 2", "layer 10", "layer 1"]))
     assert found.names == found.values == ["layer 1", "layer 2", "layer 10"]
     assert not found.ordered
     assert found.codes.tolist() == [2, 1, 2, 0]
 
 
-def test_of_many_names_the_most_frequent_are_taken_and_the_rest_counted():
+def test_the_most_frequent_names_are_kept_and_the_rest_counted():
     values = texts([f"w{i}" for i in range(40) for _ in range(40 - i)])
     found = group_rows(values)
     assert found.names == [f"w{i}" for i in range(MAX_GROUPS)]

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import isoscope
 from isoscope._core.pairs import NeighborSearch, nearest_neighbors
 from isoscope.auditing import passes
+from isoscope.auditing.measure import Settings
 from isoscope.auditing.passes import (
     JACKKNIFE_GROUPS,
     Axes,
@@ -18,7 +19,6 @@ from isoscope.auditing.passes import (
     first_pass,
     second_pass,
 )
-from isoscope.auditing.settings import Settings
 from isoscope.engines.engine import LocalEngine, Tally
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch
@@ -94,14 +94,14 @@ def test_each_group_of_rows_has_its_own_sums(name, size, rng):
         )
 
 
-def test_a_direction_that_no_row_reaches_counts_the_rows(rng):
+def test_a_direction_orthogonal_to_all_rows_counts_the_rows(rng):
     logs, _ = logs_of(rng.standard_normal((20, 50)), 7)
     assert logs.shape == (JACKKNIFE_GROUPS, 2 * 20 + 1)
     np.testing.assert_allclose(np.exp(logs[:, -1]), [2] * 4 + [1] * 12)
 
 
 @pytest.mark.parametrize("size", [5, 1000])
-def test_rows_that_are_not_finite_have_no_part_in_the_partition_function(rng, size):
+def test_the_partition_function_ignores_non_finite_rows(rng, size):
     X = rng.standard_normal((60, 4))
     Y = np.insert(X, [3, 20, 20], np.nan, axis=0)
     sketch = isoscope.sketch(X)
@@ -110,7 +110,7 @@ def test_rows_that_are_not_finite_have_no_part_in_the_partition_function(rng, si
     np.testing.assert_allclose(found, expected, rtol=tolerance("float64"))
 
 
-def test_a_chunk_without_a_finite_row_is_passed_over(rng):
+def test_a_batch_without_finite_rows_is_ignored(rng):
     X = rng.standard_normal((60, 4))
     Y = np.insert(X, [20] * 20, np.nan, axis=0)
     sketch, raw = isoscope.sketch(X), Axes.of(X.T @ X)
@@ -152,7 +152,7 @@ def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(
 
 
 @pytest.mark.parametrize("allowed", [1, 100, 250])
-def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allowed):
+def test_too_many_types_are_dropped_and_counted(rng, monkeypatch, allowed):
     monkeypatch.setattr(passes, "_TYPE_BYTES", allowed * 5 * 16)
     X = rng.standard_normal((300, 5))
 
@@ -169,7 +169,7 @@ def test_types_that_are_too_many_are_given_up_and_counted(rng, monkeypatch, allo
     np.testing.assert_array_equal(found.sample.columns["types"], found.sample.rows)
 
 
-def test_a_store_without_a_finite_row_is_refused():
+def test_a_store_without_finite_rows_raises_an_error():
     store = open_store(np.full((5, 3), np.nan))
     with pytest.raises(isoscope.InputError, match="no finite row"):
         first_pass(LocalEngine(), store, Settings(nonfinite="drop"), silent, "", size=50)
@@ -189,7 +189,7 @@ class Seen(Tally):
 
 
 @pytest.mark.parametrize("size", [200, 100])
-def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng, size):
+def test_the_second_pass_reads_the_sample_if_it_has_all_rows(rng, size):
     X = rng.standard_normal((150, 5))
     store = open_store(X)
     first = first_pass(LocalEngine(), store, Settings(), silent, "", size=size)
@@ -206,7 +206,7 @@ def test_rows_come_from_the_sample_if_it_holds_them_all_else_from_the_store(rng,
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e15])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metric, scale):
+def test_neighbors_do_not_depend_on_batches_or_scale(rng, metric, scale):
     X = (scale * (rng.standard_normal((200, 6)) + 1)).astype(np.float32)
     placed = RowScaling(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
@@ -221,7 +221,7 @@ def test_neighbours_in_pieces_are_those_of_all_rows_whatever_the_scale(rng, metr
 
 
 @pytest.mark.parametrize(("metric", "found"), [("cosine", [1, 4]), ("euclidean", [1, 2])])
-def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found):
+def test_zero_rows_by_cosine_and_nan_rows_are_never_neighbors(metric, found):
     X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
     placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
@@ -230,7 +230,7 @@ def test_a_zero_row_is_nobodys_neighbour_by_cosine_and_a_nan_never(metric, found
     assert sorted(search.found()[1][0].tolist()) == found
 
 
-def test_a_rotation_turns_the_neighbours_along(rng):
+def test_a_rotation_keeps_the_neighbors(rng):
     X = rng.standard_normal((80, 5)) + 1
     answers = []
     for Y in (X, X @ rotation(5, rng)):

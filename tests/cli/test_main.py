@@ -326,7 +326,7 @@ def test_a_baseline_edited_by_hand_is_one_line(cone, tmp_path, capsys, spoil):
     main(["audit", str(cone), "--json", str(held)])
     held.write_text(re.sub(r'"value": [-0-9.e]+', spoil, held.read_text(), count=1))
     assert main(["audit", str(cone), "--baseline", str(held)]) == 2
-    assert "is not a whole audit" in capsys.readouterr().err
+    assert "is not a complete audit" in capsys.readouterr().err
 
 
 def test_a_pipe_that_nobody_reads_shuts_no_gate_and_files_are_written(ball, tmp_path):

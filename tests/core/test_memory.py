@@ -10,7 +10,7 @@ import isoscope
 from isoscope import DataWarning, InputError, memory_limit
 from isoscope._core.memory import batch_bytes, check_memory, limit_sample_size, parse_size, tile_bytes
 from isoscope._core.threads import set_max_threads, thread_count
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings
 from isoscope.stores.store import default_rows
 
 MB = 10**6

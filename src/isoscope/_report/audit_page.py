@@ -31,7 +31,7 @@ from isoscope._report.narrate import audit_headline, format_confidence, interlea
 from isoscope._report.similarity import render_similarity
 from isoscope.auditing.compare import compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings
 from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from isoscope._core.arrays import check_integer, to_numpy
 from isoscope._core.errors import InputError, plural
 from isoscope._core.memory import limit_sample_size
-from isoscope.auditing.settings import MIN_SAMPLE
+from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sampler
 

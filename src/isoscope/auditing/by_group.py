@@ -1,4 +1,4 @@
-"""Many clouds measured in the same two passes: the groups of a store's rows, each as if it were alone."""
+"""Measure the groups of a store's rows in the same two passes; each group gives the bits of a separate audit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, TooFewRowsError
 from isoscope._core.memory import limit_sample_size
 from isoscope._io.progress import ignore_progress
 from isoscope.auditing.grouping import drop_single_groups
@@ -21,83 +21,90 @@ from isoscope.stores.store import Batch, default_rows
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
     from isoscope.auditing.grouping import Grouping
-    from isoscope.auditing.measure import Measurements
-    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.measure import Measurements, Settings
     from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
-_SAMPLE_BYTES = 2**30  # what the samples of all groups may take
+_SAMPLE_BYTES = 2**30  # memory for the samples of all groups
 _MIN_SAMPLE = 2_000
 
 
 @dataclass(frozen=True)
 class GroupMeasurements:
-    """What was measured of each group, by its name, and why it was not of others."""
+    """The measurements of each group by name, and why other groups were skipped."""
 
     groups: dict[str, Measurements]
     skipped: dict[str, str]
     settings: Settings
-    """As they were for each group: the more there are, the smaller their samples may have to be."""
+    """The settings of each group: with more groups the samples may be smaller."""
 
 
 def measure_groups(
     store: Store, grouping: Grouping, by: str, *, settings: Settings, progress: Progress, engine: Engine
 ) -> GroupMeasurements:
-    """Measure everything that applies, for each group apart, in at most two passes over the store.
+    """Return the measurements of each group, from at most two passes over the store.
 
-    Each group gives what it would give as a store of its own, on one machine to the last bit: its rows are numbered
-    from 0 and come in the batches that they would come in alone.
+    On one machine each group gives the same bits as a separate store: its rows are numbered from 0 and arrive in the
+    same batches.
     """
     store = drop_single_groups(store.without("ids").without("by"), grouping.codes)
     settings = replace(settings, sample=_group_sample_size(settings.sample, len(grouping.names), store.dim))
     names = [f"{store.name}, {by} {name}" for name in grouping.names]
-    looks: list[FirstPassTally] = []
+    first_tallies: list[FirstPassTally] = []
     blocks = max_blocks(store.dim, len(names))
-    looks += [FirstPassTally(settings, columns=store.columns, others=looks, blocks=blocks) for _ in names]
-    rows = default_rows(store.dim)
-    seen = engine.tally(GroupTally(dict(enumerate(looks)), names, grouping, rows), store, progress, "summing up")
-    found: dict[int, MeasurementRun] = {}
+    first_tallies += [
+        FirstPassTally(settings, columns=store.columns, others=first_tallies, blocks=blocks) for _ in names
+    ]
+    tally = GroupTally(dict(enumerate(first_tallies)), names, grouping, default_rows(store.dim))
+    tally = engine.tally(tally, store, progress, "summing up")
+    runs: dict[int, MeasurementRun] = {}
     skipped: dict[str, str] = {}
-    for code, look in seen.tallies.items():
+    for code, group_tally in tally.tallies.items():
         try:
-            found[code] = MeasurementRun(names[code], store, settings, look.seen(names[code]))
+            runs[code] = MeasurementRun(names[code], store, settings, group_tally.result(names[code]))
         except InputError as error:
             skipped[grouping.names[code]] = str(error)
-    _run_second_pass(engine, store, grouping, names, found, progress)
+    _run_second_pass(engine, store, grouping, names, runs, progress)
     progress("groups", 0, 0.0)
     measured = {}
-    for code, one in zip(found, engine.each(_finish, found.values()), strict=True):
-        measured[grouping.names[code]] = one
-        progress("groups", one.n, len(measured) / len(found))
-    return GroupMeasurements(measured, skipped | grouping.others, settings)
+    for code, measurements in zip(runs, engine.each(_finish, runs.values()), strict=True):
+        measured[grouping.names[code]] = measurements
+        progress("groups", measurements.n, len(measured) / len(runs))
+    skipped |= grouping.others
+    if not measured:
+        group, why = next(iter(skipped.items()))
+        raise TooFewRowsError(
+            f"none of the {len(names)} groups of {store.name} by {by} can be measured; {group}: {why}"
+        )
+    return GroupMeasurements(measured, skipped, settings)
 
 
-def _finish(one: MeasurementRun) -> Measurements:
-    return one.measured(ignore_progress)
+def _finish(run: MeasurementRun) -> Measurements:
+    return run.measure(ignore_progress)
 
 
-def _group_sample_size(asked: int, groups: int, dim: int) -> int:
-    """Rows of each group's sample, so that all samples together stay within bounds."""
-    return limit_sample_size(min(asked, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, clouds=groups)
+def _group_sample_size(requested: int, groups: int, dim: int) -> int:
+    """Return the rows of each group's sample, so that all samples together stay within the memory limit."""
+    return limit_sample_size(min(requested, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, clouds=groups)
 
 
 _GroupBatch = tuple[int, Batch]
-"""A group's code, and some of its rows."""
+"""The code of a group, and a batch of its rows."""
 
 
 class GroupTally(Tally):
-    """A tally for each of some groups; a group sees its rows alone, numbered within it.
+    """One tally per group; each tally sees only the rows of its group, numbered from 0.
 
     Parameters
     ----------
     tallies : dict
-        By the code of the group; rows of others are passed over.
+        The tallies by code of the group; rows of other groups are ignored.
     names : sequence of str
-        What each group is called in an error.
+        The name of each group in error messages.
     grouping : Grouping
-        Which group each row is in.
+        The group of each row.
     rows : int
-        In a batch, as the groups' own stores would have them.
+        Rows per batch, as in a separate store of each group.
     """
 
     def __init__(self, tallies: Mapping[int, Any], names: Sequence[str], grouping: Grouping, rows: int):
@@ -106,16 +113,16 @@ class GroupTally(Tally):
         self._seen = np.zeros(len(grouping.names), np.int64)
         self._set_rows(grouping.codes, 0, np.zeros_like(self._seen))
         self.counts = self._own
-        self._told = 0, self._before
+        self._last_share = 0, self._before
 
     def _set_rows(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
-        """Look at the rows from number `first` on, which have these codes; `before` them were so many of each group."""
+        """Take the rows from number `first` on, with these codes; `before` counts the earlier rows of each group."""
         self._codes, self._first, self._before = codes, first, before
         mine = np.isin(np.arange(len(before)), [*self.tallies])
         self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[_GroupBatch]:
-        """Batches of each group's rows."""
+        """Yield batches of each group's rows."""
         here = (batch._replace(start=batch.start - self._first) for batch in batches)
         for code, batch in split_by_group(here, self._codes, self._own, self.rows):
             batch = batch._replace(start=batch.start + int(self._before[code]))
@@ -123,7 +130,7 @@ class GroupTally(Tally):
             yield code, batch
 
     def summarize(self, item: _GroupBatch) -> tuple[int, int, Any]:
-        """What a group's batch adds to it."""
+        """Return the group, the rows and the partial result of one batch."""
         code, batch = item
         try:
             return code, len(batch.vectors), self.tallies[code].summarize(batch)
@@ -131,19 +138,19 @@ class GroupTally(Tally):
             raise InputError(f"{self.names[code]}: {error}") from error
 
     def add(self, part: tuple[int, int, Any]) -> None:
-        """Add it to the group's."""
+        """Add the partial result of a batch to its group."""
         code, rows, more = part
         self.tallies[code].add(more)
         self._count(code, rows)
 
     def _count(self, code: int, rows: int) -> None:
-        """A group is settled with its last row."""
+        """Count the rows of a group and finish its tally after the last one."""
         self._seen[code] += rows
         if self._seen[code] == self.counts[code]:
             self.tallies[code].finish()
 
     def partial_result(self) -> dict[int, tuple[int, Any]]:
-        """What each group gathered, of how many rows."""
+        """Return the number of rows and the partial result of each group."""
         return {
             code: (int(self._seen[code]), tally.partial_result())
             for code, tally in self.tallies.items()
@@ -151,42 +158,42 @@ class GroupTally(Tally):
         }
 
     def join(self, gathered: dict[int, tuple[int, Any]]) -> None:
-        """Join to each group what its like gathered."""
+        """Add the partial results of other rows to each group."""
         for code, (rows, more) in gathered.items():
             self.tallies[code].join(more)
             self._count(code, rows)
 
     def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """The codes of these rows, and how many of each group come before them."""
-        at, before = self._told if self._told[0] <= first else (0, np.zeros_like(self._before))
-        between = self._codes[at:first]  # shares are asked for in order: no row is counted for each of them
+        """Return the codes of these rows, their first number, and the counts of each group before them."""
+        at, before = self._last_share if self._last_share[0] <= first else (0, np.zeros_like(self._before))
+        between = self._codes[at:first]  # shares are requested in order, so each row is counted once
         before = before + np.bincount(between[between >= 0], minlength=len(before))
-        self._told = first, before
+        self._last_share = first, before
         return self._codes[first : first + rows], first, before
 
     def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
-        """See only these rows."""
+        """Restrict the tally to these rows."""
         self._set_rows(*share)
 
     def expect(self, rows: int) -> None:
-        """Tell each group how many rows it has."""
+        """Pass the number of rows to the tally of each group."""
         for code, tally in self.tallies.items():
             tally.expect(int(self.counts[code]))
 
     def fell_short(self) -> bool:
-        """Whether a group did."""
+        """Return whether the tally of any group did not get enough rows."""
         return any(tally.fell_short() for tally in self.tallies.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        nobody = np.zeros(0, self._codes.dtype)  # a process is told of its own rows alone
-        return {**self.__dict__, "_codes": nobody}
+        no_codes = np.zeros(0, self._codes.dtype)  # each process gets the codes of its own rows by `narrow`
+        return {**self.__dict__, "_codes": no_codes}
 
 
 def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_GroupBatch]:
-    """Each group's code and its rows, numbered within it, in batches of `rows` but for its last.
+    """Yield each group's code and its rows, numbered within the group, in batches of `rows`; the last may be shorter.
 
-    `codes` are the rows' groups and `counts` how many rows each has; a group without any is passed over. Nothing is
-    copied where a batch of the store is one group's, whole and in step.
+    `codes` has the group of each row, `counts` the rows of each group; a group with count 0 is ignored. A batch that
+    belongs to one group and has the right size is passed on without a copy.
     """
     waiting: list[list[Batch]] = [[] for _ in counts]
     held, done = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.int64)
@@ -211,7 +218,7 @@ def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarr
 
 
 def _split(batch: Batch, codes: np.ndarray) -> Iterator[_GroupBatch]:
-    """A batch's rows by group."""
+    """Yield the rows of a batch by group."""
     own = codes[batch.start : batch.start + len(batch.vectors)]
     if own[0] >= 0 and (own == own[0]).all():
         yield int(own[0]), batch
@@ -239,17 +246,17 @@ def _run_second_pass(
     store: Store,
     grouping: Grouping,
     names: Sequence[str],
-    found: Mapping[int, MeasurementRun],
+    runs: Mapping[int, MeasurementRun],
     progress: Progress,
 ) -> None:
-    """The partition function, and the neighbours of each group's sample among all of its rows.
+    """Compute each group's partition function, and the neighbors of its sample among all of its rows.
 
-    A group that its sample holds whole is not read again.
+    Groups whose sample has all rows are not read again.
     """
-    stage = "partition and neighbours"
-    read = {code: one.second() for code, one in found.items() if not one.whole}
-    if read:
-        engine.tally(GroupTally(read, names, grouping, default_rows(store.dim)), store, progress, stage)
-    for one in found.values():
-        if one.whole:
-            one.second().add_batches(sample_batches(one.sample, ignore_progress, stage))
+    stage = "partition and neighbors"
+    sampled = {code: run.second_tally() for code, run in runs.items() if not run.complete}
+    if sampled:
+        engine.tally(GroupTally(sampled, names, grouping, default_rows(store.dim)), store, progress, stage)
+    for run in runs.values():
+        if run.complete:
+            run.second_tally().add_batches(sample_batches(run.sample, ignore_progress, stage))

@@ -1,98 +1,103 @@
-"""A finding: one number of an audit, judged, with what it means and what to try."""
+"""A finding: one number of an audit with its verdict, its meaning and advice."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from isoscope._io.json import jsonable
 
-VERDICTS = ("ok", "look", "bad")
+if TYPE_CHECKING:
+    from isoscope._core.types import Verdict
+
+Form = Literal["number", "share", "count", "power"]
+"""How a number is written: plain, as a percentage, as a count, or as a power of ten."""
+
+VERDICTS: tuple[Verdict, ...] = ("ok", "look", "bad")
 """From best to worst."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a number is judged by, and where that comes from."""
+    """The range that a number is judged by, and where it comes from."""
 
     ok: tuple[float, float]
-    """Inside, ends included, all is well."""
+    """A value inside, ends included, is ok."""
     bearable: tuple[float, float]
-    """Inside, ends excluded, it is at worst worth a look; outside it is bad."""
+    """A value inside, ends excluded, is at worst a `look`; outside it is bad."""
     source: str
-    """A null model, a published value or a convention: one phrase."""
+    """Where the range comes from: a null model, a published value or a convention."""
     null: float | None = None
-    """What a cloud of the same size without structure gives: an isotropic one, or one with shuffled labels."""
+    """The value of random data of the same size: isotropic vectors, or shuffled labels."""
 
     @classmethod
     def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Small is good: from `look` on worth a look, from `bad` on bad."""
+        """Return a range in which small values are good: `look` from `look` on, `bad` from `bad` on."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
     def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Large is good: below `look` worth a look, below `bad` bad."""
+        """Return a range in which large values are good: `look` below `look`, `bad` below `bad`."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
-    def verdict(self, value: float) -> str:
-        """ok, look or bad."""
+    def verdict(self, value: float) -> Verdict:
+        """Return the verdict on a value: ok, look or bad."""
         if self.ok[0] <= value <= self.ok[1]:
             return "ok"
         return "look" if self.bearable[0] < value < self.bearable[1] else "bad"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
-    """One judged number.
+    """One number of an audit, with its verdict, meaning and advice.
 
-    `str(finding)` is its line in a terminal.
+    `str(finding)` is its line in the terminal.
     """
 
     name: str
-    """What scripts call it: `mean_cosine`."""
+    """The name for scripts, such as `mean_cosine`."""
     title: str
     value: float
     low: float | None
-    """Ends of the interval at the audit's confidence; None if the number is a plain count."""
+    """The ends of the 95% interval; None if the number has no interval."""
     high: float | None
     judged: Range
     meaning: str
     advice: str
     rows: int
     """How many rows it was measured on."""
-    form: str = "number"
-    """How it is written: "number", "share" (per cent), "count" or "power" (of ten)."""
+    form: Form = "number"
     sampled: bool = False
     details: dict[str, Any] = field(default_factory=dict)
-    """More numbers, JSON-able, by name."""
+    """More numbers by name, JSON-compatible."""
 
     @property
-    def verdict(self) -> str:
-        """ok, look or bad."""
+    def verdict(self) -> Verdict:
+        """The verdict: ok, look or bad."""
         return self.judged.verdict(self.value)
 
     @property
     def borderline(self) -> bool:
-        """Whether another draw of the same rows could well have had another verdict."""
+        """Whether the interval reaches into another verdict."""
         ends = [end for end in (self.low, self.high) if end is not None and math.isfinite(end)]
         return any(self.judged.verdict(end) != self.verdict for end in ends)
 
     @property
     def shown(self) -> str:
-        """The value as it is written."""
+        """The value as text."""
         return format_number(self.value, self.form)
 
     @property
     def interval(self) -> str:
-        """The interval as it is written, or nothing."""
+        """The interval as text; empty if there is none."""
         if self.low is None or self.high is None or math.isinf(self.high - self.low):
             return ""
         return f"{format_number(self.low, self.form)} … {format_number(self.high, self.form)}"
 
     @property
     def range(self) -> str:
-        """The range as it is written: "ok below 10%, bad from 50%"."""
+        """The range as text, such as "ok below 10%, bad from 50%"."""
         (low, high), (worst, most) = self.judged.ok, self.judged.bearable
         parts = []
         if math.isfinite(low) and math.isfinite(high):
@@ -108,7 +113,7 @@ class Finding:
         return ", ".join(parts) or "for information"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it: no infinity, no NaN."""
+        """Return the finding as JSON-compatible values; infinity and NaN become None."""
         return {
             "name": self.name,
             "title": self.title,
@@ -130,20 +135,30 @@ class Finding:
         }
 
     @classmethod
-    def from_dict(cls, held: dict[str, Any]) -> Finding:
-        """Read what `to_dict` gave."""
+    def from_dict(cls, content: dict[str, Any]) -> Finding:
+        """Return the finding that `to_dict` described."""
 
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
 
-        numbers = [held["value"], held["low"], held["high"], held["null"], *held["ok"], *held["bearable"]]
+        numbers = [
+            content["value"],
+            content["low"],
+            content["high"],
+            content["null"],
+            *content["ok"],
+            *content["bearable"],
+        ]
         for number in numbers:
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-                raise TypeError(f"{held['name']} has {number!r} where a number belongs")
+                raise TypeError(f"{content['name']} has {number!r} where a number belongs")
         same = ("name", "title", "low", "high", "form", "meaning", "advice", "rows", "sampled", "details")
-        judged = Range(ends(held["ok"]), ends(held["bearable"]), held["source"], held["null"])
-        value = math.nan if held["value"] is None else float(held["value"])
-        return cls(value=value, judged=judged, **{name: held[name] for name in same})
+        judged = Range(ends(content["ok"]), ends(content["bearable"]), content["source"], content["null"])
+        value = math.nan if content["value"] is None else float(content["value"])
+        return cls(value=value, judged=judged, **{name: content[name] for name in same})
+
+    def __repr__(self) -> str:
+        return f"Finding({self.name}: {self.shown}, {self.verdict})"
 
     def __str__(self) -> str:
         interval = f"  [{self.interval}]" if self.interval else ""
@@ -151,7 +166,7 @@ class Finding:
 
 
 def format_number(value: float | None, form: str = "number") -> str:
-    """A number for people: three digits, thousands apart, a share in per cent."""
+    """Return a number as text: three digits, thousands separated, a share as a percentage."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -161,9 +176,9 @@ def format_number(value: float | None, form: str = "number") -> str:
     if form == "count":
         text = f"{value:,.0f}"
     elif form == "share":
-        per_cent = 100 * value
-        digits = 0 if per_cent in (0, 100) else 2 if abs(per_cent) < 0.995 else 1
-        text = f"{per_cent:.{digits}f}%"
+        percent = 100 * value
+        digits = 0 if percent in (0, 100) else 2 if abs(percent) < 0.995 else 1
+        text = f"{percent:.{digits}f}%"
     else:
         size = float(f"{abs(value):.3g}")  # rounding may add a digit before the point
         digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
@@ -172,7 +187,7 @@ def format_number(value: float | None, form: str = "number") -> str:
 
 
 def format_percentage(value: float) -> str:
-    """A percentile that never rounds to all or to none; page.js writes them alike.
+    """Return a percentile as text that never rounds to 0% or 100%; page.js formats it in the same way.
 
     >>> [format_percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
     ['0%', '< 0.01%', '12.3%', '99.93%', '> 99.99%', '100%']
@@ -184,6 +199,6 @@ def format_percentage(value: float) -> str:
     return f"{value:.{1 if 1 <= value < 99 else 2}f}%"
 
 
-def worst_verdict(findings: list[Finding]) -> str:
-    """The worst verdict among findings."""
+def worst_verdict(findings: list[Finding]) -> Verdict:
+    """Return the worst verdict of some findings; "ok" if there are none."""
     return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")

@@ -1,10 +1,10 @@
-"""The audit of each group of a store's rows, side by side: a layer's, a label's, a range of frequencies'."""
+"""The result of an audit by groups: one audit per group, and each finding as a series over the groups."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,84 +12,59 @@ import numpy as np
 
 import isoscope
 from isoscope._core.arrays import check_integer
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, plural
 from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import jsonable, read_json, write_json
 from isoscope._render import render
-from isoscope.auditing.audit import Audit, make_printable, run_with_usable_columns
-from isoscope.auditing.by_group import measure_groups
+from isoscope.auditing.audit_result import Audit, make_printable
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.findings import FINDINGS
-from isoscope.auditing.grouping import MAX_GROUPS, group_rows
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isoscope._io.progress import Progress
+    from isoscope._core.types import Verdict
     from isoscope.auditing.by_group import GroupMeasurements
+    from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouping import Grouping
-    from isoscope.engines.engine import Engine
-    from isoscope.stores.store import Store
 
 SCHEMA = "isoscope.grouped-audit/1"
-"""The schema of the JSON; see `isoscope.auditing.audit.SCHEMA`."""
-
-_MAX_LAYERS = 1_000  # of a model are measured apart, however many there are
+"""The JSON schema; see `isoscope.auditing.audit_result.SCHEMA`."""
 
 
 class Series(NamedTuple):
-    """One finding along the groups: arrays with an entry for each; NaN where a group lacks it."""
+    """One finding over the groups: arrays with one entry per group, NaN if a group does not have the finding."""
 
     names: np.ndarray
     values: np.ndarray
-    """What each group stands for: numbers, or its name."""
+    """The number or name that each group stands for."""
     estimates: np.ndarray
     low: np.ndarray
     high: np.ndarray
     verdicts: np.ndarray
-    """ok, look, bad, or nothing."""
+    """"ok", "look", "bad" or an empty string."""
     null: np.ndarray
-    """What a cloud without structure gives."""
+    """The value of random data of the same size."""
 
 
-def audit_groups(store: Store, by: str, settings: Settings, progress: Progress, engine: Engine) -> GroupedAudit:
-    """Audit each group of a store that has a column to group by."""
-    values = store.column("by")
-    assert values is not None
-    grouping = group_rows(values, _MAX_LAYERS if by == "layer" else MAX_GROUPS)
-
-    def measured(store: Store) -> GroupMeasurements:
-        return measure_groups(store, grouping, by, settings=settings, progress=progress, engine=engine)
-
-    found, lacking = run_with_usable_columns(store, measured)
-    if not found.groups:
-        name, why = next(iter(found.skipped.items()))
-        raise InputError(
-            f"none of the {len(grouping.names)} groups of {store.name} by {by} can be measured; {name}: {why}"
-        )
-    for one in found.groups.values():
-        one.skipped.update(lacking)
-    return GroupedAudit.of(found, grouping, store.name, by)
-
-
-@dataclass
+@dataclass(repr=False)
 class GroupedAudit:
-    """What an audit found in each group of the rows.
+    """The audits of the groups of a source's rows.
 
-    `grouped["6"]` is a group's audit by its name, `grouped[6]` by its value; `grouped.series("mean_cosine")` is one
-    finding along the groups.
+    `grouped["6"]` is the audit of a group by its name, `grouped[6]` by its value. `grouped.series("mean_cosine")` is
+    one finding over the groups.
 
     Examples
     --------
     >>> import numpy as np, isoscope
-    >>> cloud = np.random.default_rng(0).standard_normal((900, 16))
+    >>> X = np.random.default_rng(0).standard_normal((900, 16))
     >>> layer = np.arange(900) // 300
-    >>> found = isoscope.audit(cloud + layer[:, None], by=layer)
-    >>> found
+    >>> grouped = isoscope.audit(X + layer[:, None], by=layer)
+    >>> grouped
     GroupedAudit(array by groups: 3 groups, bad)
-    >>> found.series("mean_cosine").estimates.round(2).tolist(), found[2]["mean_cosine"].verdict
+    >>> grouped.series("mean_cosine").estimates.round(2).tolist(), grouped[2]["mean_cosine"].verdict
     ([0.0, 0.51, 0.81], 'bad')
     """
 
@@ -97,30 +72,39 @@ class GroupedAudit:
     by: str
     """The column, or "groups" if values were given."""
     groups: dict[str, Audit]
-    """The groups' audits by name: numbers and ranges ascending, names in natural order."""
+    """The audits by group: numbers and ranges in ascending order, names in natural order."""
     values: dict[str, int | float | str]
     """What each group stands for: its number, the middle of its range, or its name."""
     ordered: bool
-    """Whether groups are numbers or ranges of them, so that a line may join them."""
+    """Whether the groups are numbers or ranges of numbers, so that a line may join them."""
     skipped: dict[str, str]
-    """Groups that could not be measured, and why."""
+    """Groups that could not be measured, with the reason."""
     left_out: int
     """Rows in groups that were not measured."""
     settings: Settings
-    """As they were for each group; with many groups the samples are smaller than asked for."""
+    """The settings of each group; with many groups the samples are smaller than requested."""
     version: str = ""
 
     @classmethod
-    def of(cls, measured: GroupMeasurements, grouping: Grouping, source: str, by: str) -> GroupedAudit:
-        """Judge what was measured of each group."""
+    def of(
+        cls,
+        measured: GroupMeasurements,
+        grouping: Grouping,
+        source: str,
+        by: str,
+        unusable: Mapping[str, str] | None = None,
+    ) -> GroupedAudit:
+        """Return the audits that judge the measurements of each group.
+
+        `unusable` names columns that had to be ignored, with the reason.
+        """
         values = dict(zip(grouping.names, grouping.values, strict=True))
         counts = dict(zip(grouping.names, grouping.counts.tolist(), strict=True))
-        judged = map_in_threads(Audit.of, measured.groups.values(), len(measured.groups))
-        groups = {make_printable(name): audit for name, audit in zip(measured.groups, judged, strict=True)}
+        audits = map_in_threads(lambda group: Audit.of(group, unusable), measured.groups.values(), len(measured.groups))
         return cls(
             source=make_printable(source),
             by=make_printable(by),
-            groups=groups,
+            groups={make_printable(name): audit for name, audit in zip(measured.groups, audits, strict=True)},
             values={make_printable(name): _make_value_printable(values[name]) for name in measured.groups},
             ordered=grouping.ordered,
             skipped={make_printable(name): why for name, why in measured.skipped.items()},
@@ -130,8 +114,8 @@ class GroupedAudit:
         )
 
     @property
-    def verdict(self) -> str:
-        """The worst of the groups' verdicts: ok, look or bad."""
+    def verdict(self) -> Verdict:
+        """The worst verdict of all groups: ok, look or bad."""
         return max((audit.verdict for audit in self.groups.values()), key=VERDICTS.index)
 
     def __getitem__(self, group: str | float) -> Audit:
@@ -150,22 +134,22 @@ class GroupedAudit:
         return len(self.groups)
 
     def series(self, finding: str) -> Series:
-        """One finding along the groups."""
+        """Return one finding over the groups."""
         if finding not in FINDINGS:
             raise KeyError(f"{finding}: not among {', '.join(FINDINGS)}")
-        found = [audit.get(finding) for audit in self.groups.values()]
+        findings: list[Finding | None] = [audit.get(finding) for audit in self.groups.values()]
         return Series(
             names=np.asarray(list(self.groups)),
             values=np.asarray(list(self.values.values())),
-            estimates=_to_floats([None if each is None else each.value for each in found]),
-            low=_to_floats([None if each is None else each.low for each in found]),
-            high=_to_floats([None if each is None else each.high for each in found]),
-            verdicts=np.asarray(["" if each is None else each.verdict for each in found]),
-            null=_to_floats([None if each is None else each.judged.null for each in found]),
+            estimates=_to_floats([None if each is None else each.value for each in findings]),
+            low=_to_floats([None if each is None else each.low for each in findings]),
+            high=_to_floats([None if each is None else each.high for each in findings]),
+            verdicts=np.asarray(["" if each is None else each.verdict for each in findings]),
+            null=_to_floats([None if each is None else each.judged.null for each in findings]),
         )
 
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
-        """A number inside a finding's details along the groups; NaN where a group lacks it.
+        """Return a number from the details of a finding, one entry per group; NaN if a group does not have it.
 
         `grouped.detail("anisotropy", "centred", 0)` is the first direction's share of the variance.
         """
@@ -179,8 +163,7 @@ class GroupedAudit:
         )
 
     def __repr__(self) -> str:
-        many = "1 group" if len(self) == 1 else f"{len(self)} groups"
-        return f"GroupedAudit({self.source} by {self.by}: {many}, {self.verdict})"
+        return f"GroupedAudit({self.source} by {self.by}: {plural(len(self), 'group')}, {self.verdict})"
 
     def __str__(self) -> str:
         return str(render("GroupedAudit", "text", self))
@@ -189,14 +172,14 @@ class GroupedAudit:
         return str(render("GroupedAudit", "notebook", self))
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
-        """Draw one finding along the groups with its interval, against a cloud's without structure."""
+        """Draw one finding over the groups with its interval, next to the value of random data."""
         axes: Axes = render("GroupedAudit", "series", self, finding, ax)
         return axes
 
-    # how it is kept
+    # JSON and HTML
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the pictures, as JSON holds it; docs/audit-json.md describes it."""
+        """Return everything except the pictures as JSON-compatible values; docs/audit-json.md describes them."""
         return {
             "schema": SCHEMA,
             "isoscope": self.version,
@@ -214,54 +197,60 @@ class GroupedAudit:
         }
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON; an interruption leaves the old file."""
+        """Write the audits as JSON, atomically."""
         write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
-        """Read what `to_json` wrote; it has no pictures."""
-        held = read_json(path, SCHEMA, "isoscope audit --by … --json")
+        """Read audits that `to_json` wrote; they have no pictures."""
+        content = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
             return cls(
-                source=held["source"],
-                by=held["by"],
-                groups={group["name"]: Audit.from_dict(group["audit"], path) for group in held["groups"]},
-                values={group["name"]: group["value"] for group in held["groups"]},
-                ordered=bool(held["ordered"]),
-                skipped=held["skipped"],
-                left_out=check_integer(held["left_out"], "left_out"),
-                settings=Settings(**held["settings"]),
-                version=held["isoscope"],
+                source=content["source"],
+                by=content["by"],
+                groups={group["name"]: Audit.from_dict(group["audit"], path) for group in content["groups"]},
+                values={group["name"]: group["value"] for group in content["groups"]},
+                ordered=bool(content["ordered"]),
+                skipped=content["skipped"],
+                left_out=check_integer(content["left_out"], "left_out"),
+                settings=Settings(**content["settings"]),
+                version=content["isoscope"],
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path} is not a whole audit by groups: {type(error).__name__} {error}") from error
+            raise FileFormatError(
+                f"{path} is not a complete audit by groups: {type(error).__name__} {error}"
+            ) from error
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page: one file that needs nothing else; an interruption leaves the old one."""
+        """Write the report as one self-contained HTML page, atomically."""
         write_page([self], path)
 
 
-def write_page(many: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
-    """Write the page of one audit by groups, or of several to compare."""
+def write_page(audits: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
+    """Write the HTML page of one audit by groups, or of several to compare."""
     with atomic_replace(path) as temporary:
-        temporary.write_text(render("GroupedAudit", "page", many), encoding="utf-8")
+        temporary.write_text(render("GroupedAudit", "page", audits), encoding="utf-8")
 
 
 def _make_value_printable(value: int | float | str) -> int | float | str:
     return make_printable(value) if isinstance(value, str) else value
 
 
-def _to_floats(values: list[Any]) -> np.ndarray:
+def _to_floats(values: Sequence[float | None]) -> np.ndarray:
     return np.asarray([math.nan if value is None else float(value) for value in values])
 
 
-def _number_at_path(held: Any, path: tuple[str | int, ...]) -> float | None:
-    """What stands at a path through mappings and lists, if it is a number; JSON's keys are strings."""
+def _number_at_path(content: Any, path: tuple[str | int, ...]) -> float | None:
+    """Return the number at a path through mappings and lists, or None; keys are compared as strings, as in JSON."""
     for step in path:
-        if isinstance(held, dict):
-            held = next((value for key, value in held.items() if str(key) == str(step)), None)
-        elif isinstance(held, list | tuple | np.ndarray) and isinstance(step, int) and -len(held) <= step < len(held):
-            held = held[step]
+        if isinstance(content, dict):
+            content = next((value for key, value in content.items() if str(key) == str(step)), None)
+        elif (
+            isinstance(content, list | tuple | np.ndarray)
+            and isinstance(step, int)
+            and -len(content) <= step < len(content)
+        ):
+            content = content[step]
         else:
             return None
-    return float(held) if isinstance(held, int | float | np.number) else None
+    return float(content) if isinstance(content, int | float | np.number) else None

@@ -1,4 +1,4 @@
-"""Which group each row is in: the values of a column, ranges of its numbers, or its most frequent names."""
+"""Assign rows to groups: by value, by range of numbers, or by the most frequent names of a column."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 MAX_GROUPS = 24
-"""Groups that are measured apart."""
+"""Groups that are measured separately."""
+MAX_LAYERS = 1_000
+"""The same for the layers of a model, which are never joined into ranges."""
 RANGES = 8
-"""Ranges into which a column of more different numbers is cut."""
+"""Ranges into which a column with more different numbers is split."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups in order, and which of them each row is in."""
+    """The groups in order, and the group of each row."""
 
     names: list[str]
     values: list[int | float | str]
-    """The value that each group has; of a range the middle row's."""
+    """The value of each group; for a range, the value of its middle row."""
     codes: np.ndarray
-    """(n,): each row's group, −1 for a row in none."""
+    """(n,): the group of each row, −1 for a row in no group."""
     ordered: bool
-    """Whether the groups are numbers or ranges of them."""
+    """Whether the groups are numbers or ranges of numbers."""
     others: dict[str, str] = field(default_factory=dict)
-    """The groups that are left out, and why."""
+    """Groups that are left out, with the reason."""
 
     @property
     def counts(self) -> np.ndarray:
-        """How many rows each group has."""
+        """The number of rows of each group."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
 
     @property
     def left_out(self) -> int:
-        """Rows that are in no group."""
+        """The number of rows in no group."""
         return int((self.codes < 0).sum())
 
 
 def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
-    """Part rows by their values, one for each: int64 or float64 numbers, or strings as objects.
+    """Return the groups of rows by their values: int64 or float64 numbers, or strings as objects.
 
-    More than `most` different numbers are cut into ranges, of more names the most frequent are kept.
+    More than `most` different numbers are split into ranges; of more than `most` names the most frequent are kept.
 
     Examples
     --------
     >>> import numpy as np
-    >>> found = group_rows(np.asarray([6, 0, 6, 12]))
-    >>> found.names, found.codes.tolist()
+    >>> grouping = group_rows(np.asarray([6, 0, 6, 12]))
+    >>> grouping.names, grouping.codes.tolist()
     (['0', '6', '12'], [1, 0, 1, 2])
     >>> group_rows(np.arange(80)).names
     ['0–9', '10–19', '20–29', '30–39', '40–49', '50–59', '60–69', '70–79']
@@ -67,9 +69,9 @@ def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
 
 
 def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
-    """Return the store without its groups where each of them has one row: such rows are independent.
+    """Return the store without its column of groups if every group has one row: such rows are independent.
 
-    `apart` are codes of rows that are audited apart, such as layers; a group then needs two rows of one code.
+    `apart` are codes of rows that are audited separately, such as layers; a group then needs two rows of one code.
     """
     values = store.column("groups")
     if values is None:
@@ -81,7 +83,7 @@ def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
 
 
 def _group_by_name(values: np.ndarray, most: int) -> Grouping:
-    counts = Counter(values.tolist())  # far quicker than sorting so many strings
+    counts = Counter(values.tolist())  # much faster than sorting many strings
     natural = sorted(counts, key=lambda name: (natural_sort_key(name), name))
     largest = set(sorted(natural, key=lambda name: -counts[name])[:most])
     names = [name for name in natural if name in largest]
@@ -96,9 +98,9 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
 
 
 def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
-    """Ranges of about equally many rows; rows of one value stay together."""
+    """Return ranges with about the same number of rows; rows of one value stay together."""
     counts = np.bincount(codes, minlength=len(different))
-    middles = np.cumsum(counts) - counts / 2  # where a value's rows lie, in the middle
+    middles = np.cumsum(counts) - counts / 2  # the middle position of each value's rows
     places = np.minimum((middles * RANGES / counts.sum()).astype(np.int64), RANGES - 1)
     _, places = np.unique(places, return_inverse=True)  # a frequent value may fill several ranges
     names, values = [], []
@@ -108,13 +110,13 @@ def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
         names.append(_format_value(low) if low == high else f"{_format_value(low)}–{_format_value(high)}")
         half = np.searchsorted(np.cumsum(counts[own]), counts[own].sum() / 2)
         values.append(different[own[half]].item())
-    if len(set(names)) < len(names):  # numbers that four digits do not tell apart
+    if len(set(names)) < len(names):  # numbers that agree in four digits
         starts = [different[np.argmax(places == place)] for place in range(len(names))]
         names = [f"from {start!r}" for start in map(float, starts)]
     return Grouping(names, values, places[codes].astype(np.int16), ordered=True)
 
 
 def _format_value(value: Any) -> str:
-    """A number as a name: whole ones whole, others with four digits."""
+    """Return a number as a name: integers exactly, others with four digits."""
     text = f"{int(value)}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return text.replace("-", "−", 1) if text.startswith("-") else text

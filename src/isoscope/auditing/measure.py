@@ -1,17 +1,19 @@
-"""All measurements that apply to a store, made in at most two passes over it."""
+"""Measure everything that applies to a store, in at most two passes over it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from isoscope._core.arrays import nonzero_rows, unit_rows
-from isoscope._core.errors import InputError
+from isoscope._core.arrays import check_integer, nonzero_rows, unit_rows
+from isoscope._core.errors import InputError, ParameterError, ShapeError, TooFewRowsError
+from isoscope._core.memory import limit_sample_size
 from isoscope._core.pairs import CosineCounts, NeighborSearch, nearest_neighbors
+from isoscope._core.random import check_seed
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.metric_lists import list_overlaps
 from isoscope.auditing.near_duplicates import near_duplicates, typical_distance
@@ -21,10 +23,10 @@ from isoscope.engines.engine import CombinedTally
 from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.auditing.near_duplicates import NearDuplicates
     from isoscope.auditing.passes import Axes, FirstPass
-    from isoscope.auditing.settings import Settings
     from isoscope.auditing.structure import LocalDistances
     from isoscope.auditing.type_cosines import TypeCosines
     from isoscope.engines.engine import Engine, Tally
@@ -34,46 +36,72 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 LID_NEIGHBORS = 100
-"""Neighbours that the local dimension looks at (Cai et al.), where there are ten times as many rows."""
+"""Neighbors for the local dimension (Cai et al.), if there are ten times as many rows."""
 LIST_LENGTH = 10
-"""Results in a list, for hubness and for how far two spaces agree."""
+"""The length of a list of nearest rows, for hubness and for the agreement of two spaces."""
 COSINE_BINS = 2**14
+MIN_SAMPLE = 100
+"""The smallest sample that an audit accepts."""
 
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
 _MIN_QUERIES = 1_000
-_LIST_PRODUCTS = 20_000_000  # pairs of rows that are ranked by several metrics, at most
+_LIST_PRODUCTS = 20_000_000  # the largest number of pairs of rows that are ranked by several metrics
 _FEW_ROWS = 30
-_LENGTH_RANGE = (1e-60, 1e18)  # whose fourth powers float64, and whose squares float32, can hold
+_LENGTH_RANGE = (1e-60, 1e18)  # their fourth powers fit into float64, their squares into float32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of an audit that change its numbers."""
+
+    metric: Metric = "cosine"
+    sample: int = 20_000
+    seed: int = 0
+    nonfinite: Literal["raise", "drop"] = "raise"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("cosine", "euclidean"):
+            raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
+        if self.nonfinite not in ("raise", "drop"):
+            raise ParameterError(f'nonfinite is {self.nonfinite!r}: need "raise" or "drop"')
+        if check_integer(self.sample, "sample") < MIN_SAMPLE:
+            raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
+        object.__setattr__(self, "seed", check_seed(self.seed))
+
+    def limit_sample(self, store: Store) -> Settings:
+        """Return the settings with a sample of the store's rows that fits the memory limit."""
+        return replace(self, sample=limit_sample_size(self.sample, store.dim, store.dtype.itemsize))
 
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The nearest rows of some rows: distances and numbers, nearest first."""
+    """The nearest rows of some query rows: distances and row numbers, nearest first."""
 
     asked: np.ndarray
-    """Numbers of the rows that ask (positions, for a list within the sample)."""
+    """The numbers of the query rows (their positions, for lists within the sample)."""
     distances: np.ndarray
     indices: np.ndarray
     n_searched: int
-    """How many rows were searched."""
+    """The number of rows that were searched."""
 
 
 @dataclass(frozen=True)
 class QueryNeighbors:
-    """Where queries lie, seen from the corpus."""
+    """The nearest rows of the corpus to each query."""
 
     name: str
     n: int
     sketch: Sketch
     distances: np.ndarray
-    """To the nearest rows of the corpus."""
+    """The distances to the nearest rows of the corpus."""
     indices: np.ndarray
 
 
 @dataclass
 class Measurements:
-    """The numbers and the sample from which findings and pictures are made."""
+    """The numbers and the sample that findings and pictures are based on."""
 
     name: str
     dtype: str
@@ -81,90 +109,91 @@ class Measurements:
     sketch: Sketch
     sample: Sample
     raw: Axes
-    """Of the second moment XᵀX."""
+    """The principal axes of the second moment XᵀX."""
     centred: Axes
-    """Of the scatter about the mean."""
+    """The principal axes of the scatter about the mean."""
     partition: np.ndarray
-    """log Z of each direction, for each of some groups of rows."""
+    """log Z of each direction, for each jackknife group of rows."""
     unit_partition: np.ndarray
-    """The same of rows scaled to a root-mean-square length of 1."""
+    """The same for rows scaled to a root-mean-square length of 1."""
     cosines: np.ndarray
-    """Counts of the sample's cosines in equal bins from −1 to 1."""
+    """Counts of the cosines of all pairs of the sample, in equal bins from −1 to 1."""
     around: Neighborhood | None
-    """The nearest of some queries among all rows."""
+    """The nearest neighbors of some rows among all rows."""
     lists: Neighborhood | None
-    """The nearest of each row of the sample within it, by position."""
+    """The nearest neighbors of each row of the sample within the sample, by position."""
     local: LocalDistances | None
-    """What the local dimension is read from and judged by."""
+    """The distances for the local dimension, and its null samples."""
     near_duplicates: NearDuplicates | None
-    """The rows that nearly repeat another, seen from the rows that ask for neighbors among all rows."""
+    """The near-duplicates of the rows in `around`."""
     list_overlaps: dict[tuple[str, str], np.ndarray]
-    """By two metrics: the share of its nearest rows in the sample that each of some rows keeps; empty for few rows."""
+    """By pair of metrics: the share of nearest rows that both find, for each of some rows; empty for few rows."""
     clusters: ClusterChoice | None
     cluster_positions: np.ndarray
-    """Positions in the sample of the rows that were clustered."""
+    """The positions of the clustered rows in the sample."""
     bars: np.ndarray
     bar_rows: int
     label_scores: np.ndarray | None
-    """Each row's silhouette under the labels."""
+    """The silhouette of each row under its label."""
     shuffled_scores: np.ndarray | None
-    """The same under shuffled labels."""
+    """The same for shuffled labels."""
     queries: QueryNeighbors | None
     types: TypeCosines | None
-    """How alike rows of one type and of different types are."""
+    """The mean cosines within and across token types."""
     columns: dict[str, str] = field(default_factory=dict)
     n_dropped_types: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be measured, and why."""
+    """Measurements that could not be made, with the reason."""
 
     @property
     def n(self) -> int:
-        """Finite rows."""
+        """The number of finite rows."""
         return self.sketch.n
 
     @property
     def d(self) -> int:
-        """Dimensions."""
+        """The number of dimensions."""
         return self.sketch.d
 
     @property
-    def whole(self) -> bool:
-        """Whether the sample is everything."""
+    def complete(self) -> bool:
+        """Whether the sample has all rows."""
         return len(self.sample) == self.n
 
 
 def measure(
     store: Store, *, queries: Store | None, settings: Settings, progress: Progress, engine: Engine
 ) -> Measurements:
-    """Measure everything that applies."""
-    store = drop_single_groups(store.without("ids"))  # ids say nothing of the space
+    """Return all measurements of a store, from at most two passes over it."""
+    store = drop_single_groups(store.without("ids"))  # ids are irrelevant to the shape
     if queries is not None and queries.dim != store.dim:
-        raise InputError(
-            f"queries of {queries.dim} dimensions against a corpus of {store.dim}: they must come from one model"
+        raise ShapeError(
+            f"the queries have {queries.dim} dimensions, the corpus has {store.dim}: embed both with one model"
         )
     first = first_pass(engine, store, settings, progress, "summing up", columns=store.columns)
-    one = MeasurementRun(store.name, store, settings, first)
-    sketch, sample = one.sketch, one.sample
-    seek = None if queries is None else _QuerySearch(queries, one.placed, sketch, sample, settings, progress, engine)
-    progress("partition and neighbours", 0, 0.0)
-    tally = one.second(() if seek is None else (seek.search,))
-    second_pass(engine, tally, store, sample, sketch.n, progress, "partition and neighbours")
-    return one.measured(progress, None if seek is None else seek.found())
+    run = MeasurementRun(store.name, store, settings, first)
+    search = None if queries is None else _QuerySearch(queries, run, progress, engine)
+    progress("partition and neighbors", 0, 0.0)
+    tally = run.second_tally(() if search is None else (search.search,))
+    second_pass(engine, tally, store, run.sample, run.sketch.n, progress, "partition and neighbors")
+    return run.measure(progress, None if search is None else search.result())
 
 
 class MeasurementRun:
-    """A cloud between the passes: what the first gave, what the second and third are to find, and the rest from both.
+    """The state of a measurement between the two passes.
+
+    Raises an `InputError` if the rows cannot be measured.
 
     Parameters
     ----------
     name : str
-        What the cloud is called.
+        The name of the data in messages.
     store : Store
-        Where its rows come from.
+        The source of the rows.
     settings : Settings
-        What is asked for.
+        The options of the audit.
     first : FirstPass
-        What the first pass gave; an `InputError` if it cannot be measured.
+        The result of the first pass.
     """
 
     def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
@@ -176,8 +205,8 @@ class MeasurementRun:
         blocks = self.sketch.groups
         if blocks is not None and not blocks.can_estimate:
             self.skipped["groups"] = (
-                f"{blocks.groups} groups of rows that depend on each other: need 5 to allow for that; estimates and "
-                "intervals assume independent rows"
+                f"{blocks.groups} groups of dependent rows: need at least 5 to account for the dependence; "
+                "estimates and intervals assume independent rows"
             )
             self.sketch = replace(self.sketch, groups=None)
             self.columns.pop("groups", None)
@@ -188,25 +217,25 @@ class MeasurementRun:
         self.sums = PartitionTally(self.sketch, self.raw)
 
     @property
-    def whole(self) -> bool:
-        """Whether the sample holds all rows, so that they need not be read again."""
+    def complete(self) -> bool:
+        """Whether the sample has all rows, so that they need not be read again."""
         return len(self.sample) == self.sketch.n
 
-    def second(self, searches: Sequence[NeighborSearch] = ()) -> Tally:
-        """What all rows are to be shown to in the second pass, and to other `searches` besides."""
+    def second_tally(self, searches: Sequence[NeighborSearch] = ()) -> Tally:
+        """Return the tally of the second pass, which also runs the given `searches`."""
         searches = [*([] if self.ask.search is None else [self.ask.search]), *searches]
         return CombinedTally(self.sums, NeighborTally(searches, self.placed)) if searches else self.sums
 
-    def measured(self, progress: Progress, queries: QueryNeighbors | None = None) -> Measurements:
-        """After all passes: what they found, and what is measured on the sample."""
+    def measure(self, progress: Progress, queries: QueryNeighbors | None = None) -> Measurements:
+        """Return all measurements, once the second pass is done."""
         sketch, sample, settings, skipped = self.sketch, self.sample, self.settings, self.skipped
-        around, lists = self.ask.found()
+        around, lists = self.ask.result()
         if self.ask.cosines is None:
             progress("pairs of the sample", 0, 0.0)
         cosines = self.ask.cosines if self.ask.cosines is not None else _count_cosines(sample)
         if sketch.n < _FEW_ROWS:
             skipped["few_rows"] = (
-                f"{sketch.n} rows say little of the space they come from: read every number as a guess"
+                f"{sketch.n} rows say little about the space they come from: treat every number as a rough estimate"
             )
         progress("clusters", 0, 0.0)
         at = sample.first(_CLUSTER_ROWS)
@@ -247,12 +276,12 @@ class MeasurementRun:
         )
 
     def _local_distances(self, centred: Axes, around: Neighborhood | None) -> LocalDistances | None:
-        """The distances within the sample that the local dimension is read from, and its null."""
+        """Return the distances within the sample for the local dimension, and its null samples."""
         if around is None:
             return None
         at, seed = self.sample.first(LID_SEARCH_ROWS), self.settings.seed
         rows = self.sample.vectors[at[np.isin(at, self.usable)]]
-        known = around.distances if self.whole and len(at) == len(self.sample) else None
+        known = around.distances if self.complete and len(at) == len(self.sample) else None
         return local_distances(self.sketch, rows, centred, self.placed, count_lid_neighbors(len(rows)), seed, known)
 
     def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
@@ -270,45 +299,46 @@ class MeasurementRun:
 
 
 def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
-    """Refuse a cloud without a shape."""
+    """Raise an error if the rows have no shape to measure."""
     if sketch.n < 4 or sketch.d < 2:
-        raise InputError(
-            f"{name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs 4 vectors of 2 at least"
+        raise TooFewRowsError(
+            f"{name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs at least 4 vectors of 2 dimensions"
         )
     if sketch.n - sketch.zeros < 2:
-        raise InputError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero: an audit needs two that are not"
+        raise TooFewRowsError(
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero: an audit needs at least 2 nonzero vectors"
         )
     if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
         raise InputError(
-            f"vectors of {name} reach {sketch.greatest_norm:.3g} in length: need {_LENGTH_RANGE[0]:g} to "
-            f"{_LENGTH_RANGE[1]:g}, scale them"
+            f"the longest vector of {name} has length {sketch.greatest_norm:.3g}: need {_LENGTH_RANGE[0]:g} to "
+            f"{_LENGTH_RANGE[1]:g}; rescale the vectors"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
-        raise InputError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero, and nearly all sampled: drop them first"
+        raise TooFewRowsError(
+            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero, and nearly all in the sample: drop zero "
+            "vectors first"
         )
 
 
 def measure_cosines(
     store: Store, *, settings: Settings, progress: Progress, engine: Engine
 ) -> tuple[np.ndarray, Neighborhood | None]:
-    """Only what tells a cosine's worth: counts of the sample's cosines, and neighbours; at most two passes."""
+    """Return the counts of the sample's cosines, and nearest neighbors; reads the store at most twice."""
     first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
     placed = RowScaling("cosine", sketch)
     usable = np.flatnonzero(placed.usable(sample.vectors))
     if len(usable) < 2:
-        raise InputError(f"{len(usable)} vectors of {store.name} have a direction: need 2 for a cosine")
+        raise TooFewRowsError(f"{len(usable)} vectors of {store.name} are nonzero: need at least 2 for a cosine")
     ask = _SampleSearch(placed, sketch, sample, usable, {})
     if ask.search is not None:
-        second_pass(engine, NeighborTally([ask.search], placed), store, sample, sketch.n, progress, "neighbours")
-    around = ask.found()[0]
+        second_pass(engine, NeighborTally([ask.search], placed), store, sample, sketch.n, progress, "neighbors")
+    around = ask.result()[0]
     return (_count_cosines(sample) if ask.cosines is None else ask.cosines), around
 
 
 def _count_cosines(sample: Sample) -> np.ndarray:
-    """Counts of the cosines of all pairs of the sample's rows, zero rows left out."""
+    """Return counts of the cosines of all pairs of nonzero rows of the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
     counted = CosineCounts(COSINE_BINS)
     nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
@@ -316,35 +346,35 @@ def _count_cosines(sample: Sample) -> np.ndarray:
 
 
 def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
-    """How far the lists by cosine, inner product and Euclidean distance agree, zero rows left out."""
+    """Return how far the lists by cosine, inner product and Euclidean distance agree, for nonzero rows."""
     at = np.flatnonzero(nonzero_rows(sample.vectors))
-    if len(at) < LIST_LENGTH + 2:  # one list holds all other rows
+    if len(at) < LIST_LENGTH + 2:  # a list would contain all other rows
         return {}
     asked = np.flatnonzero(np.isin(at, sample.first(_LIST_PRODUCTS // len(at))))
     return list_overlaps(sample.vectors[at], asked, LIST_LENGTH) if len(asked) else {}
 
 
 def count_queries(n: int, sample: int) -> int:
-    """How many rows look for their neighbours among n: all that a sample holds, else few enough to bound the work."""
+    """Return how many rows search for neighbors among n rows: all rows of a small store, else a bounded number."""
     return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
 
 
 def count_lid_neighbors(n: int) -> int:
-    """How many neighbours the local dimension looks at among n rows: a tenth of them, within what is customary."""
+    """Return the number of neighbors for the local dimension of n rows: a tenth of them, from 10 to 100."""
     return min(max(n // 10, LIST_LENGTH), LID_NEIGHBORS, n - 1)
 
 
 class _SampleSearch:
-    """The neighbours of some rows among all, and of all rows of the sample within it."""
+    """Search the neighbors of some rows among all rows, and of the sample's rows within the sample."""
 
     def __init__(self, placed: RowScaling, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
         self.search: NeighborSearch | None = None
         self.cosines: np.ndarray | None = None
-        """Counts of the cosines of all pairs of the sample, if they came along."""
+        """Counts of the cosines of all pairs of the sample, if the search computed them."""
         self.enough = len(usable) >= 4
         if not self.enough:
-            skipped["neighbors"] = f"{len(usable)} rows have a direction: need 4 for neighbours"
+            skipped["neighbors"] = f"{len(usable)} rows are nonzero: need at least 4 for neighbors"
         elif len(sample) < sketch.n:
             ask = sample.first(count_queries(sketch.n, len(sample)))
             self.ask = ask[np.isin(ask, usable)]
@@ -353,7 +383,8 @@ class _SampleSearch:
                 placed(sample.vectors[self.ask]), k, centre=placed.centre, own=sample.rows[self.ask]
             )
 
-    def found(self) -> tuple[Neighborhood | None, Neighborhood | None]:
+    def result(self) -> tuple[Neighborhood | None, Neighborhood | None]:
+        """Return the neighbors among all rows, and within the sample."""
         if not self.enough:
             return None, None
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
@@ -369,18 +400,10 @@ class _SampleSearch:
 
 
 class _QuerySearch:
-    """The nearest rows of the corpus to each query, or to a sample of them."""
+    """Search the nearest rows of the corpus for each query, or for a sample of the queries."""
 
-    def __init__(
-        self,
-        store: Store,
-        placed: RowScaling,
-        sketch: Sketch,
-        sample: Sample,
-        settings: Settings,
-        progress: Progress,
-        engine: Engine,
-    ):
+    def __init__(self, store: Store, corpus: MeasurementRun, progress: Progress, engine: Engine):
+        placed, sketch, sample, settings = corpus.placed, corpus.sketch, corpus.sample, corpus.settings
         self.name, self.unit = store.name, placed.unit
         self.rows = sample.rows if len(sample) == sketch.n else None
         size = settings.sample if self.rows is not None else count_queries(sketch.n, settings.sample)
@@ -388,26 +411,27 @@ class _QuerySearch:
         vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):
-            raise InputError(f"all queries of {store.name} are zero: they have no direction")
+            raise TooFewRowsError(f"all queries of {store.name} are zero: need at least one nonzero query")
         k = min(LIST_LENGTH, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
         self.search = NeighborSearch(placed(vectors), k, centre=placed.centre)
 
-    def found(self) -> QueryNeighbors:
+    def result(self) -> QueryNeighbors:
+        """Return the nearest rows of the corpus to each query."""
         distances, indices = self.search.found()
-        if self.rows is not None:  # rows were numbered as they are held
+        if self.rows is not None:  # the second pass numbered rows by their position in the sample
             indices = self.rows[indices]
         return QueryNeighbors(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
 
 
 def percentile(counts: np.ndarray, cosine: float) -> float:
-    """The share of pairs whose cosine is below this one, 0…1, from counts in equal bins from −1 to 1."""
+    """Return the share of pairs (0 to 1) whose cosine is below this one, from counts in equal bins from −1 to 1."""
     place = (cosine + 1) / 2 * len(counts)
-    whole = min(max(math.floor(place), 0), len(counts) - 1)  # what shares its bin with the cosine is not below it
-    return float(counts[:whole].sum()) / float(counts.sum())
+    below = min(max(math.floor(place), 0), len(counts) - 1)  # cosines in the same bin do not count as lower
+    return float(counts[:below].sum()) / float(counts.sum())
 
 
 def quantile(counts: np.ndarray, share: float) -> float:
-    """The cosine below which this share of pairs lies."""
+    """Return the cosine below which this share of pairs lies."""
     some = np.flatnonzero(counts)
     edges = np.linspace(-1, 1, len(counts) + 1)[some[0] : some[-1] + 2]
     below = np.concatenate([[0], np.cumsum(counts[some[0] : some[-1] + 1])]) / counts.sum()

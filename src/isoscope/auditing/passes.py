@@ -1,4 +1,4 @@
-"""The two passes over a store: sums and a sample; then the partition function and the neighbours of some queries."""
+"""The two passes over a store: first sums and a sample, then the partition function and nearest neighbors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from isoscope._core.arrays import TILE_BYTES, blocks, to_numpy, unit_rows
-from isoscope._core.errors import InputError
+from isoscope._core.errors import MissingValueError
 from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
 from isoscope.engines.engine import Tally
@@ -22,33 +22,33 @@ from isoscope.stores.store import Batch
 if TYPE_CHECKING:
     from isoscope._core.pairs import NeighborSearch
     from isoscope._io.progress import Progress
-    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.measure import Settings
     from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 JACKKNIFE_GROUPS = 16
-"""Groups of rows that are left out in turn, to see how sure the partition function is."""
+"""Groups of rows that are left out in turn, for the interval of the partition function."""
 
-_TYPE_BYTES = 512 * 2**20  # what the sums of all types may take before they are given up
+_TYPE_BYTES = 512 * 2**20  # memory for the sums of all token types
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What one look at every row gives."""
+    """The result of the first pass."""
 
     sketch: Sketch
     sample: Sample
     types: TypeCosines | None
-    """How alike rows of one type and of different types are: of all rows, or of the sample if there are too many."""
+    """The mean cosines within and across types: of all rows, or of the sample if there are too many types."""
     n_dropped_types: int
-    """How many types had been met when their sums became too many to keep; 0 if they were kept."""
+    """The number of types seen when their sums exceeded the memory limit; 0 if they fit."""
 
 
 _PartialResult = tuple[Sketch, Sample | None, Any, TypeCosines | None, int]
 
 
 class FirstPassTally(Tally):
-    """The first pass over one cloud: its sums and a sample; `others` are looked at along with it."""
+    """Sums and a sample of some rows; `others` are the tallies that share the memory limit for types."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class FirstPassTally(Tally):
         self.given_up = 0
 
     def watch(self, batch: Batch) -> None:
-        """See the next batch: keep some rows, and add to what is kept of each type.
+        """Offer the next batch to the sample, and add it to the sums of types.
 
-        If that becomes too much, the cloud with most types gives them up.
+        If the sums of types exceed the memory limit, the tally with the most types drops its sums.
         """
         self.sampler.offer(batch)
         if self.given_up or "types" not in batch.columns:
@@ -84,16 +84,16 @@ class FirstPassTally(Tally):
 
     @property
     def type_bytes(self) -> int:
-        """What the sums of types take; they grow by doubling."""
+        """The memory of the sums of types, which grow by doubling."""
         return 16 * len(self.types) * self.types.sums.shape[1] if self.types else 0
 
     def drop_types(self) -> None:
-        """Keep no sums of types."""
+        """Drop the sums of types."""
         assert self.types is not None
         self.given_up, self.types = len(self.types), None
 
     def summarize(self, item: Batch) -> Sketch:
-        """The sums of one batch, by any thread."""
+        """Return the sums of one batch; runs in any thread."""
         return Sketch.of(
             item.vectors,
             groups=item.columns.get("groups"),
@@ -107,13 +107,13 @@ class FirstPassTally(Tally):
         self.total = self.total + part
 
     def partial_result(self) -> _PartialResult:
-        """Sums, sample and types so far."""
+        """Return the sums, sample and types so far."""
         sample = self.sampler.sample() if self.sampler.pool else None
         types = None if self.types is None else self.types.partial_result()
         return self.total, sample, types, self.settled, self.given_up
 
     def join(self, gathered: _PartialResult) -> None:
-        """Add those of later rows; types that were too many there are too many."""
+        """Add the partial result of later rows; types that were dropped there are dropped here too."""
         total, sample, types, settled, given_up = gathered
         self.add(total)
         if sample is not None:
@@ -128,22 +128,22 @@ class FirstPassTally(Tally):
             self._limit_types()
 
     def expect(self, rows: int) -> None:
-        """Keep no row that surely is not among the sample."""
+        """Let the sampler discard rows that cannot be part of the sample."""
         self.sampler.expect(rows)
 
     def fell_short(self) -> bool:
-        """Whether the sample may lack rows."""
+        """Return whether the sample may miss rows."""
         return self.sampler.fell_short() and self.total.n > self.sampler.held
 
     def finish(self) -> None:
-        """Keep of the sums of types what they say."""
+        """Reduce the sums of types to their mean cosines."""
         if self.types is not None:
             self.settled, self.types = self.types.cosines(), None
 
-    def seen(self, name: str) -> FirstPass:
-        """What the cloud of this name gave."""
+    def result(self, name: str) -> FirstPass:
+        """Return the sums, the sample and the types; errors call the data `name`."""
         if not self.total.n:
-            raise InputError(f"{name} has no finite row: need vectors of numbers")
+            raise MissingValueError(f"{name} has no finite row: need vectors without NaN and infinity")
         self.finish()
         sample = self.sampler.sample()
         if self.given_up:
@@ -161,28 +161,28 @@ def first_pass(
     columns: Iterable[str] = (),
     size: int = 0,
 ) -> FirstPass:
-    """Sum up all rows and choose a sample of them, as large as the settings say unless a `size` is given."""
-    return engine.tally(FirstPassTally(settings, size, columns), store, progress, stage).seen(store.name)
+    """Return the sums of all rows and a random sample of them; `size` replaces the sample size of the settings."""
+    return engine.tally(FirstPassTally(settings, size, columns), store, progress, stage).result(store.name)
 
 
 class Axes(NamedTuple):
-    """Principal directions: d eigenvalues, largest first; eigenvectors as columns, of all that are not 0 at least."""
+    """Principal axes: d eigenvalues, largest first, and the eigenvectors of all nonzero ones as columns."""
 
     values: np.ndarray
     vectors: np.ndarray
 
     @classmethod
     def of(cls, matrix: np.ndarray) -> Axes:
-        """Of a symmetric matrix with no negative eigenvalue but by rounding."""
+        """Return the axes of a positive semidefinite matrix."""
         values, vectors = np.linalg.eigh(matrix)
         return cls(np.maximum(values[::-1], 0), vectors[:, ::-1])
 
 
 def principal_axes(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
-    """Principal directions of the cloud: of its scatter, or of XᵀX.
+    """Return the principal axes of the scatter about the mean, or of XᵀX.
 
-    Fewer rows than dimensions, all of them in the sample, have no more directions than rows: the small Gram matrix
-    tells them, and the values are filled up with zeros.
+    With fewer rows than dimensions, all of them in the sample, the axes come from the smaller Gram matrix of the rows;
+    the remaining eigenvalues are 0.
     """
     if len(sample) < sketch.n or sketch.n >= sketch.d:
         moment = sketch.scatter if centred else sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean)
@@ -197,7 +197,7 @@ def principal_axes(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
 def second_pass(
     engine: Engine, tally: Tally, store: Store, sample: Sample, n: int, progress: Progress, stage: str
 ) -> None:
-    """Show all rows to a tally: from memory if the sample holds them all, numbered as they are held there."""
+    """Add all rows to a tally: from memory if the sample has them all, numbered by their position there."""
     if len(sample) < n:
         gathered = engine.tally(tally, store, progress, stage)
         assert gathered is tally
@@ -206,7 +206,7 @@ def second_pass(
 
 
 def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[Batch]:
-    """The rows of a sample, as if they were a store."""
+    """Yield the rows of a sample in batches."""
     rows = max(1, TILE_BYTES // (8 * sample.vectors.shape[1]))
     for part in blocks(len(sample), rows):
         yield Batch(part.start, sample.vectors[part], {}, part.stop / len(sample))
@@ -214,9 +214,9 @@ def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[B
 
 
 class PartitionTally(Tally):
-    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, summed up chunk by chunk, for each group of rows.
+    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, for each jackknife group of rows.
 
-    Of the rows as they are, and of the same rows scaled to a root-mean-square length of 1.
+    Summed both for the rows as they are and for the rows scaled to a root-mean-square length of 1.
     """
 
     def __init__(self, sketch: Sketch, raw: Axes):
@@ -229,7 +229,7 @@ class PartitionTally(Tally):
         self.counts, self.total = np.zeros(JACKKNIFE_GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
     def summarize(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
-        """The sums of one batch, by any thread."""
+        """Return the sums of one batch; runs in any thread."""
         first, chunk = item.start, _finite(to_numpy(item.vectors))
         kinds = self.directions.astype(chunk.dtype)
         parts = []
@@ -259,17 +259,17 @@ class PartitionTally(Tally):
             self.total = self.total.plus(np, more)
 
     def partial_result(self) -> tuple[np.ndarray, list[LogSum]]:
-        """The sums so far."""
+        """Return the sums so far."""
         return self.counts, [self.total]
 
     def join(self, gathered: tuple[np.ndarray, list[LogSum]]) -> None:
-        """Add those of later rows."""
+        """Add the sums of later rows."""
         self.add(gathered)
 
     def log_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return log Z of the rows as they are and of the scaled rows, each (GROUPS, directions).
+        """Return log Z of the rows as they are and of the scaled rows, each (groups, directions).
 
-        A direction that no row reaches, if there is one, is last: its terms are e⁰.
+        If some direction is orthogonal to all rows, the last column is for it: its terms are e⁰.
         """
         with np.errstate(divide="ignore"):
             both = np.split(self.total.largest + np.log(self.total.rest), 2, axis=1)
@@ -279,13 +279,13 @@ class PartitionTally(Tally):
 
 
 def _finite(chunk: np.ndarray) -> np.ndarray:
-    """The finite rows of a chunk."""
+    """Return the finite rows."""
     finite = np.isfinite(chunk).all(axis=1)
     return chunk if finite.all() else chunk[finite]
 
 
 class RowScaling:
-    """Rows as the chosen metric sees them: unit vectors for "cosine", scaled by a power of two for "euclidean"."""
+    """Scale rows for the metric: to unit length for "cosine", by a power of two for "euclidean"."""
 
     def __init__(self, metric: str, sketch: Sketch):
         self.metric = metric
@@ -294,38 +294,38 @@ class RowScaling:
         self.centre = sketch.unit_sum / sketch.n if metric == "cosine" else sketch.mean / self.unit
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """The rows where the metric sees them; a zero row stays zero."""
+        """Return the scaled rows; a zero row stays zero."""
         return np.asarray(unit_rows(np, rows, rows.dtype) if self.metric == "cosine" else rows / self.unit, rows.dtype)
 
     def usable(self, rows: np.ndarray) -> np.ndarray:
-        """Which rows can be neighbours: finite ones, and for "cosine" not zero."""
+        """Return which rows can be neighbors: finite ones, and for "cosine" nonzero ones."""
         finite = np.isfinite(rows).all(axis=1)
         return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
 
 
 class NeighborTally(Tally):
-    """Some searches, to each of which all rows are offered."""
+    """Nearest-neighbor searches over all rows."""
 
     def __init__(self, searches: Sequence[NeighborSearch], placed: RowScaling):
         self.searches, self.placed = searches, placed
 
     def summarize(self, item: Batch) -> tuple[int, np.ndarray, np.ndarray]:
-        """The rows of a batch where the metric sees them, and which of them can be neighbours."""
+        """Return the scaled rows of a batch, and which of them can be neighbors."""
         rows = to_numpy(item.vectors)
         usable = self.placed.usable(rows)
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
 
     def add(self, part: tuple[int, np.ndarray, np.ndarray]) -> None:
-        """Offer them to each search, which has threads of its own."""
+        """Offer the rows to each search, which uses threads of its own."""
         first, rows, usable = part
         for search in self.searches:
             search.offer(rows, first, usable)
 
     def partial_result(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The nearest so far, for each search."""
+        """Return the nearest rows so far, for each search."""
         return [(search.distances, search.indices) for search in self.searches]
 
     def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Take the nearest of both."""
+        """Keep the nearest rows of both parts."""
         for search, found in zip(self.searches, gathered, strict=True):
             search.join(*found)

@@ -12,8 +12,8 @@ from isoscope.metrics.clusters import choose_clusters, silhouette
 from isoscope.metrics.neighbors import local_dimensions
 
 if TYPE_CHECKING:
+    from isoscope.auditing.measure import Settings
     from isoscope.auditing.passes import Axes, RowScaling
-    from isoscope.auditing.settings import Settings
     from isoscope.metrics.clusters import ClusterChoice
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample

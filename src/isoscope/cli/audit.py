@@ -21,8 +21,7 @@ from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison, compare_findings, neighbor_agreements
 from isoscope.auditing.finding import format_percentage
 from isoscope.auditing.grouped import GroupedAudit, write_page
-from isoscope.auditing.measure import measure_cosines
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings, measure_cosines
 from isoscope.auditing.similarity import Similarity
 from isoscope.cli.session import interrupted, mute_stdout
 from isoscope.engines.engine import Engine, SketchTally

@@ -129,7 +129,7 @@ def similarity(
     max_memory: MaxMemory = None,
 ) -> None:
     """Say what percentile a cosine is in this corpus: is 0.8 high here?"""
-    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.measure import Settings
     from isoscope.cli.audit import print_similarity
 
     settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)

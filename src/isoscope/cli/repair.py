@@ -17,7 +17,7 @@ from isoscope._core.memory import limit_sample_size
 from isoscope._io.progress import Progress, ignore_progress
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.compare import HeldOutComparison
-from isoscope.auditing.settings import Settings
+from isoscope.auditing.measure import Settings
 from isoscope.cli.audit import InterruptibleProgressBar, _check_output_folders, _report_written, show_comparison
 from isoscope.cli.session import Interruption
 from isoscope.engines.engine import Engine, LocalEngine, TallyT

@@ -1,8 +1,8 @@
-"""From measurements to findings: each number with its interval, what it is judged by, what it means, what to try.
+"""The findings of an audit: each number with its interval, range, meaning and advice.
 
-Where a range comes from is one of four things, and docs/findings.md derives each: what an isotropic cloud of the same
-rows and dimensions gives (`auditing.nulls`); a published value; for shares, the convention that one in ten is worth a
-look and one in two is bad; for rows that are broken, one in a hundred and one in ten.
+A range has one of four sources, and docs/findings.md derives each: the value of random data with the same number of
+rows and dimensions (`auditing.nulls`); a published value; for shares, the convention `look` from one in ten and `bad`
+from one in two; for broken rows, one in a hundred and one in ten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra
 
 
 def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
-    """All findings that apply, and why others do not."""
+    """Return all findings that apply, and the reasons why others do not."""
     evidence = Evidence(measured)
     findings: list[Finding] = []
     skipped = dict(measured.skipped)
@@ -65,11 +65,11 @@ _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "clust
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
-    """Return the findings with no suggestion of a repair that another finding warns against."""
+    """Return the findings without repairs that would remove the labels, if `label_conflict` warns of that."""
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [
-        replace(finding, advice="Leave it: a repair would take out the first directions, which hold the labels.")
+        replace(finding, advice="Leave it: a repair would remove the first directions, which separate your labels.")
         if _LABEL_REMOVING_REPAIRS & set(_FIX_COMMAND.findall(finding.advice))
         else finding
         for finding in findings

@@ -1,4 +1,4 @@
-"""What findings are made from: the measurements, how sure they are, and the conventions they are judged by."""
+"""What findings share: the measurements, their standard errors, and the conventions for verdicts."""
 
 from __future__ import annotations
 
@@ -7,62 +7,64 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import TooFewRowsError
 from isoscope._core.formulas import student_interval as student
 from isoscope.auditing.finding import Finding
 
 if TYPE_CHECKING:
-    from isoscope.auditing.finding import Range
+    from isoscope.auditing.finding import Form, Range
     from isoscope.auditing.measure import Measurements
     from isoscope.auditing.passes import Axes
 
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
-"""For shares of a whole: one in ten is worth a look, one in two is bad."""
+"""For shares: `look` from one in ten, `bad` from one in two."""
 BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
-"""For rows that should not be there: one in a hundred is worth a look, one in ten is bad."""
+"""For rows that should not be there: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
-"""Ends every suggestion of a repair: shape alone does not tell whether it helps."""
+"""Ends every suggestion of a repair: the shape alone does not show whether it helps."""
+ABOUT_SHAPE = "This is about the shape, not about your task."
+"""Ends the meaning of a `look` or `bad` verdict on the shape."""
 
-SHARE_SOURCE = "convention for shares: one in ten is worth a look, one in two is bad"
-BROKEN_SOURCE = "convention for broken rows: one in a hundred is worth a look, one in ten is bad"
+SHARE_SOURCE = "convention for shares: look from one in ten, bad from one in two"
+BROKEN_SOURCE = "convention for broken rows: look from one in a hundred, bad from one in ten"
 
 FOLDS = 20
 """Groups of rows that are left out in turn."""
 
-_SPREAD_ROWS = 4_000  # rows on which the influence of single rows is seen
+_SPREAD_ROWS = 4_000  # rows whose influence on a measurement is computed
 
 
 class Projection(NamedTuple):
-    """What the error of a function of a spectrum is computed from."""
+    """The input of the standard error of a function of the spectrum."""
 
     values: np.ndarray
     """Eigenvalues, largest first."""
     squares: np.ndarray
-    """Squared projections on the axes: of seen rows, or summed over the rows of each block of groups."""
+    """Squared projections on the axes: of single rows, or summed over the rows of each block of groups."""
     summands: float
-    """How many such summands make up the eigenvalues."""
+    """The number of such terms in the eigenvalues."""
 
 
 class Evidence:
-    """What was measured, with what several findings need of it."""
+    """The measurements of an audit, with quantities that several findings use."""
 
     def __init__(self, measured: Measurements):
         self.m = measured
         self.sketch = measured.sketch
         self.n, self.d = measured.n, measured.d
         self.seen = measured.sample.vectors[measured.sample.first(_SPREAD_ROWS)].astype(np.float64)
-        """Rows on which the influence of single rows is seen."""
+        """The rows whose influence on a measurement is computed."""
 
     @cached_property
     def centred(self) -> Projection:
-        """Eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
+        """The eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
         self.check_variance()
         return self._project(self.m.centred, self.sketch.mean)
 
     @cached_property
     def raw(self) -> Projection:
-        """The same of the second moment XᵀX."""
+        """The same for the second moment XᵀX."""
         return self._project(self.m.raw, np.zeros(self.d))
 
     def _project(self, axes: Axes, origin: np.ndarray) -> Projection:
@@ -75,7 +77,7 @@ class Evidence:
 
     @property
     def assumption(self) -> str:
-        """What estimates and intervals of the shape take to be independent."""
+        """Which units the estimates and intervals of the shape assume to be independent."""
         if self.sketch.groups is None:
             return "assumes independent rows"
         column = self.m.columns.get("groups", "groups")
@@ -83,12 +85,12 @@ class Evidence:
         return f"assumes independent groups of rows, {self.sketch.groups.groups:,} {named}"
 
     def check_variance(self) -> None:
-        """Refuse a cloud that is a single point."""
+        """Raise an error if all rows are equal."""
         if not np.trace(self.sketch.scatter) > 0:
-            raise InputError(f"all {self.n:,} rows are equal: there is no variance to share among the dimensions")
+            raise TooFewRowsError(f"all {self.n:,} rows are equal: need rows that differ")
 
     def around(self, value: float, spread: float, rows: int) -> tuple[float, float]:
-        """The interval around a value for a standard error seen on so many rows."""
+        """Return the interval around a value, given its standard error from this many rows."""
         return student(value, spread, self.m.settings.confidence, max(rows - 1, 1))
 
     def finding(
@@ -103,10 +105,10 @@ class Evidence:
         *,
         rows: int | None = None,
         sampled: bool | None = None,
-        form: str = "number",
+        form: Form = "number",
         details: dict[str, Any] | None = None,
     ) -> Finding:
-        """A finding, of all rows unless it says of how many; on fewer than all it is of a sample."""
+        """Return a finding; `rows` is how many rows it was measured on (default: all)."""
         low, high = interval or (None, None)
         if form == "share" and low is not None and high is not None:
             low, high = max(low, 0.0), min(high, 1.0)

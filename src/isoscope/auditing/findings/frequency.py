@@ -157,7 +157,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
         advice,
         rows=len(top),
         form="share",
-        sampled=not e.m.whole,
+        sampled=not e.m.complete,
         details={"directions": each.tolist(), "of_all_variance": overall, "shuffled": null, "from_rank": ranked},
     )
 

@@ -144,7 +144,7 @@ def labels(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         rows=len(scores),
-        sampled=not e.m.whole,
+        sampled=not e.m.complete,
         details={"shuffled": null, "nearer_to_another": wrong},
     )
 
@@ -203,7 +203,7 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
         advice,
         rows=len(rows),
         form="share",
-        sampled=not e.m.whole,
+        sampled=not e.m.complete,
         details={"of_all_variance": overall, "isoscore": whole, "isoscore_within_labels": inner},
     )
 

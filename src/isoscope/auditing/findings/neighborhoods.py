@@ -62,7 +62,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
         "standard_error": nulls.mean_error(estimates),
         "null": local.null.tolist(),
     }
-    if len(local.distances) < len(around.distances) or not e.m.whole:
+    if len(local.distances) < len(around.distances) or not e.m.complete:
         details["among_all_rows"] = float(_row_dimensions(e, around.distances)[0].mean())
     yield e.finding(
         "intrinsic_dimension",
@@ -73,7 +73,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         rows=len(local.distances),
-        sampled=not e.m.whole,
+        sampled=not e.m.complete,
         details=details,
     )
 
@@ -149,7 +149,7 @@ def hubness(e: Evidence) -> Iterator[Finding]:
         advice,
         rows=len(lists.asked),
         form="share",
-        sampled=not e.m.whole,
+        sampled=not e.m.complete,
         details={"k": k, "skewness": skewness, "largest": largest, "largest_share": largest / len(lists.asked)},
     )
 

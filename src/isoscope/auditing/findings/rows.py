@@ -144,7 +144,7 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
     found = e.m.near_duplicates
     if found is None:
         return
-    whole = e.m.whole
+    whole = e.m.complete
     share = found.rows / found.asked
     rows = found.rows if whole else share * e.n
     pairs = len(found.pairs) if whole else found.neighbors / found.asked * e.n / 2

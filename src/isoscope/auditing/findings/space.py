@@ -1,4 +1,4 @@
-"""Findings on the shape of the whole space: its cosines, its spectrum, its coordinates, its partition function."""
+"""Findings on the shape of the space: cosines, spectrum, coordinates and partition function."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 from isoscope._core import formulas
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
-from isoscope.auditing.findings.evidence import IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.metrics.cosine import mean_cosine as cosine_of
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Verdict
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.findings.evidence import Evidence
 
 
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
-    """Whether random vectors already look alike."""
+    """Judge the mean cosine of random pairs."""
     value = e.sketch.mean_cosine()
     blocks = e.sketch.groups
     if blocks is None:
@@ -32,13 +33,13 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     center = _centering_advice(e, value, centred)
     look = max(SHARE_LOOK, 4 * null)
     judged = Range.lower_is_better(
-        look, max(SHARE_BAD, look), f"an isotropic cloud gives 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
+        look, max(SHARE_BAD, look), f"isotropic data has 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
     )
-    common = f"{100 * max(value, 0):.0f}% of every vector's squared length is one direction that all share"
+    common = f"{100 * max(value, 0):.0f}% of each vector's squared length lies along one shared direction"
     meaning, advice = {
-        "ok": ("Two random vectors are as good as unrelated: a cosine means what it seems to mean.", "Leave it."),
-        "look": (f"Random pairs are already alike: {common}.", center),
-        "bad": (f"Every cosine is high, related or not: {common}.", center),
+        "ok": ("Two random rows have a cosine near 0, so a high cosine means that two rows are related.", "Leave it."),
+        "look": (f"Unrelated rows already look somewhat similar: {common}. {ABOUT_SHAPE}", center),
+        "bad": (f"Every cosine is high, for unrelated rows too: {common}. {ABOUT_SHAPE}", center),
     }[judged.verdict(value)]
     yield e.finding(
         "mean_cosine",
@@ -53,9 +54,9 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
 
 
 def _centering_advice(e: Evidence, value: float, centred: float) -> str:
-    """Return the advice against a common direction."""
+    """Return the advice for a shared direction."""
     if not np.trace(e.sketch.scatter) > 0:
-        return "All vectors are equal: no repair can separate them; check how they were made."
+        return "All vectors are equal, and no repair can separate them: check how they were computed."
     if abs(centred) < value / 2:
         fallen = format_number(abs(centred))
         return (
@@ -63,14 +64,13 @@ def _centering_advice(e: Evidence, value: float, centred: float) -> str:
             f"{IF_CONFIRMED}."
         )
     return (
-        "A few long rows hold most of the mean: subtracting it would leave a mean cosine of "
-        f"{format_number(centred)}. Check "
-        "the longest rows, fix or drop broken ones, and audit again."
+        "A few long rows dominate the mean: subtracting it would leave a mean cosine of "
+        f"{format_number(centred)}. Check the longest rows, fix or drop broken ones, and audit again."
     )
 
 
 def isoscore(e: Evidence) -> Iterator[Finding]:
-    """How evenly the variance fills the dimensions."""
+    """Judge the unbiased IsoScore: how evenly the variance fills the dimensions."""
     e.check_variance()
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
     rows, blocks = e.n, e.sketch.groups
@@ -78,17 +78,19 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
         low, high = e.around(value, nulls.isoscore_error(e.sketch, e.seen), len(e.seen))
     else:
         low, high = e.sketch.isoscore_interval(confidence=e.m.settings.confidence)
-        rows = blocks.groups  # so many independent summands at least
+        rows = blocks.groups  # at least this many independent terms
     judged = _capacity_range(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     title, unbiased = "IsoScore (unbiased)", value
     used = min(1 + value * (e.d - 1), float(e.d))
-    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions that the published value would count for so many rows
-    meaning, advice = _describe_capacity(e, judged.verdict(value), used, "evenly")
-    meaning += f" The estimate {e.assumption}."
-    if 1 + published * (e.d - 1) < expected / 2:  # fourth moments that n rows cannot tell
+    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions by the published estimate
+    meaning, advice = _describe_capacity(e, judged.verdict(value), used, "evenly", f"The estimate {e.assumption}.")
+    if 1 + published * (e.d - 1) < expected / 2:  # n rows are too few to estimate the fourth moments
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
         low, high = -math.inf, math.inf
-        meaning = f"A few long rows carry the variance: it fills {used:.0f} of {e.d} dimensions, and they decide which."
+        meaning = (
+            f"A few long rows dominate the shape: the variance fills {used:.0f} of {e.d} dimensions, and those rows "
+            "determine which."
+        )
         advice = "Check the longest rows, fix or drop broken ones, and audit again."
     yield e.finding(
         "isoscore",
@@ -108,70 +110,81 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
 
 
 def effective_rank(e: Evidence) -> Iterator[Finding]:
-    """How many dimensions the variance fills in all."""
+    """Judge the effective rank: how many dimensions the variance fills in total."""
     values, squares, count = e.centred
     value = float(formulas.effective_rank(np, values))
     low, high = e.around(value, nulls.effective_rank_error(values, squares, count), len(squares))
     judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
-    meaning, advice = _describe_capacity(e, judged.verdict(value), value, "in all")
+    meaning, advice = _describe_capacity(e, judged.verdict(value), value, "in total")
     details = {"interval": e.assumption}
     yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice, details=details)
 
 
 def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
-    """Dimensions that n vectors need: so many that the best of n unrelated ones stays below a cosine of ½, or of 1."""
+    """Return the range for the dimensions in use, by the highest cosine that n unrelated vectors reach by chance."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
     reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
     look, bad = look * reachable, bad * reachable
     source = (
-        f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); ½ is worth a look, "
-        "1 is bad; no more than half, and a tenth, of the dimensions are asked for"
+        f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); look from ½, bad "
+        "from 1; at most half of the dimensions are required for ok, and a tenth to avoid bad"
     )
     return Range.higher_is_better(look, bad, source, null)
 
 
-def _describe_capacity(e: Evidence, verdict: str, used: float, how: str) -> tuple[str, str]:
+def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, note: str = "") -> tuple[str, str]:
+    """Return meaning and advice for the number of dimensions in use."""
     ceiling = min(nulls.max_chance_cosine(e.n, used), 1.0)
     fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
     if verdict == "ok":
-        return f"{fact}: once centred, unrelated vectors stay below a cosine of about {ceiling:.2f}.", "Leave it."
-    meaning = f"{fact}: of {e.n:,} centred Gaussian vectors an unrelated one may reach a cosine of {ceiling:.2f}."
-    return meaning, (
-        "A low value is no fault if clusters or classes cause it. Otherwise remove the first directions (`isoscope fix "
+        meaning = (
+            f"There is enough room to tell {e.n:,} rows apart: after centering, unrelated rows stay below a cosine of "
+            f"about {ceiling:.2f}. {fact}."
+        )
+        return " ".join(filter(None, (meaning, note))), "Leave it."
+    meaning = (
+        f"Unrelated rows can look similar by chance: after centering, one of {e.n:,} may reach a cosine of "
+        f"{ceiling:.2f}. {fact}."
+    )
+    return " ".join(filter(None, (meaning, note, ABOUT_SHAPE))), (
+        "A low value is fine if clusters or classes cause it. Otherwise remove the first directions (`isoscope fix "
         f"all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
     )
 
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
-    """Whether one direction outweighs the others."""
+    """Judge the share of the first direction in all squared lengths."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
     low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
     null = nulls.top_share(e.n, e.d)
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.lower_is_better(
-        look, bad, f"share beyond the {null:.2g} of an isotropic cloud; {SHARE_SOURCE}", null
-    )
+    judged = Range.lower_is_better(look, bad, f"share beyond the {null:.2g} of isotropic data; {SHARE_SOURCE}", null)
     k = min(3, e.d)
     raw = formulas.anisotropy(np, values, k)
     spread_out = np.trace(e.sketch.scatter) > 0
     centred = formulas.anisotropy(np, e.centred[0], k) if spread_out else np.zeros(k)
     shares = " + ".join(f"{100 * share:.1f}%" for share in centred)
     if judged.verdict(value) == "ok":
-        meaning, advice = f"No direction outweighs the others (centred: {shares}).", "Leave it."
+        meaning = f"No single direction dominates; after centering, the first {k} have {shares} of the variance."
+        advice = "Leave it."
     elif centred[0] < look:
         meaning = (
-            f"One direction, the mean, holds {100 * value:.0f}% of all squared lengths; centred, {shares} are left."
+            f"All rows share the direction of the mean, which has {100 * value:.0f}% of all squared lengths; after "
+            f"centering, the first {k} directions have {shares}. {ABOUT_SHAPE}"
         )
         advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
     else:
-        meaning = f"One direction holds {100 * value:.0f}% of all squared lengths, and centering leaves {shares}."
+        meaning = (
+            f"One direction dominates every comparison: it has {100 * value:.0f}% of all squared lengths; after "
+            f"centering, the first {k} directions have {shares}. {ABOUT_SHAPE}"
+        )
         advice = f"Remove the mean and the first directions (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
     yield e.finding(
         "anisotropy",
-        "First direction's share",
+        "Share of the first direction (anisotropy)",
         value,
         (low, high),
         judged,
@@ -183,7 +196,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
-    """Whether a few coordinates decide every cosine."""
+    """Judge the share of the largest coordinates in all squared lengths."""
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[: min(3, max(1, e.d // 4))]
@@ -192,26 +205,30 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     spread = nulls.mean_error((units[:, top] ** 2).sum(axis=1)) * math.sqrt(len(units) / e.n)
     low, high = e.around(value, spread, len(units))
     null = len(top) / e.d
-    few_of = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
+    largest = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
     judged = Range.lower_is_better(
-        look, bad, f"{len(top)} of {e.d} coordinates would hold {null:.2g}; {SHARE_SOURCE}", null
+        look, bad, f"{len(top)} of {e.d} equal coordinates have {null:.2g}; {SHARE_SOURCE}", null
     )
     contribution = e.sketch.cosine_contribution()
     rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
-    few = rogue[:10] if judged.verdict(value) != "ok" else top
+    listed_in_details = rogue[:10] if judged.verdict(value) != "ok" else top
     named = [index for index in top if shares[index] >= SHARE_LOOK / len(top)] or top[:1]
     listed = ", ".join(str(index) for index in named)
     if judged.verdict(value) == "ok":
-        meaning, advice = "No single coordinate decides the cosines.", "Leave it."
+        meaning, advice = "No single coordinate dominates the cosines.", "Leave it."
     else:
         share = f"{100 * shares[named].sum():.0f}%"
-        those = f"Coordinate {listed} alone makes" if len(named) == 1 else f"Coordinates {listed} alone make"
-        meaning = f"{those} {share} of every vector's squared length, so of every cosine."
+        subject = f"Coordinate {listed} alone makes" if len(named) == 1 else f"Coordinates {listed} alone make"
+        few = "this one coordinate" if len(named) == 1 else f"these {len(named)} coordinates"
+        meaning = (
+            f"{subject} up {share} of a vector's squared length on average, so a cosine mostly compares {few} (rogue "
+            f"dimensions). {ABOUT_SHAPE}"
+        )
         advice = f"Standardize the coordinates (`isoscope fix standardize`) {IF_CONFIRMED}."
     yield e.finding(
         "rogue_dimensions",
-        f"Largest {few_of}",
+        f"Largest {largest}",
         value,
         (low, high),
         judged,
@@ -219,15 +236,15 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
         advice,
         form="share",
         details={
-            "dimensions": few.tolist(),
-            "shares": shares[few].tolist(),
-            "cosine_contribution": contribution[few].tolist(),
+            "dimensions": listed_in_details.tolist(),
+            "shares": shares[listed_in_details].tolist(),
+            "cosine_contribution": contribution[listed_in_details].tolist(),
         },
     )
 
 
 def partition_isotropy(e: Evidence) -> Iterator[Finding]:
-    """Whether every direction sees the same total weight, at a root-mean-square length of 1."""
+    """Judge the partition isotropy min Z/max Z at a root-mean-square length of 1."""
     logs = e.m.unit_partition
     log_ratio = _log_ratio(logs)
     without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]
@@ -237,16 +254,16 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)
     look, bad = (math.exp(log_null - 2 * math.sqrt(share)) for share in (SHARE_LOOK, SHARE_BAD))
     source = (
-        f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction that holds a share s of "
-        f"all squared lengths takes a factor of exp(−2√s); {SHARE_SOURCE}"
+        f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction with a share s of all "
+        f"squared lengths lowers this by a factor of exp(−2√s); {SHARE_SOURCE}"
     )
     judged = Range.higher_is_better(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
     advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
     meaning, advice = {
-        "ok": ("Every direction sees about the same total weight.", "Leave it."),
-        "look": ("Some directions see more total weight than others: the vectors share a direction.", advice),
-        "bad": ("One direction sees most of the total weight: the vectors point the same way.", advice),
+        "ok": ("The vectors point in all directions about equally.", "Leave it."),
+        "look": (f"The vectors lean toward one direction: Z differs between directions. {ABOUT_SHAPE}", advice),
+        "bad": (f"The vectors mostly point the same way: one direction has most of Z. {ABOUT_SHAPE}", advice),
     }[judged.verdict(value)]
     yield e.finding(
         "partition_isotropy",
@@ -262,6 +279,6 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def _log_ratio(logs: np.ndarray) -> float:
-    """log(min Z/max Z) from log Z of each direction, for each of some groups of rows."""
+    """Return log(min Z/max Z) from log Z of each direction, for each jackknife group of rows."""
     total = np.logaddexp.reduce(logs, axis=0)
     return float(total.min() - total.max())

@@ -1,0 +1,216 @@
+"""The result of an audit: findings, similarity table, JSON, page and figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import isoscope
+from isoscope._core.arrays import check_integer, check_real
+from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
+from isoscope._io.files import atomic_replace
+from isoscope._io.json import jsonable, read_json, write_json
+from isoscope._render import render
+from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
+from isoscope.auditing.findings import judge
+from isoscope.auditing.measure import Settings
+from isoscope.auditing.similarity import Similarity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from isoscope._core.types import Verdict
+    from isoscope._report.pictures import Pictures
+    from isoscope.auditing.measure import Measurements
+
+SCHEMA = "isoscope.audit/1"
+"""The JSON schema; its number rises when a reader of the old schema would misread the new one."""
+
+
+@dataclass(repr=False)
+class Audit:
+    """The findings of an audit.
+
+    `audit["mean_cosine"]` is one finding; `audit.findings` has all of them, worst first.
+    """
+
+    source: str
+    n: int
+    d: int
+    dtype: str
+    settings: Settings
+    findings: list[Finding]
+    skipped: dict[str, str]
+    """Measurements that could not be made, with the reason."""
+    similarity: Similarity
+    """Percentiles of a cosine in this space."""
+    columns: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+    measured: Measurements | None = None
+    """The measurements behind the findings; None if the audit was read from JSON."""
+    pictures: Pictures | None = None
+    """The arrays behind the figures; None if the audit was read from JSON."""
+
+    @classmethod
+    def of(cls, measured: Measurements, unusable: Mapping[str, str] | None = None) -> Audit:
+        """Return the audit that judges some measurements.
+
+        `unusable` names columns that had to be ignored, with the reason.
+        """
+        measured.skipped.update(unusable or {})
+        findings, skipped = judge(measured)
+        return cls(
+            source=make_printable(measured.name),
+            n=measured.n,
+            d=measured.d,
+            dtype=measured.dtype,
+            settings=measured.settings,
+            findings=sorted(findings, key=lambda finding: -VERDICTS.index(finding.verdict)),
+            skipped=skipped,
+            similarity=Similarity.of(
+                measured.cosines, measured.around if measured.settings.metric == "cosine" else None
+            ),
+            columns=measured.columns,
+            version=isoscope.__version__,
+            measured=measured,
+            pictures=render("Audit", "pictures", measured, findings),
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all findings: ok, look or bad."""
+        return worst_verdict(self.findings)
+
+    def __getitem__(self, name: str) -> Finding:
+        finding = self.get(name)
+        if finding is not None:
+            return finding
+        raise KeyError(f"{name}: " + self.skipped.get(name, "not among " + ", ".join(f.name for f in self.findings)))
+
+    def __contains__(self, name: object) -> bool:
+        return any(finding.name == name for finding in self.findings)
+
+    def get(self, name: str) -> Finding | None:
+        """Return a finding by its name, or None if the audit does not have it."""
+        return next((finding for finding in self.findings if finding.name == name), None)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
+
+    def __str__(self) -> str:
+        return str(render("Audit", "text", self))
+
+    def _repr_html_(self) -> str:
+        return str(render("Audit", "notebook", self))
+
+    # JSON and HTML
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the pictures as JSON-compatible values; docs/audit-json.md describes them."""
+        return {
+            "schema": SCHEMA,
+            "isoscope": self.version,
+            "source": {"name": self.source, "rows": self.n, "dimensions": self.d, "dtype": self.dtype},
+            "columns": self.columns,
+            "settings": dict(vars(self.settings)),
+            "verdict": self.verdict,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "skipped": self.skipped,
+            "similarity": jsonable(self.similarity.to_dict()),
+        }
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the audit as JSON, atomically."""
+        write_json(self.to_dict(), path)
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Audit:
+        """Read an audit that `to_json` wrote; it has no pictures."""
+        return cls.from_dict(read_json(path, SCHEMA, "isoscope audit --json"), path)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
+        """Return the audit that `to_dict` described; error messages name `path`."""
+        try:
+            return cls(
+                source=content["source"]["name"],
+                n=check_integer(content["source"]["rows"], "rows"),
+                d=check_integer(content["source"]["dimensions"], "dimensions"),
+                dtype=content["source"]["dtype"],
+                settings=Settings(**content["settings"]),
+                findings=[Finding.from_dict(finding) for finding in content["findings"]],
+                skipped=content["skipped"],
+                similarity=Similarity(**{name: np.asarray(values) for name, values in content["similarity"].items()}),
+                columns=content["columns"],
+                version=content["isoscope"],
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise FileFormatError(f"{path} is not a complete audit: {type(error).__name__} {error}") from error
+
+    def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
+        """Write the report as one self-contained HTML page, atomically; with a baseline it shows what changed."""
+        with atomic_replace(path) as temporary:
+            temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
+
+    def percentile(self, cosine: float) -> float:
+        """Return the percentage of random pairs of rows whose cosine is lower than this one.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope
+        >>> cone = np.random.default_rng(0).standard_normal((2000, 64)) + 2
+        >>> round(isoscope.audit(cone).percentile(0.8))    # here 0.8 is an ordinary cosine of two random rows
+        46
+        """
+        if not -1 <= check_real(cosine, "cosine") <= 1:
+            raise ParameterError(f"cosine is {cosine}: need a number from −1 to 1")
+        return self.similarity.percentile(float(cosine))
+
+    # figures
+
+    def plot_spectrum(self, ax: Axes | None = None) -> Axes:
+        """Draw each direction's share of the variance, next to that of isotropic data."""
+        axes: Axes = render("Audit", "spectrum", self._require_pictures(), ax)
+        return axes
+
+    def plot_cosines(self, ax: Axes | None = None) -> Axes:
+        """Draw the cosines of random pairs and of nearest neighbors, next to those of isotropic data."""
+        axes: Axes = render("Audit", "cosines", self._require_pictures(), ax)
+        return axes
+
+    def plot_activations(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean and standard deviation of each coordinate; rogue dimensions stand out."""
+        axes: Axes = render("Audit", "activations", self._require_pictures(), ax)
+        return axes
+
+    def plot_points(
+        self,
+        ax: Axes | None = None,
+        *,
+        color: Literal["labels", "clusters", "kinds", "frequency", "lengths"] = "labels",
+    ) -> Axes:
+        """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
+
+        `color` is what the colors show; "kinds" are kinds of tokens.
+        """
+        axes: Axes = render("Audit", "points", self._require_pictures(), ax, color)
+        return axes
+
+    def plot_barcode(self, ax: Axes | None = None) -> Axes:
+        """Draw the barcode of connected components (H0); bars that exceed noise come first."""
+        axes: Axes = render("Audit", "barcode", self._require_pictures(), ax)
+        return axes
+
+    def _require_pictures(self) -> Pictures:
+        if self.pictures is None:
+            raise NotFoundError("this audit was read from JSON, which has no pictures: audit the vectors again")
+        return self.pictures
+
+
+def make_printable(name: str) -> str:
+    """Return a name in which characters that cannot be printed are replaced."""
+    return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)
