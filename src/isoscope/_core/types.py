@@ -1,8 +1,17 @@
-"""Names for the values that parameters take."""
+"""Types of the values that public parameters accept."""
 
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 Metric = Literal["cosine", "euclidean"]
-"""How rows are compared."""
+"""The distance that rows are compared by."""
 Verdict = Literal["ok", "look", "bad"]
-"""How a finding is judged, from best to worst."""
+"""The verdict of a finding, from best to worst."""
+Nonfinite = Literal["raise", "drop"]
+"""What to do with rows that hold NaN or infinity."""
+Average = Literal["instances", "types"]
+"""What a mean over pairs of different types counts once: each pair of rows, or each pair of types."""
+Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None
+"""A random seed, as NumPy accepts it."""
