@@ -36,7 +36,7 @@ def row(name: str, d: int, n: int, draws: int) -> str:
     errors, inside = [], 0
     for _ in range(draws):
         X = draw(rng, n)
-        unbiased = isoscope.isoscore(X, unbiased=True, return_interval=True)
+        unbiased = isoscope.isoscore_interval(X)
         star = isoscope.isoscore_star(X, covariance, zeta=0.2)
         errors.append([float(isoscope.isoscore(X)) - truth, float(star) - truth, float(unbiased.value) - truth])
         inside += unbiased.low <= truth <= unbiased.high
@@ -57,8 +57,8 @@ def grouped_row(name: str, d: int, texts: int, truth: float, draw: Draw, draws: 
     values, inside, tokens = [], np.zeros(2), []
     for _ in range(draws):
         X, text = draw(rng, texts)
-        rows = isoscope.isoscore(X, unbiased=True, return_interval=True)
-        grouped = isoscope.isoscore(X, unbiased=True, groups=text, return_interval=True)
+        rows = isoscope.isoscore_interval(X)
+        grouped = isoscope.isoscore_interval(X, groups=text)
         values.append([float(isoscope.isoscore(X)), float(rows.value), float(grouped.value)])
         inside += [rows.low <= truth <= rows.high, grouped.low <= truth <= grouped.high]
         tokens.append(len(X))

@@ -23,7 +23,7 @@ def clouds(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
 
 def measure(X: np.ndarray) -> dict[str, str]:
     """The measurements that need no labels, as text."""
-    score = isoscope.isoscore(X, unbiased=True, return_interval=True)
+    score = isoscope.isoscore_interval(X)
     bars = isoscope.select_bars(isoscope.h0_barcode(X))
     choice = isoscope.choose_clusters(X, range(2, 7))
     contribution = isoscope.cosine_contribution(X)

@@ -42,7 +42,7 @@ def matches(values, errors):
 @pytest.mark.parametrize("shape", [(5, 3), (40, 6), (30, 50), (400, 8)])
 def test_the_error_of_isoscore_on_all_rows_is_that_of_its_own_interval(shape, rng):
     X = rng.standard_normal(shape) / np.arange(1, shape[1] + 1) + 2
-    estimate = isoscope.isoscore(X, unbiased=True, return_interval=True)
+    estimate = isoscope.isoscore_interval(X)
     found = student_interval(estimate.value, nulls.isoscore_error(isoscope.sketch(X), X), 0.95, len(X) - 1)
     np.testing.assert_allclose(found, [estimate.low, estimate.high], rtol=tolerance("float64"))
 
@@ -197,4 +197,4 @@ def test_a_row_that_makes_all_the_variance_leaves_nothing_sure():
     X = np.ones((10, 3))
     X[4] = 5
     assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf
-    assert isoscope.isoscore(X, unbiased=True, return_interval=True).high == math.inf
+    assert isoscope.isoscore_interval(X).high == math.inf

@@ -427,10 +427,13 @@ def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
     [
         (
             lambda X: isoscope.intra_similarity(X, range(6)),
-            "types has 6 different values for 6 rows: need a type with two",
+            "types has 6 different values for 6 rows: need a type",
         ),
-        (lambda X: isoscope.intra_similarity(X, [0] * 6, per_type_cap=1), "need a type with two rows"),
-        (lambda X: isoscope.inter_similarity(X, [0] * 6), "types has 1 different values for 6 rows: need two types"),
+        (lambda X: isoscope.intra_similarity(X, [0] * 6, per_type_cap=1), "need a type with at least two rows"),
+        (
+            lambda X: isoscope.inter_similarity(X, [0] * 6),
+            "types has 1 different values for 6 rows: need at least two types",
+        ),
         (
             lambda X: isoscope.intra_similarity(X, [0, 1] * 3, clustered=[0, 0, 1, 1, 2, 2]),
             "no cluster holds.*two rows of",

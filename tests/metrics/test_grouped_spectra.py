@@ -19,9 +19,7 @@ def tokens(rng):
 def test_groups_of_one_row_are_independent_rows(tokens):
     own = [f"text {i}" for i in range(len(tokens))]
     assert isoscope.isoscore(tokens, unbiased=True, groups=own) == isoscope.isoscore(tokens, unbiased=True)
-    assert isoscope.isoscore(tokens, unbiased=True, groups=own, return_interval=True) == isoscope.isoscore(
-        tokens, unbiased=True, return_interval=True
-    )
+    assert isoscope.isoscore_interval(tokens, groups=own) == isoscope.isoscore_interval(tokens)
 
 
 def test_isoscore_and_participation_ratio_are_the_same_estimate(tokens):
@@ -50,7 +48,7 @@ def test_scale_and_place_do_not_matter(tokens, scale):
 
 
 def test_the_interval_is_the_jackknife_that_leaves_out_one_group_at_a_time(tokens):
-    value, low, high = isoscope.isoscore(tokens, unbiased=True, groups=TEXT, return_interval=True)
+    value, low, high = isoscope.isoscore_interval(tokens, groups=TEXT)
     left = [isoscope.isoscore(tokens[g != TEXT], unbiased=True, groups=TEXT[g != TEXT]) for g in range(9)]
     reach = stats.t.ppf(0.975, 8) * np.sqrt(8 * np.var(left))
     np.testing.assert_allclose([low, high], [value - reach, value + reach], rtol=1e-10)
@@ -59,16 +57,16 @@ def test_the_interval_is_the_jackknife_that_leaves_out_one_group_at_a_time(token
 def test_many_groups_are_left_out_in_64_sets(rng):
     text = np.repeat(np.arange(400), 2)
     X = rng.standard_normal((400, 4))[text] + rng.standard_normal((800, 4))
-    rows = isoscope.isoscore(X, unbiased=True, return_interval=True)
-    found = isoscope.isoscore(X, unbiased=True, groups=text, return_interval=True)
+    rows = isoscope.isoscore_interval(X)
+    found = isoscope.isoscore_interval(X, groups=text)
     assert found.low < found.value < found.high
     assert found.high - found.low < 4 * (rows.high - rows.low)
 
 
 def test_every_library_gives_the_same_value(tokens, library):
     X = library.array(tokens)
-    expected = isoscope.isoscore(library.values(X), unbiased=True, groups=np.arange(35) // 5, return_interval=True)
-    found = isoscope.isoscore(X, unbiased=True, groups=np.arange(35) // 5, return_interval=True)
+    expected = isoscope.isoscore_interval(library.values(X), groups=np.arange(35) // 5)
+    found = isoscope.isoscore_interval(X, groups=np.arange(35) // 5)
     tol = tolerance(library.name.rpartition("-")[2])
     assert [float(number) for number in found] == pytest.approx(expected, rel=tol)
 
@@ -94,10 +92,10 @@ def test_intervals_hold_the_truth_where_those_for_independent_rows_do_not(texts,
         text = np.repeat(np.arange(texts), rng.choice([6, 12], texts))
         shared = rng.standard_normal((texts, d))[text] * np.sqrt(0.4)
         X = (shared + rng.standard_normal((len(text), d)) * np.sqrt(0.6)) * np.sqrt(variances)
-        value, low, high = isoscope.isoscore(X, unbiased=True, groups=text, return_interval=True)
+        value, low, high = isoscope.isoscore_interval(X, groups=text)
         held += low <= truth <= high
         values.append(value)
-        rows = isoscope.isoscore(X, unbiased=True, return_interval=True)
+        rows = isoscope.isoscore_interval(X)
         by_rows += rows.low <= truth <= rows.high
     assert held / runs > 0.903  # 95% less three standard errors
     assert by_rows / runs < 0.85
@@ -112,7 +110,7 @@ def test_groups_need_the_unbiased_estimate_and_enough_of_them(tokens):
     with pytest.raises(InputError, match="3 different values: need at least 4"):
         isoscope.isoscore(tokens, unbiased=True, groups=TEXT % 3)
     with pytest.raises(InputError, match="4 different values: need at least 5"):
-        isoscope.isoscore(tokens, unbiased=True, groups=TEXT % 4, return_interval=True)
+        isoscope.isoscore_interval(tokens, groups=TEXT % 4)
     with pytest.raises(InputError, match="groups has 3 entries"):
         isoscope.isoscore(tokens, unbiased=True, groups=[0, 1, 2])
     with pytest.raises(InputError, match="all 35 rows of X are equal"):

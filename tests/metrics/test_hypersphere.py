@@ -262,7 +262,7 @@ def test_too_little_memory_is_refused_by_name():
 @pytest.mark.parametrize(
     ("Y", "message"),
     [
-        (np.ones((4, 3)), r"X has shape \(3, 3\) and Y \(4, 3\): need a partner for each row"),
+        (np.ones((4, 3)), r"X has shape \(3, 3\) and Y \(4, 3\): need one row of Y per row of X"),
         (np.ones((3, 2)), r"X has shape \(3, 3\) and Y \(3, 2\)"),
         (np.ones(3), "Y has 1 dimension"),
         (np.diag([1.0, 0, 1]), "Y has 1 of 3 rows that are zero"),
@@ -282,7 +282,7 @@ def test_partners_of_another_library_are_refused_by_name():
 
 @pytest.mark.parametrize("alpha", [0, -2, np.nan])
 def test_alpha_out_of_range_is_refused_by_name(alpha):
-    with pytest.raises(InputError, match=f"alpha is {alpha}: need a power above 0"):
+    with pytest.raises(InputError, match=f"alpha is {alpha}: need a number above 0"):
         isoscope.alignment(np.eye(3), np.eye(3), alpha)
 
 

@@ -353,7 +353,7 @@ def test_hubs_among_duplicates_are_the_first_of_them():
 @pytest.mark.parametrize(
     ("measure", "complaint"),
     [
-        (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbours at different distances"),
+        (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbors at different distances"),
         (isoscope.two_nn, "0 rows of X have no duplicate"),
     ],
     ids=["lid", "two_nn"],
@@ -367,9 +367,9 @@ def test_a_single_point_many_times_has_no_dimension(measure, complaint):
 @pytest.mark.parametrize("turn", [False, True])
 def test_a_regular_simplex_has_no_dimension(turn, dtype, rng):
     X = (np.eye(10) @ (rotation(10, rng) if turn else np.eye(10))).astype(dtype)
-    with pytest.raises(isoscope.InputError, match="two neighbours at the same distance"):
+    with pytest.raises(isoscope.InputError, match="two neighbors at the same distance"):
         isoscope.two_nn(X)
-    with pytest.raises(isoscope.InputError, match="no row of X has 5 neighbours at different distances"):
+    with pytest.raises(isoscope.InputError, match="no row of X has 5 neighbors at different distances"):
         isoscope.lid(X, 5)
 
 
@@ -427,8 +427,8 @@ def wrong(**changes) -> np.ndarray:
     [
         (lambda: isoscope.lid(wrong(), 30), "k is 30 and X has 30 rows: need 1 ≤ k ≤ 29"),
         (lambda: isoscope.lid(wrong()), "k is 100 and X has 30 rows"),
-        (lambda: isoscope.lid(wrong(), 2), "k is 2: need 3 neighbours"),
-        (lambda: isoscope.lid(wrong(), 1, convention="cai"), "k is 1: need 2 neighbours"),
+        (lambda: isoscope.lid(wrong(), 2), "k is 2: need at least 3 neighbors"),
+        (lambda: isoscope.lid(wrong(), 1, convention="cai"), "k is 1: need at least 2 neighbors"),
         (lambda: isoscope.lid(wrong(), -3), "k is -3"),
         (lambda: isoscope.lid(wrong(), 2.5), "k is 2.5: need a whole number"),
         (lambda: isoscope.lid(wrong(n=3), 3), "k is 3 and X has 3 rows"),
@@ -445,7 +445,7 @@ def wrong(**changes) -> np.ndarray:
         (lambda: isoscope.two_nn(wrong(n=2)), "X has 2 rows: need at least 3"),
         (lambda: isoscope.two_nn(wrong(), discard=1), "discard is 1"),
         (lambda: isoscope.two_nn(wrong(), discard=-0.1), "discard is -0.1"),
-        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 of them are kept: need 2"),
+        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 of them are kept: need at least 2"),
         (lambda: isoscope.two_nn(wrong(), sample=99), "sample is 99"),
         (lambda: isoscope.two_nn(wrong(rows={0: np.nan})), "1 of 30 rows with NaN"),
         (lambda: isoscope.hubness(wrong()[:10]), "k is 10 and X has 10 rows"),
@@ -463,5 +463,5 @@ def test_what_cannot_be_measured_is_refused_by_what_it_is(call, complaint):
 
 def test_a_sample_has_no_gradient(rng):
     torch = pytest.importorskip("torch")
-    with pytest.raises(isoscope.InputError, match="with a gradient pass the rows that you mean"):
+    with pytest.raises(isoscope.InputError, match="X carries a gradient"):
         isoscope.lid(torch.tensor(rng.standard_normal((30, 3)), requires_grad=True), 5, sample=10)

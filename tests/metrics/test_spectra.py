@@ -15,7 +15,7 @@ import isoscope
 from isoscope import InputError
 from isoscope._core import formulas
 from isoscope._core.arrays import blocks
-from isoscope.metrics import spectra as room
+from isoscope.metrics import scatter
 from tests.conftest import assert_any_memory_will_do, rotation, tolerance
 
 TOL = tolerance("float64")
@@ -188,18 +188,18 @@ def test_a_cloud_with_equal_variance_in_some_directions_uses_just_those(directio
 
 @pytest.mark.parametrize("unbiased", [False, True])
 @pytest.mark.parametrize("shape", [(12, 4), (9, 20), (6, 6)])
-def test_interval_is_the_jackknife_of_clouds_that_lack_a_row(unbiased, shape, rng):
+def test_interval_is_the_jackknife_over_single_rows(unbiased, shape, rng):
     X = rng.standard_normal(shape) * np.linspace(1, 3, shape[1]) + 5
     n = len(X)
-    value, low, high = isoscope.isoscore(X, unbiased=unbiased, return_interval=True, confidence=0.9)
+    value, low, high = isoscope.isoscore_interval(X, unbiased=unbiased, confidence=0.9)
     without = [isoscope.isoscore(np.delete(X, i, axis=0), unbiased=unbiased) for i in range(n)]
     reach = stats.t.ppf(0.95, n - 1) * np.sqrt((n - 1) / n * np.sum((without - np.mean(without)) ** 2))
-    assert value == isoscope.isoscore(X, unbiased=unbiased, return_interval=True).value
+    assert value == isoscope.isoscore_interval(X, unbiased=unbiased).value
     assert (low, high) == pytest.approx((value - reach, value + reach), rel=TOL, abs=TOL)
 
 
 @given(grids(5))
-def test_sums_without_a_row_are_those_of_the_cloud_without_it(X):
+def test_leave_one_out_sums_equal_sums_without_the_row(X):
     def sums(X):
         Y = X - X.mean(axis=0)
         W = Y.T @ Y
@@ -214,22 +214,22 @@ def test_sums_without_a_row_are_those_of_the_cloud_without_it(X):
         assert mine == pytest.approx(theirs, rel=TOL, abs=TOL * whole)
 
 
-@each(ALL | {"interval": partial(isoscope.isoscore, unbiased=True, return_interval=True)})
+@each(ALL | {"interval": isoscope.isoscore_interval})
 @pytest.mark.parametrize("shape", [(60, 5), (23, 30)])
 def test_tiles_do_not_matter(metric, shape, rng, monkeypatch):
     X = rng.standard_normal(shape) + 3
     whole = metric(X)
-    monkeypatch.setattr(room, "tiles", lambda X, **_: blocks(X.shape[0], 7))
+    monkeypatch.setattr(scatter, "tiles", lambda X, **_: blocks(X.shape[0], 7))
     assert metric(X) == pytest.approx(whole, rel=TOL, abs=TOL)
 
 
-def test_a_cloud_so_long_that_sums_are_taken_about_the_mean_of_some_rows_only(rng):
+def test_many_rows_use_the_mean_of_a_few_rows_as_pivot(rng):
     n, d = 1300, 3
     X = rng.exponential(size=(n, d)) * [1, 2, 3] + 1e3
     Y = X - X.mean(axis=0)
     W = Y.T @ Y
     traces = formulas.unbiased_traces(n, np.trace(W), np.sum(W**2), np.sum(np.sum(Y**2, axis=1) ** 2))
-    value, low, high = isoscope.isoscore(X, unbiased=True, return_interval=True)
+    value, low, high = isoscope.isoscore_interval(X)
     without = [isoscope.isoscore(np.delete(X, i, axis=0), unbiased=True) for i in range(n)]
     assert value == pytest.approx(formulas.isoscore(traces, d), rel=TOL)
     assert high - low == pytest.approx(2 * stats.t.ppf(0.975, n - 1) * np.sqrt(n - 1) * np.std(without), rel=TOL)
@@ -274,11 +274,11 @@ def test_gradient_is_finite_where_eigenvalues_are_equal(metric):
     assert X.grad.isfinite().all()
 
 
-def test_interval_lets_the_gradient_of_the_value_pass(rng):
+def test_interval_keeps_the_gradient_of_the_value(rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((12, 4)), requires_grad=True)
     (alone,) = torch.autograd.grad(isoscope.isoscore(X, unbiased=True), X)
-    (beside,) = torch.autograd.grad(isoscope.isoscore(X, unbiased=True, return_interval=True).value, X)
+    (beside,) = torch.autograd.grad(isoscope.isoscore_interval(X).value, X)
     assert torch.equal(alone, beside)
 
 
@@ -374,8 +374,8 @@ def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
 
 def test_interval_is_the_same_in_every_library(library, rng):
     X = library.array(rng.standard_normal((40, 6)) * [1, 2, 3, 4, 5, 6])
-    expected = isoscope.isoscore(library.values(X), unbiased=True, return_interval=True)
-    found = isoscope.isoscore(X, unbiased=True, return_interval=True)
+    expected = isoscope.isoscore_interval(library.values(X))
+    found = isoscope.isoscore_interval(X)
     tol = tolerance(library.name.rpartition("-")[2])
     assert [float(number) for number in found] == pytest.approx(expected, rel=tol)
 
@@ -531,10 +531,10 @@ def test_unbiased_isoscore_of_a_cloud_that_one_row_makes_is_that_of_a_line():
     [(np.ones(16), 100), (POWER_LAW[:8], 100), (POWER_LAW[:64], 64), (POWER_LAW, 64)],
     ids=["ball_16", "power_law_8", "power_law_64", "power_law_256"],
 )
-def test_interval_holds_the_truth_about_as_often_as_it_says(variances, n, rng):
+def test_interval_covers_the_true_value_about_as_often_as_promised(variances, n, rng):
     held = 0
     for _ in range(200):
-        _, low, high = isoscope.isoscore(gaussian(variances, n, rng), unbiased=True, return_interval=True)
+        _, low, high = isoscope.isoscore_interval(gaussian(variances, n, rng))
         held += low <= truth(variances) <= high
     assert held >= 0.85 * 200
 
@@ -543,16 +543,16 @@ def test_interval_shrinks_with_rows_and_grows_with_confidence(rng):
     X = gaussian(POWER_LAW[:16], 1600, rng)
 
     def width(rows, confidence=0.95):
-        _, low, high = isoscope.isoscore(X[:rows], unbiased=True, return_interval=True, confidence=confidence)
+        _, low, high = isoscope.isoscore_interval(X[:rows], confidence=confidence)
         return high - low
 
     assert width(100) > 1.5 * width(400) > 1.5**2 * width(1600)
     assert width(100, 0.5) < width(100, 0.9) < width(100, 0.99)
 
 
-def test_interval_says_nothing_where_one_row_makes_the_cloud():
+def test_interval_is_infinite_if_one_row_holds_all_variance():
     clouds = [np.pad([[1.0] * d], ((0, n), (0, 0))) + at for n in range(4, 9) for d in (3, 13) for at in (0, 0.1)]
-    ends = [isoscope.isoscore(X, return_interval=True)[1:] for X in clouds]
+    ends = [isoscope.isoscore_interval(X, unbiased=False)[1:] for X in clouds]
     assert ends == [(-np.inf, np.inf)] * len(clouds)
 
 
@@ -676,9 +676,9 @@ def test_a_zero_shrinkage_alone_is_refused_by_name(rng):
 @pytest.mark.parametrize(
     ("rows", "unbiased", "interval", "needed"), [(1, 0, 0, 2), (2, 0, 1, 3), (3, 1, 0, 4), (4, 1, 1, 5)]
 )
-def test_isoscore_has_just_as_many_rows_as_it_needs(rows, unbiased, interval, needed, rng):
+def test_isoscore_states_how_many_rows_it_needs(rows, unbiased, interval, needed, rng):
     X = rng.standard_normal((needed, 3))
-    ask = partial(isoscope.isoscore, unbiased=bool(unbiased), return_interval=bool(interval))
+    ask = partial(isoscope.isoscore_interval if interval else isoscope.isoscore, unbiased=bool(unbiased))
     assert np.isfinite(ask(X)).all()
     with pytest.raises(InputError, match=f"X has {rows} rows?: need at least {needed} vectors"):
         ask(X[:rows])
@@ -688,11 +688,11 @@ def test_isoscore_has_just_as_many_rows_as_it_needs(rows, unbiased, interval, ne
     ("ask", "message"),
     [
         (
-            lambda X: isoscope.isoscore(X, return_interval=True, confidence=95),
+            lambda X: isoscope.isoscore_interval(X, confidence=95),
             "confidence is 95: need.*between 0 and 1",
         ),
-        (lambda X: isoscope.isoscore(X, return_interval=True, confidence=0), "confidence is 0"),
-        (lambda X: isoscope.isoscore_star(X, np.eye(3), 1.5), "zeta is 1.5: need a share between 0 and 1"),
+        (lambda X: isoscope.isoscore_interval(X, confidence=0), "confidence is 0"),
+        (lambda X: isoscope.isoscore_star(X, np.eye(3), 1.5), "zeta is 1.5: need.*between 0 and 1"),
         (lambda X: isoscope.isoscore_star(X, np.eye(3), np.nan), "zeta is nan"),
         (
             lambda X: isoscope.isoscore_star(X, np.eye(4)),
@@ -721,7 +721,7 @@ def test_shrinkage_may_come_from_another_library_and_precision(name, rng):
     assert float(found) == pytest.approx(expected, rel=TOL)
 
 
-def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(rng):
+def test_transposed_data_warns_at_the_line_of_the_caller(rng):
     X = rng.standard_normal((50, 101))
     with pytest.warns(isoscope.DataWarning, match=r"50 rows and 101 columns.*pass X\.T") as caught:
         isoscope.isoscore(X)
@@ -738,3 +738,24 @@ def test_isoscore_star_without_shrinkage_is_isoscore_at_any_scale(scale, rng):
 def test_a_zeta_that_is_no_number_is_refused_by_name(zeta):
     with pytest.raises(InputError, match=r"zeta is .*: need a number"):
         isoscope.isoscore_star(np.eye(3), np.eye(3), zeta)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((0.987, 0.976, 0.998), "0.99 [0.98, 1.00]"),
+        ((0.00312, 0.00301, 0.00325), "0.0031 [0.0030, 0.0032]"),
+        ((0.5, -np.inf, np.inf), "0.50 [-inf, inf]"),
+        ((0.5, 0.5, 0.5), "0.50 [0.50, 0.50]"),
+    ],
+)
+def test_estimate_prints_its_interval(numbers, text):
+    estimate = isoscope.Estimate(*numbers)
+    assert str(estimate) == f"{estimate}" == text
+    assert repr(estimate) == f"Estimate({text})"
+
+
+def test_estimate_of_a_tensor_prints_plain_numbers(rng):
+    torch = pytest.importorskip("torch")
+    estimate = isoscope.isoscore_interval(torch.tensor(rng.standard_normal((12, 4)), requires_grad=True))
+    assert "tensor" not in repr(estimate)

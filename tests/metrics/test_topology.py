@@ -385,10 +385,10 @@ X = np.random.default_rng(0).standard_normal((20, 4))
             (lambda measure=measure, bars=bars: measure(bars), complaint)
             for measure in (isoscope.select_bars, isoscope.persistent_entropy)
             for bars, complaint in [
-                ([3, 1, -2, -1], "bars has 2 of 4 that are negative, infinite or NaN, the first at 2"),
-                ([3, np.inf], "bars has 1 of 2 .* the first at 1: .* leave out the bar that never ends"),
-                ([np.nan, 1], "bars has 1 of 2 .* the first at 0"),
-                ([[1, 2], [3, 4]], r"bars has shape \(2, 2\): need one length for each bar"),
+                ([3, 1, -2, -1], "2 of 4 bars are negative, infinite or NaN, the first at 2"),
+                ([3, np.inf], "1 of 2 bars .* the first at 1: .* leave out the infinite bar"),
+                ([np.nan, 1], "1 of 2 bars .* the first at 0"),
+                ([[1, 2], [3, 4]], r"bars has shape \(2, 2\): need one length per bar"),
                 (3.0, r"bars has shape \(\)"),
                 (["long", "short"], "bars has dtype <U5"),
                 ([True, False], "bars holds booleans"),

@@ -26,7 +26,7 @@ def assert_alike(a: Sketch, b: Sketch) -> None:
 def test_up_to_20_groups_give_what_the_rows_give(count, rng):
     X, text = texts(count, rng)
     found = sketch(X + 100, groups=text)
-    value, low, high = isoscope.isoscore(X, unbiased=True, groups=text, return_interval=True)
+    value, low, high = isoscope.isoscore_interval(X, groups=text)
     assert found.isoscore(unbiased=True) == pytest.approx(value, rel=1e-9)
     assert found.isoscore_interval() == pytest.approx((low, high), rel=1e-8)
     assert found.participation_ratio(unbiased=True) == pytest.approx(1 + 5 * value, rel=1e-9)
@@ -48,7 +48,7 @@ def test_any_way_to_cut_and_add_is_the_whole(count, rng):
 def test_many_groups_give_nearly_what_the_rows_give(rng):
     X, text = texts(400, rng)
     found = sketch(X, groups=[f"text {t}" for t in text])
-    value, low, high = isoscope.isoscore(X, unbiased=True, groups=text, return_interval=True)
+    value, low, high = isoscope.isoscore_interval(X, groups=text)
     assert abs(found.isoscore(unbiased=True) - value) < (high - low) / 10
     ends = found.isoscore_interval()
     assert 0.5 < (ends[1] - ends[0]) / (high - low) < 2

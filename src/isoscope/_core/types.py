@@ -1,4 +1,4 @@
-"""Names for the values that parameters take."""
+"""Types of the values that public parameters accept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Metric = Literal["cosine", "euclidean"]
-"""How rows are compared."""
+"""The distance that rows are compared by."""
 Verdict = Literal["ok", "look", "bad"]
-"""How a finding is judged, from best to worst."""
+"""The verdict of a finding, from best to worst."""
 GainVerdict = Literal["gain", "loss", "noise"]
-"""How the gain of a repair is judged: significant either way, or neither."""
+"""The verdict on the gain of a repair: significant either way, or neither."""
+Nonfinite = Literal["raise", "drop"]
+"""What to do with rows that hold NaN or infinity."""
+Average = Literal["instances", "types"]
+"""What a mean over pairs of different types counts once: each pair of rows, or each pair of types."""
 Seed: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None"
-"""What `check_seed` accepts as a random seed."""
+"""A random seed, as NumPy accepts it."""
 Column: TypeAlias = "str | npt.ArrayLike"
 """The name of a column, or one value per row."""

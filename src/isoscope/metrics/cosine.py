@@ -1,4 +1,4 @@
-"""How alike the directions of a cloud are: cosines over all pairs, without visiting the pairs."""
+"""Measure cosine similarity over all pairs of rows, in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -19,17 +19,24 @@ from isoscope._core.arrays import (
     unit_rows,
     zeros,
 )
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, TooFewRowsError
+from isoscope._core.random import check_seed
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
+    from isoscope._core.types import Average, Seed
 
 
-def mean_cosine(X: Any) -> Array:
-    """The mean cosine of all pairs of different rows: near 0 in a round cloud, near 1 in a narrow cone.
+def mean_cosine(X: Array) -> Array:
+    """Return the mean cosine similarity of all pairs of rows: near 0 if directions vary, 1 if all are the same.
 
-    Exact, in one pass: (‖Σu‖² − Σ‖u‖²)/(n(n−1)) with u the unit vectors. A zero vector has no direction and counts
-    with cosine 0 to everything, as in scikit-learn.
+    The value is exact and takes one pass: (‖Σu‖² − Σ‖u‖²)/(n(n−1)), where u are the unit vectors. A zero vector has no
+    direction; its cosine with every other vector counts as 0, as in scikit-learn.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row per vector, n ≥ 2.
 
     Examples
     --------
@@ -42,10 +49,15 @@ def mean_cosine(X: Any) -> Array:
     return cast_result(xp, X, xp.sum(formulas.mean_cosine(X.shape[0], total, squares)))
 
 
-def cosine_contribution(X: Any) -> Array:
-    """What each coordinate adds to the mean cosine: a few large entries are rogue dimensions that rule the similarity.
+def cosine_contribution(X: Array) -> Array:
+    """Return the contribution of each dimension to the mean cosine; a few large ones are rogue dimensions.
 
-    The contributions sum to `mean_cosine(X)`; divide by it for the shares of Timkey and van Schijndel.
+    The contributions sum to `mean_cosine(X)`. Divide by it to get the shares of Timkey and van Schijndel.
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row per vector, n ≥ 2.
 
     Returns
     -------
@@ -68,22 +80,23 @@ def cosine_contribution(X: Any) -> Array:
 
 
 def intra_similarity(
-    X: Any, types: Any, *, per_type_cap: int | None = None, seed: int = 0, clustered: Any = None
+    X: Array, types: Array, *, per_type_cap: int | None = None, seed: Seed = 0, clustered: Array | None = None
 ) -> Array:
-    """S_intra: how alike the instances of one type are, averaged over the types that have at least two.
+    """Return S_intra, the mean cosine of rows of the same type, averaged over the types with at least two rows.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each instance, such as a token's state.
+        One row per instance, such as the hidden state of a token.
     types : (n,) labels
-        What each row is an instance of, such as the token's id.
+        The type of each row, such as the token's id.
     per_type_cap : int, optional
-        Take at most so many random instances of a type (the paper takes 1000). All, exactly, by default.
+        Use at most this number of random instances per type (the paper uses 1000). By default, use all of them.
     seed : int
-        For that choice.
+        Random seed for choosing those instances.
     clustered : (n,) labels, optional
-        Take each cluster's mean out of its rows, measure inside each cluster and average over the clusters.
+        The cluster of each row. Subtracts each cluster's mean, measures within each cluster, and averages over the
+        clusters.
 
     Examples
     --------
@@ -100,32 +113,32 @@ def intra_similarity(
 
 
 def inter_similarity(
-    X: Any,
-    types: Any,
+    X: Array,
+    types: Array,
     *,
-    average: str = "instances",
+    average: Average = "instances",
     per_type_cap: int | None = None,
-    seed: int = 0,
-    clustered: Any = None,
+    seed: Seed = 0,
+    clustered: Array | None = None,
 ) -> Array:
-    """S_inter: how alike instances of different types are; high in a space whose vectors all point one way.
+    """Return S_inter, the mean cosine of rows of different types: high if all vectors point in a similar direction.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each instance.
+        One row per instance.
     types : (n,) labels
-        What each row is an instance of; at least two types.
+        The type of each row; at least two types.
     average : {"instances", "types"}
-        Over all pairs of rows of different types, where frequent types weigh more; or over all pairs of types, which
-        is exactly what the paper's draw of one instance a type estimates.
+        "instances" averages over all pairs of rows of different types, so frequent types weigh more. "types" averages
+        over all pairs of types; the paper estimates this value by drawing one random instance per type.
     per_type_cap : int, optional
-        Take at most so many random instances of a type (the paper takes 1). All, exactly, by default.
+        Use at most this number of random instances per type (the paper uses 1). By default, use all of them.
     seed : int
-        For that choice.
+        Random seed for choosing those instances.
     clustered : (n,) labels, optional
-        Take each cluster's mean out of its rows, measure inside each cluster and average over the clusters that hold
-        at least two types.
+        The cluster of each row. Subtracts each cluster's mean, measures within each cluster, and averages over the
+        clusters that hold at least two types.
 
     Examples
     --------
@@ -139,29 +152,29 @@ def inter_similarity(
     Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021.
     """
     if average not in ("instances", "types"):
-        raise InputError(f'average is {average!r}: need "instances" or "types"')
+        raise ParameterError(f'average is {average!r}: need "instances" or "types"')
     return _similarity(X, types, "inter", per_type_cap, seed, clustered, average)
 
 
 def _similarity(
-    X: Any, types: Any, which: str, per_type_cap: int | None, seed: int, clustered: Any, average: str
+    X: Array, types: Array, which: str, per_type_cap: int | None, seed: Seed, clustered: Array | None, average: str
 ) -> Array:
     xp, X = check_points(X, min_dims=1)
     n = X.shape[0]
-    found = encode_labels(types, n, name="types")
+    kinds = encode_labels(types, n, name="types")
     clusters = None if clustered is None else encode_labels(clustered, n, name="clustered")
     if per_type_cap is not None:
         if check_integer(per_type_cap, "per_type_cap") < 1:
-            raise InputError(f"per_type_cap is {per_type_cap}: need at least 1 instance of a type")
-        kept = _sample_per_type(found, per_type_cap, seed)
-        X, found = take(xp, X, kept), encode_labels(found.codes[kept], len(kept))
+            raise ParameterError(f"per_type_cap is {per_type_cap}: need at least 1 instance per type")
+        kept = _sample_per_type(kinds, per_type_cap, seed)
+        X, kinds = take(xp, X, kept), encode_labels(kinds.codes[kept], len(kept))
         clusters = None if clusters is None else encode_labels(clusters.codes[kept], len(kept))
     if clusters is None:
-        value = _type_similarity(xp, X, found, which, average)
+        value = _type_similarity(xp, X, kinds, which, average)
         if value is None:
-            raise InputError(
-                f"types has {len(found.names)} different values for {n} rows: "
-                + ("need a type with two rows at least" if which == "intra" else "need two types at least")
+            raise TooFewRowsError(
+                f"types has {len(kinds.names)} different values for {n} rows: "
+                + ("need a type with at least two rows" if which == "intra" else "need at least two types")
             )
         return cast_result(xp, X, value)
 
@@ -170,29 +183,28 @@ def _similarity(
         rows = np.flatnonzero(clusters.codes == c)
         part = xp.astype(take(xp, X, rows), accumulator_dtype(xp, X))
         part = part - xp.mean(part, axis=0)
-        value = _type_similarity(xp, part, encode_labels(found.codes[rows], len(rows)), which, average)
+        value = _type_similarity(xp, part, encode_labels(kinds.codes[rows], len(rows)), which, average)
         if value is not None:
             values.append(value)
     if not values:
-        raise InputError(
-            "no cluster holds what is compared: " + ("two rows of a type" if which == "intra" else "two types")
-        )
+        needed = "two rows of one type" if which == "intra" else "two types"
+        raise TooFewRowsError(f"no cluster holds {needed}: use larger clusters")
     return cast_result(xp, X, xp.mean(xp.stack(values)))
 
 
-def _type_similarity(xp: Any, X: Array, found: Groups, which: str, average: str) -> Array | None:
-    """S_intra or S_inter by the sums of each type, or None where there is nothing to compare."""
-    if (which == "intra" and found.counts.max() < 2) or (which == "inter" and len(found.names) < 2):
+def _type_similarity(xp: Any, X: Array, kinds: Groups, which: str, average: str) -> Array | None:
+    """Return S_intra or S_inter, or None if there are no two rows to compare."""
+    if (which == "intra" and kinds.counts.max() < 2) or (which == "inter" and len(kinds.names) < 2):
         return None
-    sums, squares = _type_sums(xp, X, found)
-    counts = asarray_like(xp, X, found.counts, sums.dtype)
+    sums, squares = _type_sums(xp, X, kinds)
+    counts = asarray_like(xp, X, kinds.counts, sums.dtype)
     if which == "intra":
         return formulas.intra_similarity(xp, counts, sums, squares)
     return formulas.inter_similarity(xp, counts, sums, average)
 
 
 def _unit_sums(xp: Any, X: Array) -> tuple[Array, Array]:
-    """Σu and Σu² of each coordinate."""
+    """Return Σu and Σu² for each dimension, where u are the unit vectors."""
     wide = accumulator_dtype(xp, X)
     total = squares = zeros(xp, X, (X.shape[1],))
     for part in tiles(X, nbytes=2**20):
@@ -202,20 +214,20 @@ def _unit_sums(xp: Any, X: Array) -> tuple[Array, Array]:
     return total, squares
 
 
-def _type_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array]:
-    """Σu and Σ‖u‖² of each type, in the types' order.
+def _type_sums(xp: Any, X: Array, kinds: Groups) -> tuple[Array, Array]:
+    """Return Σu and Σ‖u‖² for each type, in the order of the types.
 
-    Rows are visited type by type; a tile's running sum, read where its types end, gives the sums by difference. A type
-    that goes on in the next tile is carried over.
+    Rows are sorted by type. The cumulative sum of a tile, read where each type ends, gives the sums by difference. The
+    sum of a type that continues in the next tile is carried over.
     """
-    order = np.argsort(found.codes, kind="stable")
-    codes = found.codes[order]
+    order = np.argsort(kinds.codes, kind="stable")
+    codes = kinds.codes[order]
     wide = accumulator_dtype(xp, X)
     done: list[Array] = []
     carry: Array | None = None
     for part in tiles(X, nbytes=2**22):
         u = unit_rows(xp, take(xp, X, order[part]), wide)
-        rows = xp.concat([u, xp.sum(u * u, axis=1, keepdims=True)], axis=1)  # ‖u‖² rides along as a last column
+        rows = xp.concat([u, xp.sum(u * u, axis=1, keepdims=True)], axis=1)  # ‖u‖² as the last column
         ends = np.flatnonzero(np.diff(codes[part], append=-1))
         running = take(xp, xp.cumulative_sum(rows, axis=0), ends)
         sums = xp.concat([running[:1, :], running[1:, :] - running[:-1, :]], axis=0)
@@ -229,9 +241,9 @@ def _type_sums(xp: Any, X: Array, found: Groups) -> tuple[Array, Array]:
     return sums[:, :-1], sums[:, -1]
 
 
-def _sample_per_type(found: Groups, cap: int, seed: int) -> np.ndarray:
-    """The rows of at most `cap` random instances of each type, in order."""
-    shuffled = np.random.default_rng(seed).permutation(len(found.codes))
-    shuffled = shuffled[np.argsort(found.codes[shuffled], kind="stable")]
-    rank = np.arange(len(shuffled)) - np.repeat(np.cumsum(found.counts) - found.counts, found.counts)
+def _sample_per_type(kinds: Groups, cap: int, seed: Seed) -> np.ndarray:
+    """Return the row numbers of at most `cap` random instances of each type, in ascending order."""
+    shuffled = np.random.default_rng(check_seed(seed)).permutation(len(kinds.codes))
+    shuffled = shuffled[np.argsort(kinds.codes[shuffled], kind="stable")]
+    rank = np.arange(len(shuffled)) - np.repeat(np.cumsum(kinds.counts) - kinds.counts, kinds.counts)
     return np.sort(shuffled[rank < cap])

@@ -1,4 +1,4 @@
-"""Wang and Isola's two numbers for contrastive spaces: positives close, everything else spread over the sphere."""
+"""Measure alignment and uniformity on the unit sphere, as Wang and Isola define them for contrastive learning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isoscope._core.arrays import (
     safe_sqrt,
     unit_rows,
 )
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, ParameterError, ShapeError
 from isoscope._core.pairs import MAX_MEMORY, tile_rows
 from isoscope._core.threads import map_in_threads
 
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 
-def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:
-    """How evenly the directions of X cover the sphere: log of the mean of exp(−t‖u−v‖²) over pairs; lower is more even.
+def uniformity(X: Array, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:
+    """Return the uniformity of X, log mean exp(−t‖u−v‖²) over all pairs: lower means more evenly spread directions.
 
-    Over all pairs of different rows, exactly. For t = 2 it lies between −8, two opposite vectors, and 0, where all
-    directions are one; a uniform sphere of many dimensions gives about −4.
+    The mean is exact, over all pairs of different rows. For t = 2 the value lies between −8 (two opposite vectors) and
+    0 (all directions equal). A uniform distribution on a sphere of many dimensions gives about −4.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector; scaled to length 1 here. Zero vectors are refused.
+        One row per vector; the function scales each to length 1. Zero vectors raise an error.
     t : float
-        How local the measure is.
+        The scale of the Gaussian kernel: larger values give nearby pairs more weight.
     max_memory : int
-        Bytes for the tiles of pairs. With a gradient the tiles are kept for it: use batches then.
+        Memory in bytes for the tiles of pairs. With a gradient, all tiles are kept for the backward pass, so use
+        batches.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
     if not 0 < check_real(t, "t") < math.inf:
-        raise InputError(f"t is {t}: need a number above 0")
+        raise ParameterError(f"t is {t}: need a number above 0")
     xp, X = check_points(X)
     n = X.shape[0]
     wide = accumulator_dtype(xp, X)
@@ -66,7 +67,7 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
     parts = list(blocks(n, tile_rows(itemsize(xp, U.dtype), max_memory)))
 
     def log_sum(pair: tuple[slice, slice]) -> Array:
-        """log Σ exp(−t‖u−v‖²) of a tile, the diagonal left out; both orders of each pair are counted."""
+        """Return log Σ exp(−t‖u−v‖²) over a tile without the diagonal, counting each pair in both orders."""
         a, b = pair
         exponents = 2 * t * (U[a, :] @ U[b, :].T - 1)
         if a == b:
@@ -76,22 +77,22 @@ def uniformity(X: Any, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array
         total = xp.sum(xp.exp(exponents - highest), dtype=wide)
         return xp.log(total) + xp.astype(highest, wide) + (0 if a == b else math.log(2))
 
-    # a block of one row has no pair in itself
+    # a block of one row contains no pair
     pairs = [(a, b) for a, b in combinations_with_replacement(parts, 2) if a != b or a.stop - a.start > 1]
     logs = xp.stack(list(map(log_sum, pairs) if carries_gradient(X) else map_in_threads(log_sum, pairs, len(pairs))))
     highest = detach(xp.max(logs))
     return cast_result(xp, X, xp.log(xp.sum(xp.exp(logs - highest))) + highest - math.log(n * (n - 1)))
 
 
-def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
-    """How close each row of X is to its partner in Y on the sphere: the mean of ‖u−v‖^α; lower is closer.
+def alignment(X: Array, Y: Array, alpha: float = 2.0) -> Array:
+    """Return the alignment of X and Y, the mean of ‖u−v‖^α over pairs of unit vectors: lower means closer pairs.
 
     Parameters
     ----------
     X, Y : (n, d) arrays
-        Row i of X and row i of Y are a pair that should agree. Zero vectors are refused.
+        Row i of X and row i of Y form a positive pair. Zero vectors raise an error.
     alpha : float
-        The power of the distance.
+        The exponent α of the distance.
 
     Examples
     --------
@@ -104,13 +105,13 @@ def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
     if not check_real(alpha, "alpha") > 0:
-        raise InputError(f"alpha is {alpha}: need a power above 0")
+        raise ParameterError(f"alpha is {alpha}: need a number above 0")
     xp, X = check_points(X, min_rows=1)
     other, Y = check_points(Y, min_rows=1, name="Y")
     if other is not xp:
-        raise InputError(f"X is an array of {xp.__name__} and Y of {other.__name__}: need the same library")
+        raise ParameterError(f"X is an array of {xp.__name__} and Y of {other.__name__}: need the same library")
     if X.shape != Y.shape:
-        raise InputError(f"X has shape {tuple(X.shape)} and Y {tuple(Y.shape)}: need a partner for each row")
+        raise ShapeError(f"X has shape {tuple(X.shape)} and Y {tuple(Y.shape)}: need one row of Y per row of X")
     wide = accumulator_dtype(xp, X)
     step = _project_to_sphere(xp, X, wide, "X") - _project_to_sphere(xp, Y, wide, "Y")
     squared = xp.sum(step * step, axis=1)
@@ -120,5 +121,5 @@ def alignment(X: Any, Y: Any, alpha: float = 2.0) -> Array:
 def _project_to_sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
     zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detach(X)), axis=1) == 0))
     if zero:
-        raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction, drop them")
+        raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction; drop them")
     return unit_rows(xp, X, dtype)

@@ -1,8 +1,8 @@
-"""What the nearest neighbours say of a cloud: its local dimension, and whether a few are everybody's."""
+"""Measure intrinsic dimension and hubness from the nearest neighbors of each row."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,67 +18,77 @@ from isoscope._core.arrays import (
     result_dtype,
     safe_sqrt,
     take,
+    to_float,
     to_numpy,
     unit_rows,
 )
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import InputError, ParameterError, TooFewRowsError, warn_data
 from isoscope._core.pairs import MAX_MEMORY, nearest_neighbors, scale_to_safe_range
+from isoscope._core.random import check_seed
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+    from isoscope._core.types import Metric, Seed
 
 
 class Hubness(NamedTuple):
-    """How unevenly rows turn up among the k nearest neighbours of others."""
+    """How unevenly rows occur among the k nearest neighbors of other rows.
+
+    The k-occurrence of a row is the number of rows that have it among their k nearest neighbors.
+    """
 
     skewness: Array
-    """Skewness of the k-occurrence: near 0 if all turn up alike, above 1 if a few hubs are near everything."""
+    """Skewness of the k-occurrence: near 0 if rows occur equally often, above 1 if a few hubs occur very often."""
     antihubs: Array
-    """The share of rows that are nobody's neighbour: they can never be found."""
+    """Share of anti-hubs, the rows with k-occurrence 0: a nearest-neighbor search never returns them."""
     largest: Array
-    """How often the greatest hub turns up; k on average."""
+    """The largest k-occurrence; the mean is k."""
+
+    def __repr__(self) -> str:
+        skewness, antihubs, largest = (to_float(number) for number in self)
+        return f"Hubness(skewness={skewness:.3g}, antihubs={antihubs:.3g}, largest={largest:.0f})"
 
 
 def lid(
-    X: Any,
+    X: Array,
     k: int = 100,
     *,
-    metric: str = "euclidean",
-    convention: str = "textbook",
+    metric: Metric = "euclidean",
+    convention: Literal["textbook", "cai"] = "textbook",
     sample: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     max_memory: int = MAX_MEMORY,
 ) -> Array:
-    """Local intrinsic dimension: along how many directions the k nearest neighbours of a point spread, on average.
+    """Return the local intrinsic dimension (LID) of X, estimated from the k nearest neighbors and averaged over rows.
 
-    For a point with distances r₁ ≤ … ≤ r_k to its neighbors this is (k − 2)/Σ log(r_k/rᵢ), averaged over points. The
-    sum has k − 1 random terms, so that k − 2 in the numerator makes the estimate unbiased; the maximum-likelihood
-    estimate, with k − 1, is too large by (k − 1)/(k − 2).
+    For a row with distances r₁ ≤ … ≤ r_k to its neighbors, the estimate is (k − 2)/Σ log(r_k/rᵢ). The sum has k − 1
+    random terms, so k − 2 in the numerator makes the estimate unbiased. The maximum-likelihood estimate has k − 1
+    there, and is too large by the factor (k − 1)/(k − 2).
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector, n > k.
+        One row per vector, n > k.
     k : int
-        How many neighbors: at least 3, for "cai" at least 2.
+        The number of neighbors: at least 3, or at least 2 for "cai".
     metric : {"euclidean", "cosine"}
-        The distance; for "cosine", the chord between the unit vectors.
+        The distance. "cosine" uses the Euclidean distance between unit vectors.
     convention : {"textbook", "cai"}
-        "textbook" is the unbiased estimate. "cai" gives the numbers of Cai et al.: k in place of k − 2, and half of
-        that, since they put squared distances (and 1 − cos, half a squared chord) into the formula. Without duplicates
-        it is k/(2(k − 2)) times the textbook value.
+        "textbook" is the unbiased estimate. "cai" reproduces the numbers of Cai et al., who use k in place of k − 2,
+        and halve the result by using squared distances (or 1 − cos, half a squared distance) in the formula. Without
+        duplicates, it is k/(2(k − 2)) times the textbook value.
     sample : int, optional
-        Average over so many random rows only; their neighbours are still sought among all.
+        Average over this number of random rows only. Their neighbors are still searched among all rows.
     seed : int
-        For that choice.
+        Random seed for the sample.
     max_memory : int
-        Bytes for the tiles of pairs.
+        Memory in bytes for the tiles of pairs.
 
     Notes
     -----
-    A neighbour at distance zero (a duplicate) says nothing of the dimension and is left out of its point's mean; a
-    point whose neighbours are all at one distance has no estimate and is left out; so is a zero row for "cosine". A
-    `DataWarning` counts them. With a gradient an (n, k, d) array is held: use batches then.
+    Neighbors at distance zero (duplicates) are left out of their row's estimate. Rows whose neighbors all have the
+    same distance have no estimate and are left out, as are zero rows for "cosine". A `DataWarning` counts them. With a
+    gradient, an (n, k, d) array is kept in memory, so use batches.
 
     Examples
     --------
@@ -94,10 +104,10 @@ def lid(
     Amsaleg et al., Estimating local intrinsic dimensionality, 2015.
     """
     if convention not in ("textbook", "cai"):
-        raise InputError(f'convention is {convention!r}: need "textbook" or "cai"')
+        raise ParameterError(f'convention is {convention!r}: need "textbook" or "cai"')
     least = 2 if convention == "cai" else 3
     if check_integer(k, "k") < least:
-        raise InputError(f"k is {k}: need {least} neighbours at least")
+        raise ParameterError(f"k is {k}: need at least {least} neighbors")
     xp, X = check_points(X, min_dims=1)
     distances = _neighbor_distances(xp, X, k, metric, sample, seed, max_memory)
     eps = float(xp.finfo(result_dtype(xp, X)).eps)
@@ -105,7 +115,7 @@ def lid(
     count = int(known.sum())
     if not count:
         raise InputError(
-            f"no row of X has {k} neighbours at different distances: there is no local dimension to estimate"
+            f"no row of X has {k} neighbors at different distances: the local dimension cannot be estimated"
         )
     _warn_duplicates(to_numpy(distances), known)
     mean = xp.sum(estimates) / count
@@ -113,11 +123,11 @@ def lid(
 
 
 def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = True) -> tuple[Array, np.ndarray]:
-    """Return each row's LID from the distances to its neighbors, nearest first, and which rows have one; others get 0.
+    """Return the LID of each row from its sorted neighbor distances (0 if undefined), and a mask of the defined ones.
 
-    `eps` is that of the points: equal distances have ratios of 1 up to rounding. Of the t distances above zero the last
-    is the reference, and Σ log(r_t/rᵢ) of the other t − 1 follows a gamma law of shape t − 1 and rate LID, whose
-    inverse has the mean LID/(t − 2). `unbiased` multiplies by t − 2, otherwise by t as Cai et al. do.
+    `eps` is the precision of the points: ratios of equal distances are 1 up to rounding. The largest of the t positive
+    distances is the reference. Σ log(r_t/rᵢ) over the other t − 1 follows a gamma distribution of shape t − 1 and rate
+    LID, and the mean of its inverse is LID/(t − 2). So `unbiased` multiplies by t − 2; Cai et al. multiply by t.
     """
     k = distances.shape[1]
     zero = distances <= 0
@@ -134,34 +144,34 @@ def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = 
 
 
 def two_nn(
-    X: Any,
+    X: Array,
     *,
     discard: float = 0.1,
     sample: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     max_memory: int = MAX_MEMORY,
 ) -> Array:
-    """Intrinsic dimension from two neighbours: how much farther the second is than the first.
+    """Return the TwoNN intrinsic dimension of X, estimated from the distances to the two nearest neighbors.
 
-    In d dimensions the ratio μ of the two distances follows 1 − μ^−d; the slope of −log(1−F) against log μ through the
-    origin is the estimate.
+    In d dimensions the ratio μ of the two distances has the distribution function F(μ) = 1 − μ^−d. The estimate is the
+    slope of −log(1−F) against log μ, fitted through the origin.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     discard : float
-        The share of largest ratios left out, which are the noisiest.
+        The share of the largest ratios to leave out, because they are the noisiest.
     sample : int, optional
-        Use so many random rows only; their neighbours are still sought among all.
+        Use this number of random rows only. Their neighbors are still searched among all rows.
     seed : int
-        For that choice.
+        Random seed for the sample.
     max_memory : int
-        Bytes for the tiles of pairs.
+        Memory in bytes for the tiles of pairs.
 
     Notes
     -----
-    A row with a duplicate has no ratio and is left out; a `DataWarning` counts them.
+    A row with a duplicate has no ratio and is left out. A `DataWarning` counts such rows.
 
     Examples
     --------
@@ -175,7 +185,7 @@ def two_nn(
     Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
     """
     if not 0 <= check_real(discard, "discard") < 1:
-        raise InputError(f"discard is {discard}: need a share of at least 0 and below 1")
+        raise ParameterError(f"discard is {discard}: need a share of at least 0 and below 1")
     xp, X = check_points(X, min_rows=3, min_dims=1)
     distances = _neighbor_distances(xp, X, 2, "euclidean", sample, seed, max_memory)
     value = two_nn_slope(xp, distances, float(xp.finfo(result_dtype(xp, X)).eps), discard)
@@ -184,46 +194,52 @@ def two_nn(
 
 
 def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array:
-    """The slope of −log(1−F) against log μ, from each row's distances to its two nearest; `eps` of the points."""
+    """Return the TwoNN estimate from the distances to the two nearest neighbors; `eps` is the points' precision."""
     known = to_numpy(distances)[:, 0] > 0
     n = int(known.sum())
-    kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, whose logarithm is no height
+    kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, and log 0 is not finite
     if kept < 2:
-        raise InputError(f"{n} rows of X have no duplicate and {kept} of them are kept: need 2 at least")
+        raise TooFewRowsError(f"{n} rows of X have no duplicate and {kept} of them are kept: need at least 2")
     pairs = take(xp, distances, np.flatnonzero(known))
     logs = xp.log(pairs[:, 1] / pairs[:, 0])
     logs = take(xp, logs, np.argsort(to_numpy(logs), kind="stable")[:kept])
     heights = asarray_like(xp, distances, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
     if not float(to_numpy(logs)[-1]) > 8 * eps:
-        raise InputError("all rows of X have two neighbours at the same distance: there is no dimension to estimate")
+        raise InputError("all rows of X have two neighbors at the same distance: the dimension cannot be estimated")
     return xp.sum(logs * heights) / xp.sum(logs * logs)
 
 
 def hubness(
-    X: Any,
+    X: Array,
     k: int = 10,
     *,
-    metric: str = "euclidean",
+    metric: Metric = "euclidean",
     sample: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     max_memory: int = MAX_MEMORY,
 ) -> Hubness:
-    """Whether a few rows are among the nearest neighbours of everything, and how many are never found.
+    """Return the hubness of X: whether a few rows are nearest neighbors of very many, and how many are of none.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector, n > k.
+        One row per vector, n > k.
     k : int
-        How many neighbours each row asks for.
+        The number of neighbors of each row.
     metric : {"euclidean", "cosine"}
         The distance.
     sample : int, optional
-        Let so many random rows ask only. Fewer ask, so more rows are found by nobody: compare like with like.
+        Search the neighbors of this number of random rows only. Fewer searches return fewer different rows, so the
+        share of anti-hubs rises: compare only values with the same sample size.
     seed : int
-        For that choice.
+        Random seed for the sample.
     max_memory : int
-        Bytes for the tiles of pairs.
+        Memory in bytes for the tiles of pairs.
+
+    Returns
+    -------
+    Hubness
+        The named tuple (skewness, antihubs, largest).
 
     Examples
     --------
@@ -244,7 +260,7 @@ def hubness(
 
 
 def occurrence_statistics(indices: np.ndarray, n: int) -> tuple[float, float, float]:
-    """Skewness, share of rows that never turn up, and the most often one, from who is whose neighbour among n rows."""
+    """Return skewness, share of zeros and maximum of the k-occurrence, from the neighbor indices among n rows."""
     times = np.bincount(indices.ravel(), minlength=n).astype(np.float64)
     spread = times.std()
     skewness = ((times - times.mean()) ** 3).mean() / spread**3 if spread > 0 else 0.0
@@ -252,19 +268,19 @@ def occurrence_statistics(indices: np.ndarray, n: int) -> tuple[float, float, fl
 
 
 def _neighbors(
-    X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
+    X: Array, k: int, metric: Metric, sample: int | None, seed: Seed, max_memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the k nearest, on the host."""
+    """Return distances and indices of the k nearest neighbors as NumPy arrays."""
     n = X.shape[0]
     if metric not in ("euclidean", "cosine"):
-        raise InputError(f'metric is {metric!r}: need "euclidean" or "cosine"')
+        raise ParameterError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     if not 1 <= k < n:
-        raise InputError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}, a row has {n - 1} others")
+        raise ParameterError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}")
     if sample is not None and not 1 <= check_integer(sample, "sample") <= n:
-        raise InputError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
+        raise ParameterError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
     rows = None
     if sample is not None and sample < n:
-        rows = np.sort(np.random.default_rng(seed).choice(n, sample, replace=False))
+        rows = np.sort(np.random.default_rng(check_seed(seed)).choice(n, sample, replace=False))
     values = to_numpy(X)
     return nearest_neighbors(
         unit_rows(np, values, values.dtype) if metric == "cosine" else values, k, rows=rows, max_memory=max_memory
@@ -272,11 +288,11 @@ def _neighbors(
 
 
 def _neighbor_distances(
-    xp: Any, X: Array, k: int, metric: str, sample: int | None, seed: int, max_memory: int
+    xp: Any, X: Array, k: int, metric: Metric, sample: int | None, seed: Seed, max_memory: int
 ) -> Array:
-    """Distances to the k nearest, nearest first, wide; through the points if X carries a gradient."""
+    """Return the distances to the k nearest neighbors, nearest first; differentiable if X carries a gradient."""
     if carries_gradient(X) and sample is not None:
-        raise InputError("sample is for measuring: with a gradient pass the rows that you mean")
+        raise ParameterError(f"sample is {sample}, but X carries a gradient: pass the rows to sample instead")
     X = _drop_zero_rows(xp, X) if metric == "cosine" else X
     distances, indices = _neighbors(X, k, metric, sample, seed, max_memory)
     wide = accumulator_dtype(xp, X)
@@ -290,7 +306,7 @@ def _neighbor_distances(
 
 
 def _drop_zero_rows(xp: Any, X: Array) -> Array:
-    """The rows of X that are not zero; the others have no direction, are left out and counted."""
+    """Return the rows of X that are not zero, and warn of the others, which have no direction."""
     some = nonzero_rows(X)
     if some.all():
         return X
@@ -301,7 +317,7 @@ def _drop_zero_rows(xp: Any, X: Array) -> Array:
 
 
 def _warn_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
-    """Count the rows that have a duplicate and those that give no estimate."""
+    """Warn of rows that have a duplicate or no estimate."""
     duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
     if duplicated or left_out:
         warn_data(

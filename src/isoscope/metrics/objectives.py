@@ -1,7 +1,7 @@
-"""The quantities by which Mickus et al. argue that isotropy and clusters pull apart, in O(n·d) and not O(n²).
+"""Compute the objectives by which Mickus et al. argue that isotropy and clusters conflict.
 
-Each is to be *maximised* in the paper. Pairwise squared distances are traces of scatters, so sums over the rows of each
-label are all they need.
+The paper *maximizes* each of them. Sums of squared distances over pairs are traces of scatter matrices, so sums over
+the rows of each label suffice: the cost is O(n·d), not O(n²).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isoscope._core.arrays import (
     to_numpy,
     zeros,
 )
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ShapeError
 from isoscope._core.pairs import MAX_MEMORY
 from isoscope.metrics.clusters import distance_sums
 from isoscope.metrics.spectra import unchecked_participation_ratio
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 
-def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:
-    """O_I: the sum of squared distances of all ordered pairs, which isotropy is said to ask for (equation 2).
+def isotropy_objective(X: Array, *, cosine: bool = False) -> Array:
+    """Return O_I, the sum of squared distances over all ordered pairs of rows (equation 2).
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     cosine : bool
-        Give the first line of the equation, cos(1, V) = √(PR/d) with V the variances along the principal axes. The
-        paper drops its denominator to reach the sum; only the cosine is free of scale.
+        Return the first line of the equation instead: cos(1, V) = √(PR/d), where V holds the variances along the
+        principal axes. The paper drops its denominator to get the sum. Only the cosine is independent of scale.
 
     Examples
     --------
@@ -61,8 +61,15 @@ def isotropy_objective(X: Any, *, cosine: bool = False) -> Array:
     return cast_result(xp, X, formulas.isotropy_objective(n, xp.sum(within)))
 
 
-def silhouette_objective(X: Any, labels: Any) -> Array:
-    """O_S: squared distances between labels less those inside, over all ordered pairs (equation 1).
+def silhouette_objective(X: Array, labels: Array) -> Array:
+    """Return O_S, the squared distances between labels minus those within labels, over all ordered pairs (equation 1).
+
+    Parameters
+    ----------
+    X : (n, d) array
+        One row per vector.
+    labels : (n,) labels
+        The class of each row.
 
     Examples
     --------
@@ -75,24 +82,24 @@ def silhouette_objective(X: Any, labels: Any) -> Array:
     Mickus et al., Isotropy, clusters, and classifiers, 2024.
     """
     xp, X = check_points(X)
-    found = encode_labels(labels, X.shape[0])
-    counts, means, within, _ = _label_moments(xp, X, found)
+    groups = encode_labels(labels, X.shape[0])
+    counts, means, within, _ = _label_moments(xp, X, groups)
     mean = xp.sum(counts[:, None] * means, axis=0) / X.shape[0]
     trace = xp.sum(within + counts * xp.sum((means - mean) ** 2, axis=1))
     return cast_result(xp, X, formulas.silhouette_objective(xp, X.shape[0], trace, counts, within))
 
 
-def classifier_objective(X: Any, labels: Any, class_vectors: Any) -> Array:
-    """O_C: how much each row agrees with its own class vector and disagrees with the others (equation 3).
+def classifier_objective(X: Array, labels: Array, class_vectors: Array) -> Array:
+    """Return O_C, the inner products of rows with their own class vector minus those with the others (equation 3).
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     labels : (n,) labels
-        Each row's class.
+        The class of each row.
     class_vectors : (k, d) array
-        One row for each class, in the sorted order of the labels: a linear head's weights.
+        One row per class, in the sorted order of the labels, such as the weights of a linear classifier.
 
     Examples
     --------
@@ -105,34 +112,34 @@ def classifier_objective(X: Any, labels: Any, class_vectors: Any) -> Array:
     Mickus et al., Isotropy, clusters, and classifiers, 2024.
     """
     xp, X = check_points(X)
-    found = encode_labels(labels, X.shape[0])
+    groups = encode_labels(labels, X.shape[0])
     other, C = check_points(class_vectors, min_rows=1, name="class_vectors")
-    if tuple(C.shape) != (len(found.names), X.shape[1]):
-        raise InputError(
-            f"class_vectors has shape {tuple(C.shape)}: labels has {len(found.names)} different values and X "
-            f"{X.shape[1]} columns, need ({len(found.names)}, {X.shape[1]})"
+    if tuple(C.shape) != (len(groups.names), X.shape[1]):
+        raise ShapeError(
+            f"class_vectors has shape {tuple(C.shape)}: labels has {len(groups.names)} different values and X "
+            f"{X.shape[1]} columns, need ({len(groups.names)}, {X.shape[1]})"
         )
     if other is not xp:
         C = asarray_like(xp, X, to_numpy(C), accumulator_dtype(xp, X))
-    counts, means, _, first = _label_moments(xp, X, found)
+    counts, means, _, first = _label_moments(xp, X, groups)
     value = formulas.classifier_objective(xp, counts[:, None] * (means + first), xp.astype(C, accumulator_dtype(xp, X)))
     return cast_result(xp, X, value)
 
 
-def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: int = MAX_MEMORY) -> Array:
-    """O_T: a bound on the triplet loss, distances weighted by how many triplets hold them (equation 5).
+def triplet_objective(X: Array, labels: Array, *, squared: bool = True, max_memory: int = MAX_MEMORY) -> Array:
+    """Return O_T, a bound on the triplet loss: distances weighted by the number of triplets they occur in (equation 5).
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     labels : (n,) labels
-        Each row's class.
+        The class of each row.
     squared : bool
-        True takes squared distances, as equation 1 does for the silhouette: O(n·d). False takes the distances that
-        equation 5 prints: all pairs, in tiles.
+        True uses squared distances, as equation 1 does, at a cost of O(n·d). False uses the distances printed in
+        equation 5, over all pairs.
     max_memory : int
-        Bytes for those tiles.
+        Memory in bytes for the tiles of pairs.
 
     Examples
     --------
@@ -146,36 +153,36 @@ def triplet_objective(X: Any, labels: Any, *, squared: bool = True, max_memory: 
     """
     xp, X = check_points(X)
     n = X.shape[0]
-    found = encode_labels(labels, n)
+    groups = encode_labels(labels, n)
     if squared:
-        counts, means, within, _ = _label_moments(xp, X, found)
+        counts, means, within, _ = _label_moments(xp, X, groups)
         return cast_result(xp, X, formulas.triplet_objective(xp, n, means, counts, within))
-    sums = distance_sums(xp, X, found, max_memory)
-    size = found.counts[found.codes][:, None]
-    own = np.arange(len(found.names))[None, :] == found.codes[:, None]
+    sums = distance_sums(xp, X, groups, max_memory)
+    size = groups.counts[groups.codes][:, None]
+    own = np.arange(len(groups.names))[None, :] == groups.codes[:, None]
     return cast_result(xp, X, xp.sum(sums * asarray_like(xp, X, np.where(own, size - n, size - 1), sums.dtype)))
 
 
-def _label_moments(xp: Any, X: Array, found: Groups) -> tuple[Array, Array, Array, Array]:
-    """For each label its count, its mean less the first row, its tr W; and the first row.
+def _label_moments(xp: Any, X: Array, groups: Groups) -> tuple[Array, Array, Array, Array]:
+    """Return the counts, the means minus the first row and the traces tr W of all labels, and the first row.
 
-    Two passes about that row, so that a large mean does not eat the digits.
+    The two passes subtract the first row, so that a large mean costs no precision.
     """
     wide = accumulator_dtype(xp, X)
-    k = len(found.names)
-    counts = asarray_like(xp, X, found.counts, wide)
+    k = len(groups.names)
+    counts = asarray_like(xp, X, groups.counts, wide)
     first = xp.astype(X[0, :], wide)
     sums = zeros(xp, X, (k, X.shape[1]))
     within = zeros(xp, X, (k,))
 
     def member(part: slice) -> Array:
-        return asarray_like(xp, X, np.arange(k)[:, None] == found.codes[part][None, :], wide)
+        return asarray_like(xp, X, np.arange(k)[:, None] == groups.codes[part][None, :], wide)
 
     for part in tiles(X):
         sums = sums + member(part) @ (xp.astype(X[part, :], wide) - first)
     means = sums / counts[:, None]
     for part in tiles(X):
-        chosen = take(xp, means, found.codes[part])
+        chosen = take(xp, means, groups.codes[part])
         step = xp.astype(X[part, :], wide) - first - chosen
         within = within + member(part) @ xp.sum(step * step, axis=1)
     return counts, means, within, first

@@ -1,9 +1,9 @@
-"""The partition function of a cloud: do all directions see the same total weight?"""
+"""Measure isotropy by the partition function Z(c) = Σ exp(c·x): is it the same in all directions?"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from isoscope._core.arrays import (
     accumulator_dtype,
@@ -16,27 +16,28 @@ from isoscope._core.arrays import (
     to_float,
     zeros,
 )
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 
-def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Array:
-    """min Z(c)/max Z(c) with Z(c) = Σ exp(c·x), c over the eigenvectors of XᵀX: 1 if every direction sees the same.
+def partition_isotropy(X: Array, *, signs: Literal["both", "plus"] = "both", log: bool = False) -> Array:
+    """Return the partition isotropy of X, min Z(c)/max Z(c): 1 if isotropic, near 0 if one direction dominates.
 
-    Unlike IsoScore it depends on the scale of X and on where the origin is. Computed in log space: lengths of
-    hundreds do not overflow. In the gradient the eigenvectors are held fixed.
+    Z(c) = Σ exp(c·x), and c runs over the eigenvectors of XᵀX. Unlike IsoScore, the value depends on the scale of X
+    and on the origin. It is computed in log space, so long vectors do not overflow. The gradient treats the
+    eigenvectors as constants.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     signs : {"both", "plus"}
-        An eigenvector's sign is arbitrary: "both" takes c and −c, so that the value is defined. "plus" takes the one
-        sign that the eigensolver gives, as the published code does; its value can change with the machine.
+        The sign of an eigenvector is arbitrary. "both" uses c and −c, which makes the value well defined. "plus" uses
+        the sign that the eigensolver returns, as the published code does; the value can then depend on the machine.
     log : bool
-        Give log(min Z/max Z), which does not vanish where the ratio does.
+        Return log(min Z/max Z), which stays finite where the ratio underflows.
 
     Examples
     --------
@@ -50,15 +51,15 @@ def partition_isotropy(X: Any, *, signs: str = "both", log: bool = False) -> Arr
     Arora et al., A latent variable model approach to PMI-based word embeddings, 2016; Mu and Viswanath, 2018.
     """
     if signs not in ("both", "plus"):
-        raise InputError(f'signs is {signs!r}: need "both" or "plus"')
+        raise ParameterError(f'signs is {signs!r}: need "both" or "plus"')
     xp, X = check_points(X)
     directions, null = _check_directions(xp, X)
     ratio = _log_ratio(xp, X, log_partition(xp, X, directions, both=signs == "both"), null)
     return cast_result(xp, X, ratio if log else xp.exp(ratio))
 
 
-def log_ratios(X: Any) -> tuple[float, float]:
-    """log(min Z/max Z) with both signs of each direction, and with the one that the eigensolver gives, in one pass.
+def log_ratios(X: Array) -> tuple[float, float]:
+    """Return log(min Z/max Z) for signs="both" and for signs="plus", in one pass.
 
     >>> import numpy as np
     >>> both, one = log_ratios(np.random.default_rng(0).standard_normal((1000, 32)))
@@ -73,13 +74,13 @@ def log_ratios(X: Any) -> tuple[float, float]:
 
 
 def _log_ratio(xp: Any, X: Array, logs: Array, null: bool) -> Array:
-    if null:  # a direction that no row reaches: n terms of e⁰
+    if null:  # a direction orthogonal to all rows: n terms of e⁰
         logs = xp.concat([logs, zeros(xp, X, (1,)) + math.log(X.shape[0])])
     return xp.min(logs) - xp.max(logs)
 
 
 def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
-    """log Σ exp(c·x) for each column c of `directions`, and then for each −c if `both`; tile by tile."""
+    """Return log Σ exp(c·x) for each column c of `directions`, followed by each −c if `both`."""
     wide = accumulator_dtype(xp, X)
     sums = [LogSum.of(xp, xp.astype(X[part, :], wide) @ directions, both=both) for part in tiles(X)]
     total = sums[0]
@@ -89,23 +90,23 @@ def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
 
 
 class LogSum(NamedTuple):
-    """Σ exp(c·x) over some rows as exp(largest)·rest, which neither overflows nor vanishes; adds up over rows."""
+    """The sum Σ exp(c·x) over some rows, stored as exp(largest)·rest to avoid overflow; sums can be added."""
 
     largest: Array
     rest: Array
 
     @classmethod
     def of(cls, xp: Any, projected: Array, *, both: bool) -> LogSum:
-        """Of the rows' products with each direction, (m, directions); with each opposite direction too if `both`."""
+        """Sum the rows' projections (m, directions); `both` adds the opposite directions."""
         if both:
             projected = xp.concat([projected, -projected], axis=1)
         largest = detach(xp.max(projected, axis=0))
         return cls(largest, xp.sum(xp.exp(projected - largest), axis=0))
 
     def plus(self, xp: Any, other: LogSum) -> LogSum:
-        """The sum over the rows of both."""
+        """Return the sum over the rows of both."""
         largest = xp.maximum(self.largest, other.largest)
-        some = largest > -math.inf  # of no rows at all there is no largest
+        some = largest > -math.inf  # the largest of no rows is −inf
         base = xp.where(some, largest, xp.zeros_like(largest))
         mine, theirs = xp.exp(self.largest - base), xp.exp(other.largest - base)
         return LogSum(largest, self.rest * mine + other.rest * theirs)
@@ -117,14 +118,14 @@ def _check_directions(xp: Any, X: Array) -> tuple[Array, bool]:
     if not is_traced(X):
         longest = to_float(xp.max(xp.abs(X)))
         if longest == 0:
-            raise InputError(f"all {X.shape[0]} rows of X are zero: no direction is special")
+            raise InputError(f"all {X.shape[0]} rows of X are zero: they have no direction")
         if longest > 1e150:
-            raise InputError(f"X has values up to {longest:.3g}: their squares overflow, scale X down")
+            raise InputError(f"X has values up to {longest:.3g}: their squares overflow; scale X down")
     return _directions(xp, X)
 
 
 def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
-    """The eigenvectors of XᵀX as columns, without gradient; and whether there are more that no row has a part in."""
+    """Return the eigenvectors of XᵀX as columns, without gradient, and whether some directions are orthogonal to X."""
     n, d = X.shape
     wide = accumulator_dtype(xp, X)
     X = detach(X)

@@ -1,8 +1,8 @@
-"""At what distances the points of a cloud grow together: the 0-dimensional barcode and its entropy."""
+"""Compute the 0-dimensional persistence barcode of a data set, and its entropy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,25 +18,25 @@ from isoscope._core.arrays import (
     take,
     to_numpy,
 )
-from isoscope._core.errors import InputError
+from isoscope._core.errors import MissingValueError, ParameterError, ShapeError
 from isoscope._core.pairs import MAX_MEMORY, scale_to_safe_range, spanning_tree
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 
-def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
-    """The lengths of the minimum spanning tree of X, longest first: a bar ends where two parts of the cloud meet.
+def h0_barcode(X: Array, *, max_memory: int = MAX_MEMORY) -> Array:
+    """Return the 0-dimensional persistence barcode of X: the edge lengths of its minimum spanning tree, longest first.
 
-    These are the n − 1 finite bars of 0-dimensional persistent homology of the Vietoris–Rips filtration. A duplicate
-    gives a bar of length 0, with gradient 0. Exact, without an n×n array.
+    These are the n − 1 finite bars of the Vietoris–Rips filtration: a bar ends at the distance where two components
+    merge. A duplicate row gives a bar of length 0 with gradient 0. The result is exact and needs no n×n array.
 
     Parameters
     ----------
     X : (n, d) array
-        One row for each vector.
+        One row per vector.
     max_memory : int
-        Bytes for the tiles of pairs.
+        Memory in bytes for the tiles of pairs.
 
     Returns
     -------
@@ -62,15 +62,15 @@ def h0_barcode(X: Any, *, max_memory: int = MAX_MEMORY) -> Array:
     return cast_result(xp, X, root if unit == 1 else root * unit)
 
 
-def persistent_entropy(bars: Any) -> Array:
-    """How alike the bars are in length: log of their number if all are equal, near 0 if one outweighs the rest.
+def persistent_entropy(bars: Array) -> Array:
+    """Return the persistent entropy of a barcode: log m if all m bars are equally long, near 0 if one bar dominates.
 
-    −Σ p·log p with p = l/Σl. Bars of length 0 add nothing, and no bars at all have entropy 0.
+    The entropy is −Σ p·log p with p = l/Σl. Bars of length 0 contribute nothing. The entropy of no bars is 0.
 
     Parameters
     ----------
     bars : (m,) array
-        Lengths of at least 0, in any order, such as `h0_barcode` gives.
+        Nonnegative lengths in any order, such as `h0_barcode` returns.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def persistent_entropy(bars: Any) -> Array:
     xp, bars, values = _check_bars(bars)
     positive = values > 0
     if not positive.any():
-        return cast_result(xp, bars, xp.sum(bars))  # 0, with the gradient of a sum of nothing
+        return cast_result(xp, bars, xp.sum(bars))  # 0, connected to the gradient
     if not positive.all():
         bars = take(xp, bars, np.flatnonzero(positive))
     longest = float(values.max())
@@ -95,21 +95,21 @@ def persistent_entropy(bars: Any) -> Array:
     return cast_result(xp, bars, 0 - xp.sum(p * xp.log(p)))
 
 
-def select_bars(bars: Any, *, rule: str = "reference") -> Array:
-    """The bars that are features and not noise, longest first.
+def select_bars(bars: Array, *, rule: Literal["reference", "printed"] = "reference") -> Array:
+    """Return the bars that are topological features rather than noise, longest first.
 
-    Atienza's method: sort the bars, replace the longest one after another by the length that would make the entropy
-    of the whole largest, and stop where this no longer makes the longest bar T stand out more. The longest bar is
-    always kept; so are all if there are fewer than 4 or they are equal. Bars of length 0 are never features.
+    This is Atienza's method. It replaces the longest bars, one after another, by the length that maximizes the entropy
+    of the barcode, and stops when a replacement no longer makes the longest bar stand out more. The longest bar is
+    always kept. All bars are kept if there are fewer than 4, or if all are equal. Bars of length 0 are never kept.
 
     Parameters
     ----------
     bars : (m,) array
-        Lengths of at least 0, in any order.
+        Nonnegative lengths in any order.
     rule : {"reference", "printed"}
-        Kudrjashov et al. stop in their code where C < 1 and go on while Q < i, which is what their prose describes and
-        what "reference" does. Their Algorithm 1 prints C > 1 and Q ≤ i, and can run for ever: "printed" does that, with
-        the loop guarded. See docs/errata.md.
+        "reference" follows the code and the prose of Kudrjashov et al.: stop if C < 1, continue while Q < i. "printed"
+        follows their Algorithm 1, which prints C > 1 and Q ≤ i and may never end; this function limits the loop. See
+        docs/errata.md.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
     Kudrjashov et al., Shrink the longest, 2025.
     """
     if rule not in ("reference", "printed"):
-        raise InputError(f'rule is {rule!r}: need "reference" or "printed"')
+        raise ParameterError(f'rule is {rule!r}: need "reference" or "printed"')
     from isoscope._core.kernels import count_features
 
     xp, bars, values = _check_bars(bars)
@@ -139,16 +139,16 @@ def select_bars(bars: Any, *, rule: str = "reference") -> Array:
     return take(xp, bars, order[:count])
 
 
-def _check_bars(bars: Any) -> tuple[Any, Array, np.ndarray]:
-    """Check a barcode; give it with its namespace and its values on the host."""
+def _check_bars(bars: Array) -> tuple[Any, Array, np.ndarray]:
+    """Check a barcode; return its namespace, the barcode, and its values as a NumPy array."""
     xp, bars = as_real_array(bars, "bars")
     if bars.ndim != 1:
-        raise InputError(f"bars has shape {tuple(bars.shape)}: need one length for each bar, shape (m,)")
+        raise ShapeError(f"bars has shape {tuple(bars.shape)}: need one length per bar, shape (m,)")
     values = to_numpy(bars).astype(np.float64)
     bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
-        raise InputError(
-            f"bars has {int(bad.sum())} of {len(values)} that are negative, infinite or NaN, the first at "
-            f"{int(bad.argmax())}: need finite lengths, leave out the bar that never ends"
+        raise MissingValueError(
+            f"{int(bad.sum())} of {len(values)} bars are negative, infinite or NaN, the first at "
+            f"{int(bad.argmax())}: need finite lengths; leave out the infinite bar"
         )
     return xp, bars, values

@@ -268,7 +268,7 @@ class Sketch:
         if self.groups is None:
             raise InputError(
                 "the sketch was made without groups and keeps no rows to leave out: give each row's group to sketch, "
-                "or pass the rows to isoscope.isoscore(X, unbiased=True, return_interval=True)"
+                "or pass the rows to isoscope.isoscore_interval(X)"
             )
         self._check_measurable(4, dimensions=2, variance=True)
         if not self.groups.can_estimate:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._io.files import atomic_replace
-from isoscope.metrics.spectra import isoscore
+from isoscope.metrics.spectra import isoscore_interval
 from isoscope.sketching.sketch import Sketch
 from isoscope.studies.formatting import format_number, format_range
 from isoscope.studies.study import Arm, Case, Figure, Panel, Row, Series, Table, Value
@@ -116,7 +116,7 @@ def measure_estimators(
         X = draw(rng, n)
         seen = Sketch.of(X)
         plain = seen.isoscore()
-        unbiased = isoscore(X, unbiased=True, return_interval=True)
+        unbiased = isoscore_interval(X)
         value, low, high = (float(each) for each in unbiased)
         stars.append([seen.isoscore_star(shrinkage, zeta) for zeta in zetas])
         errors["plug-in"].append(plain - truth)
