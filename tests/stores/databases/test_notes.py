@@ -58,7 +58,7 @@ def test_rows_without_vector_raise_or_are_dropped():
     problems = {"no v": 2, "3 dimensions instead of 2": 1}
     with pytest.raises(MissingValueError, match=r"3 of 10 rows .*2 with no v and 1 with 3 dim.* id 7: .*missing=drop"):
         count_usable_rows(strict, 10, problems, lambda: "id 7")
-    with pytest.warns(DataWarning, match="3 of 10 rows .*dropped"):
+    with pytest.warns(DataWarning, match=r"3 of 10 rows .*dropped"):
         assert count_usable_rows(lenient, 10, problems) == 7
     with pytest.raises(MissingValueError, match=r"10 of 10 rows.*need at least one vector"):
         count_usable_rows(lenient, 10, {"no v": 10})
@@ -69,14 +69,14 @@ def test_rows_without_vector_raise_or_are_dropped():
 def test_fewer_rows_than_written_raise():
     check_row_count(10, 10, "here")
     check_row_count(10, 12, "here")  # the source has lost rows since an earlier run
-    with pytest.raises(OutputError, match="9 rows after 10 were written.* unique ids"):
+    with pytest.raises(OutputError, match=r"9 rows after 10 were written.* unique ids"):
         check_row_count(10, 9, "here")
 
 
 def test_similar_names_are_suggested():
     assert suggest_names("dosc", ["docs", "queries"]) == "did you mean docs?"
     assert suggest_names("zzz", ["docs", "queries"]) == "there are docs, queries"
-    assert suggest_names("zzz", []) == "there is none yet"
+    assert suggest_names("zzz", []) == "nothing exists yet"
     assert suggest_names("zzz", [f"name{i:02}" for i in range(14)]).endswith("name11 and 2 more")
 
 
