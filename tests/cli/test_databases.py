@@ -1,4 +1,4 @@
-"""Every command with databases for sources and targets: what is written, what goes on, and no password anywhere."""
+"""Every command reads and writes databases, resumes, and shows no password."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def no_secret_in(folder):
     return {path.name for path in files}
 
 
-def test_every_command_reads_a_database_and_none_shows_the_password(postgres, cloud, folder, run):  # noqa: F811
+def test_every_command_reads_a_database_without_showing_the_password(postgres, cloud, folder, run):  # noqa: F811
     cloud = cloud[:300]
     postgres.fill("docs", cloud)
     url = postgres.url("docs", "embedding")
@@ -106,7 +106,7 @@ def test_apply_convert_and_fix_write_to_a_database(postgres, cloud, folder, run)
         (("table=docs", "table=docs&connect_timeout=s3"), "cannot parse the address"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(postgres, cloud, folder, run, change, words, debug):  # noqa: F811
+def test_errors_are_one_line(postgres, cloud, folder, run, change, words, debug):  # noqa: F811
     postgres.fill("docs", cloud)
     url = postgres.url("docs", "embedding").replace(change[0].format(port=postgres.port), change[1])
     for command in (["audit", url], ["convert", url, "x.npy"], ["fix", "center", url, "-o", "x.npy"]):
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_in_one_line(postgres, cloud, folder, run, change,
 
 
 @pytest.mark.parametrize("debug", [[], ["--debug"]])
-def test_an_address_in_the_place_of_a_file_or_folder_is_refused_without_the_password(folder, run, debug):
+def test_address_instead_of_a_file_raises_without_password(folder, run, debug):
     np.save("x.npy", np.eye(12, dtype=np.float32))
     url = "postgresql://me:s3cr3t@127.0.0.1:1/db?table=docs&sslpassword=s3cr3t"
     for command in (
@@ -141,7 +141,7 @@ def test_an_address_in_the_place_of_a_file_or_folder_is_refused_without_the_pass
     assert {path.name for path in folder.iterdir()} == {"x.npy"}
 
 
-def test_an_unexpected_error_of_the_driver_shows_no_password(postgres, cloud, folder, run, monkeypatch):  # noqa: F811
+def test_unexpected_driver_error_shows_no_password(postgres, cloud, folder, run, monkeypatch):  # noqa: F811
     import psycopg
 
     postgres.fill("docs", cloud)
@@ -157,7 +157,7 @@ def test_an_unexpected_error_of_the_driver_shows_no_password(postgres, cloud, fo
 
 
 @pytest.mark.heavy
-def test_a_killed_run_is_gone_on_with(postgres, folder, run):  # noqa: F811
+def test_killed_run_resumes(postgres, folder, run):  # noqa: F811
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((20_000, 64)).astype(np.float32)
     np.save("big.npy", vectors)

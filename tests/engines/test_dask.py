@@ -1,4 +1,4 @@
-"""The cluster: what it finds is what one machine finds, whoever does the work and whoever dies over it."""
+"""Dask gives the results of one machine, for any number of workers and after failures."""
 
 from __future__ import annotations
 
@@ -265,8 +265,8 @@ def test_missing_values_raise_the_same_error_as_locally(tmp_path, client, rng):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for i, lacking in enumerate(({}, {17, 99})):
-        tokens = [None if row in lacking else "a" for row in range(2000)]
+    for i, missing in enumerate(({}, {17, 99})):
+        tokens = [None if row in missing else "a" for row in range(2000)]
         table = pa.table({"embedding": list(rng.standard_normal((2000, D))), "token": tokens})
         pq.write_table(table, tmp_path / f"{i}.parquet", row_group_size=500)
     messages = []

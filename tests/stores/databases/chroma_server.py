@@ -1,4 +1,4 @@
-"""A real server of Chroma, which comes with the package."""
+"""A real Chroma server, from the chromadb package."""
 
 from __future__ import annotations
 

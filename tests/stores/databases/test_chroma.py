@@ -1,4 +1,4 @@
-"""A collection of Chroma is read as it was filled, in a folder as on a server."""
+"""Chroma collections are read completely and in order, from a folder and from a server."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def small_pages(monkeypatch):
     monkeypatch.setattr(chroma, "_IDS_PER_PAGE", 70)
 
 
-def test_a_folder_is_one_cloud_in_the_order_of_adding(folder, small_pages):
+def test_folder_is_read_in_order_of_insertion(folder, small_pages):
     check_reading(opened(f"chroma:{folder}#docs"), VECTORS, COLUMNS)
 
 
-def test_a_server_is_the_same_cloud(folder, small_pages):
+def test_server_is_read_like_a_folder(folder, small_pages):
     with serving(folder) as url:
         check_reading(opened(f"chroma:{url}#docs"), VECTORS, COLUMNS)
 
 
-def test_documents_are_the_text_unless_another_is_named(folder):
+def test_documents_are_the_text_by_default(folder):
     assert opened(f"chroma:{folder}#docs").text[3] == "text 3"
     assert opened(f"chroma:{folder}#docs", text="title").text[3] == "title 3"
 
 
-def test_rows_may_have_vectors_alone(folder):
+def test_rows_without_documents_and_metadata(folder):
     check_reading(opened(f"chroma:{folder}#bare"), np.array([[1, 2], [3, 4]], np.float32), {"ids": ["b", "a"]})
 
 
@@ -97,12 +97,12 @@ def test_other_columns_are_documents_and_metadata(folder):
     assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
 
 
-def test_a_folder_that_the_program_has_open_is_read(tmp_path):
+def test_folder_opened_by_the_program_is_read(tmp_path):
     fill(chromadb.PersistentClient(tmp_path))
     assert len(opened(f"chroma:{tmp_path}#docs")) == N
 
 
-def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
+def test_folder_opened_with_other_settings_raises(tmp_path):
     theirs = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(allow_reset=True))
     with pytest.raises(InputError, match="with other settings"):
         opened(f"chroma:{tmp_path}#docs")
@@ -118,7 +118,7 @@ def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
         ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
 )
-def test_what_is_not_there_is_said_in_a_line(folder, name, message):
+def test_missing_collection_raises_one_line(folder, name, message):
     with pytest.raises(InputError, match=message):
         opened(f"chroma:{folder}{name}")
     with pytest.raises(InputError, match="has nothing named dense: but embedding"):
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_said_in_a_line(folder, name, message):
         opened(f"chroma:{folder}#docs", labels="nothing")
 
 
-def test_a_path_that_is_no_folder_of_chromas_stays_as_it_is(tmp_path):
+def test_foreign_folder_is_not_touched(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "theirs").mkdir()
     sqlite3.connect(tmp_path / "theirs" / "chroma.sqlite3").execute("CREATE TABLE mine (id)").connection.close()
@@ -140,7 +140,7 @@ def test_a_path_that_is_no_folder_of_chromas_stays_as_it_is(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["notes.txt", "theirs"]
 
 
-def test_rows_that_vanish_are_noticed(tmp_path):
+def test_deleted_rows_raise(tmp_path):
     made = fill(client_of(tmp_path))
     store = opened(f"chroma:{tmp_path}#docs")
     made.delete(ids=["doc 7"])
@@ -148,7 +148,7 @@ def test_rows_that_vanish_are_noticed(tmp_path):
         list(store.chunks())
 
 
-def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_pages):
+def test_unreachable_server_raises(folder, monkeypatch, small_pages):
     monkeypatch.setattr(base, "PAUSES", (0.01,))
     with pytest.raises(InputError, match=r"chroma:http://me@127.0.0.1:9#docs: the server cannot be reached"):
         opened("chroma:http://me:s3cr3t@127.0.0.1:9#docs")
@@ -161,7 +161,7 @@ def test_a_server_that_is_down_or_goes_away_is_said(folder, monkeypatch, small_p
 
 
 @pytest.mark.heavy
-def test_a_server_that_comes_back_costs_time_and_not_the_rows(folder, monkeypatch, small_pages):
+def test_reading_resumes_after_server_restart(folder, monkeypatch, small_pages):
     monkeypatch.setattr(base, "PAUSES", (1.0,) * 15)
     with serving(folder) as url:
         store = opened(f"chroma:{url}#docs")
@@ -172,7 +172,7 @@ def test_a_server_that_comes_back_costs_time_and_not_the_rows(folder, monkeypatc
     np.testing.assert_array_equal(np.concatenate(found), VECTORS)
 
 
-def test_a_folder_that_another_process_has_locked_is_said(tmp_path, monkeypatch):
+def test_locked_folder_raises(tmp_path, monkeypatch):
     hold = f"""
 import sqlite3, sys
 other = sqlite3.connect({str(tmp_path / "chroma.sqlite3")!r}, isolation_level=None)

@@ -1,4 +1,4 @@
-"""A collection of Chroma is written by ids, and reads back as what was written."""
+"""Chroma collections are written by id and read back unchanged."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def doors(where):
 
 
 @pytest.mark.parametrize("ids", [[i - 20 for i in range(N)], [f"doc {i}" for i in range(N)]])
-def test_a_folder_check_writing(tmp_path, ids):
+def test_writing_to_a_folder(tmp_path, ids):
     check_writing(*doors(f"chroma:{tmp_path}/db#docs?distance=dot"), VECTORS, ids)
 
 
-def test_a_server_check_writing(tmp_path):
+def test_writing_to_a_server(tmp_path):
     with serving(tmp_path) as url:
         check_writing(*doors(f"chroma:{url}#docs?distance=dot"), VECTORS, [f"doc {i}" for i in range(N)])
 
 
-def test_what_is_not_its_own_is_left(tmp_path):
+def test_foreign_collection_is_not_touched(tmp_path):
     client = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(anonymized_telemetry=False))
     client.create_collection("docs", embedding_function=None).add(ids=["a"], embeddings=[[1.0, 2.0, 3.0, 4.0]])
     check_foreign_collection_is_safe(*doors(f"chroma:{tmp_path}#docs"))
 
 
-def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_path):
+def test_documents_metadata_and_distance_are_copied(tmp_path):
     client = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(anonymized_telemetry=False))
     source = client.create_collection("docs", embedding_function=None, metadata={"hnsw:space": "ip"})
     metadatas = [{"label": i, "tags": ["a", "b"]} if i % 2 else None for i in range(N)]
@@ -50,19 +50,19 @@ def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_p
     ids = [f"doc {i}" for i in range(N)]
     source.add(ids=ids, embeddings=VECTORS, documents=documents, metadatas=metadatas)
     store = open_chroma(parse_address(f"chroma:{tmp_path}#docs"), ColumnSpec())
-    destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#mended"))
+    destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#repaired"))
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)
-    made = client.get_collection("mended", embedding_function=None)
+    made = client.get_collection("repaired", embedding_function=None)
     found = made.get(include=["embeddings", "documents", "metadatas"])
     assert (found["ids"], found["documents"], found["metadatas"]) == (ids, documents, metadatas)
     np.testing.assert_array_equal(found["embeddings"], 2 * VECTORS)
     assert made.configuration_json["hnsw"]["space"] == "ip"
 
 
-def test_what_chroma_cannot_hold_is_json(tmp_path):
+def test_values_chroma_cannot_hold_become_json(tmp_path):
     destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#docs?distance=euclid"))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
     deep = [{"a": [1]}, [1, "x"], [], None]
@@ -82,7 +82,7 @@ def test_what_chroma_cannot_hold_is_json(tmp_path):
         ("#a", "Expected a name containing 3-512 characters"),
     ],
 )
-def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
+def test_invalid_destination_raises(tmp_path, where, message):
     def write():
         destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}{where}"))
         destination.begin(D, VECTORS.dtype, None, ABOUT)
@@ -92,7 +92,7 @@ def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
         write()
 
 
-def test_ids_that_others_add_to_numbers_make_all_of_them_text(tmp_path):
+def test_text_ids_added_to_integers_make_all_ids_text(tmp_path):
     where = f"chroma:{tmp_path}#numbers"
     assert write_store(VECTORS[:3], where) == 3
     assert sorted(open_store(where).ids.tolist()) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Through the doors that everybody uses: repaired into each database that needs no server, gone on with, read back."""
+"""Public functions write to databases without a server, resume, and read the rows back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows_of(store):
     return store.take(order), store.column("text", order).tolist(), store.column("labels", order).tolist()
 
 
-def test_a_repaired_table_is_there_once_however_often_it_is_written(kind, tmp_path, table):
+def test_repairing_twice_writes_rows_once(kind, tmp_path, table):
     repair = isoscope.Center().fit(table)
     target, where = place(kind, tmp_path, "docs")
     said = []
@@ -67,12 +67,12 @@ def test_a_repaired_table_is_there_once_however_often_it_is_written(kind, tmp_pa
         isoscope.repair_store(table, isoscope.Standardize().fit(table), target)
 
 
-def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, table):
+def test_only_new_rows_are_written(kind, tmp_path, table):
     lancedb = pytest.importorskip("lancedb")
     source = lancedb.connect(tmp_path / "source").create_table("docs", pq.read_table(table).slice(0, 400))
     where = f"lancedb:{tmp_path}/source#docs"
     repair = isoscope.Center().fit(where)
-    target, mended = place(kind, tmp_path, "mended")
+    target, repaired = place(kind, tmp_path, "repaired")
     assert isoscope.repair_store(where, repair, target) == 400
     source.add(pq.read_table(table).slice(400))
     source.delete("label = 2")
@@ -81,18 +81,18 @@ def test_what_was_added_to_the_source_is_all_that_is_written(kind, tmp_path, tab
     repair.transform = lambda rows: seen.append(len(rows)) or work(rows)
     assert isoscope.repair_store(where, repair, target) == 400
     assert sum(seen) < 200  # and two rows to look at
-    store = open_store(mended)
+    store = open_store(repaired)
     assert sorted(store.ids) == sorted(f"doc {i}" for i in range(N) if i < 400 or i % 3 != 2)
 
 
-def test_a_place_is_not_written_over_itself(kind, tmp_path, table):
+def test_source_is_not_overwritten(kind, tmp_path, table):
     target, where = place(kind, tmp_path, "docs")
     write_store(open_store(table), target)
     with pytest.raises(isoscope.InputError, match="is the source itself"):
         isoscope.repair_store(where, isoscope.Center().fit(where), where)
 
 
-def test_a_column_that_is_like_the_ids_for_a_while_is_kept(kind, tmp_path, monkeypatch):
+def test_column_that_equals_the_ids_at_first_is_kept(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 2)
     target, where = place(kind, tmp_path, "docs")
     columns = {
@@ -104,7 +104,7 @@ def test_a_column_that_is_like_the_ids_for_a_while_is_kept(kind, tmp_path, monke
     assert sorted(open_store(where).labels.tolist()) == [0, 1, 2, 3, 9]
 
 
-def test_what_has_no_columns_of_its_own_gets_its_ids_once(kind, tmp_path):
+def test_ids_are_written_once(kind, tmp_path):
     lines = [json.dumps({"id": f"a{i}", "embedding": VECTORS[i].tolist(), "text": f"t{i}"}) for i in range(5)]
     (tmp_path / "docs.jsonl").write_text("\n".join(lines))
     for name, source, ids in (
@@ -120,7 +120,7 @@ def test_what_has_no_columns_of_its_own_gets_its_ids_once(kind, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_killed_run_is_gone_on_with(kind, tmp_path, table):
+def test_killed_run_resumes(kind, tmp_path, table):
     repair = isoscope.Center().fit(table)
     repair.save(tmp_path / "repair")
     target, where = place(kind, tmp_path, "docs")
@@ -150,7 +150,7 @@ isoscope.repair_store({str(table)!r}, repair, {target!r}, progress=slowly)
     np.testing.assert_array_equal(rows_of(open_store(where))[0], repair.transform(VECTORS))
 
 
-def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
+def test_audit_equals_that_of_the_file(kind, tmp_path, table):
     target, where = place(kind, tmp_path, "docs")
     write_store(open_store(table), target)
     found, need = (isoscope.audit(source, sample=100) for source in (where, str(table)))
@@ -160,7 +160,7 @@ def test_an_audit_is_that_of_the_file(kind, tmp_path, table):
 
 
 @pytest.mark.heavy
-def test_what_stands_beside_survives_the_way_through_a_file(kind, tmp_path, table):
+def test_other_columns_survive_a_file(kind, tmp_path, table):
     first, where = place(kind, tmp_path, "docs")
     write_store(open_store(table), first)
     assert write_store(open_store(where), tmp_path / "copy.parquet") == N

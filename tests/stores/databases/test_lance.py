@@ -1,4 +1,4 @@
-"""A table of LanceDB is read as it was filled, one version of it."""
+"""LanceDB tables are read completely and in order, in one version."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(where, /, **wanted):
     return open_lance(parse_address(where), ColumnSpec(wanted.pop("vectors", None), wanted))
 
 
-def test_a_table_of_many_fragments_is_one_cloud(database, door, monkeypatch):
+def test_table_of_many_fragments_is_read_in_order(database, door, monkeypatch):
     from isoscope.stores.databases import lance
 
     monkeypatch.setattr(lance, "_PIECE", 64)
@@ -60,14 +60,14 @@ def test_a_table_of_many_fragments_is_one_cloud(database, door, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_the_precision_is_the_tables(database, door, dtype):
+def test_precision_is_that_of_the_table(database, door, dtype):
     database.create_table("docs", table(lists(VECTORS.astype(dtype))))
     store = opened(f"{door}#docs")
     assert store.dtype == dtype
     np.testing.assert_array_equal(store.take(np.arange(N)), VECTORS.astype(dtype))
 
 
-def test_what_is_written_after_opening_is_not_read(database, door):
+def test_rows_written_after_opening_are_not_read(database, door):
     made = database.create_table("docs", table())
     store = opened(f"{door}#docs")
     made.add(table())
@@ -75,14 +75,14 @@ def test_what_is_written_after_opening_is_not_read(database, door):
     check_reading(store, VECTORS, COLUMNS)
 
 
-def test_deleted_rows_are_not_there(database, door):
+def test_deleted_rows_are_not_read(database, door):
     database.create_table("docs", table()).delete("label = 1")
     kept = np.arange(N) % 3 != 1
     columns = {role: [values[i] for i in np.flatnonzero(kept)] for role, values in COLUMNS.items()}
     check_reading(opened(f"{door}#docs"), VECTORS[kept], columns)
 
 
-def test_every_column_stands_beside(database, door):
+def test_every_column_is_read(database, door):
     database.create_table("docs", table())
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "text", "label", "vector", "when"]
@@ -91,7 +91,7 @@ def test_every_column_stands_beside(database, door):
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_rows_without_a_vector_are_counted_and_left_out_if_asked(database, door, fixed, monkeypatch):
+def test_rows_without_vector_raise_or_are_dropped(database, door, fixed, monkeypatch):
     from isoscope.stores.databases import lance
 
     monkeypatch.setattr(lance, "_PIECE", 64)
@@ -111,7 +111,7 @@ def test_rows_without_a_vector_are_counted_and_left_out_if_asked(database, door,
     check_reading(store, VECTORS[kept], columns)
 
 
-def test_a_column_with_a_strange_name_is_quoted(database, door):
+def test_column_with_special_characters_is_quoted(database, door):
     odd = table(lists(VECTORS, [0])).rename_columns({"vector": "my Emb's"})
     database.create_table("docs", odd)
     with pytest.raises(InputError, match=r"1 of 300 rows has .*no my Emb's"):
@@ -127,7 +127,7 @@ def test_a_column_with_a_strange_name_is_quoted(database, door):
         ("#docs?column=x", "unknown option column="),
     ],
 )
-def test_what_is_not_there_is_said_in_a_line(database, door, name, message):
+def test_missing_collection_raises_one_line(database, door, name, message):
     database.create_table("docs", table())
     database.create_table("empty", schema=table().schema)
     with pytest.raises(InputError, match=message):
@@ -136,7 +136,7 @@ def test_what_is_not_there_is_said_in_a_line(database, door, name, message):
         opened(f"{door}#docs", vectors="vektor")
 
 
-def test_a_path_that_is_no_folder_of_lancedbs_stays_as_it_is(tmp_path):
+def test_foreign_folder_is_not_touched(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="is not a LanceDB folder"):
         opened(f"lancedb:{tmp_path}#docs")
@@ -145,7 +145,7 @@ def test_a_path_that_is_no_folder_of_lancedbs_stays_as_it_is(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_damaged_table_is_said(database, door, tmp_path):
+def test_damaged_table_raises(database, door, tmp_path):
     database.create_table("docs", table())
     store = opened(f"{door}#docs")
     for file in (tmp_path / "docs.lance" / "data").iterdir():

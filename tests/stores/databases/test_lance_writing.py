@@ -1,4 +1,4 @@
-"""A table of LanceDB is written by ids, and reads back as what was written."""
+"""LanceDB tables are written by id and read back unchanged."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def doors(where):
 
 
 @pytest.mark.parametrize("ids", [[i - 20 for i in range(N)], [f"doc '{i}" for i in range(N)]])
-def test_a_table_check_writing(tmp_path, ids):
+def test_writing_to_a_table(tmp_path, ids):
     check_writing(*doors(f"lancedb:{tmp_path}/db#docs"), VECTORS, ids)
 
 
-def test_checksums_that_meet_lose_no_row(tmp_path, monkeypatch):
+def test_checksum_collisions_lose_no_row(tmp_path, monkeypatch):
     from isoscope.stores.databases import lance
 
     monkeypatch.setattr(lance, "_checksums", lambda ids: np.zeros(len(ids), np.int64))
     check_writing(*doors(f"lancedb:{tmp_path}/db#docs"), VECTORS, list(range(N)))
 
 
-def test_what_is_not_its_own_is_left(tmp_path):
+def test_foreign_collection_is_not_touched(tmp_path):
     lancedb.connect(tmp_path).create_table(
         "docs", pa.table({"vector": pa.array([[1.0] * 4], pa.list_(pa.float32(), 4))})
     )
@@ -43,25 +43,25 @@ def test_what_is_not_its_own_is_left(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["id", "doc_id"])
-def test_every_column_goes_from_table_to_table(tmp_path, key):
+def test_every_column_is_copied(tmp_path, key):
     rows = pa.array(VECTORS.astype(np.float16).tolist(), pa.list_(pa.float16(), D))
     others = {"when": pa.array(range(N), pa.timestamp("ms")), "tags": pa.array([["a"]] * N), "more": rows}
     source = pa.table({key: pa.array(range(N), pa.int32()), "vector": rows, **others})
     lancedb.connect(tmp_path).create_table("docs", source)
     store = open_lance(parse_address(f"lancedb:{tmp_path}#docs"), ColumnSpec("vector"))
-    destination = open_lance_destination(parse_address(f"lancedb:{tmp_path}#mended"))
+    destination = open_lance_destination(parse_address(f"lancedb:{tmp_path}#repaired"))
     destination.begin(3, np.dtype(np.float32), store.layout(), {**ABOUT, "ids": key})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=np.ascontiguousarray(batch.vectors[:, :3], np.float32)))
     destination.finish(N)
-    made = lancedb.connect(tmp_path).open_table("mended").to_arrow()
+    made = lancedb.connect(tmp_path).open_table("repaired").to_arrow()
     assert made.schema.names == source.schema.names
     assert made.drop_columns(["vector"]).equals(source.drop_columns(["vector"]))
     assert made.schema.field("vector").type == pa.list_(pa.float32(), 3)
     np.testing.assert_array_equal(made["vector"].to_pylist(), VECTORS.astype(np.float16)[:, :3])
 
 
-def test_a_table_made_of_one_that_isoscope_made_has_notes_of_its_own(tmp_path):
+def test_copy_of_an_isoscope_table_has_its_own_note(tmp_path):
     first, second = (f"lancedb:{tmp_path}#{name}" for name in ("first", "second"))
     destination = open_lance_destination(parse_address(first))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
@@ -76,7 +76,7 @@ def test_a_table_made_of_one_that_isoscope_made_has_notes_of_its_own(tmp_path):
         assert len(open_lance(parse_address(second), ColumnSpec())) == 9
 
 
-def test_many_parts_are_put_together(tmp_path, monkeypatch):
+def test_many_fragments_are_compacted(tmp_path, monkeypatch):
     from isoscope.stores.databases import lance
 
     monkeypatch.setattr(lance, "_MAX_FRAGMENTS", 4)
@@ -89,7 +89,7 @@ def test_many_parts_are_put_together(tmp_path, monkeypatch):
     np.testing.assert_array_equal(reader().take(np.arange(N)), VECTORS)
 
 
-def test_a_write_that_failed_although_it_was_done_is_done_once(tmp_path, monkeypatch):
+def test_write_that_fails_after_success_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "PAUSES", (0.01,))
     destination, reader = (make() if i == 0 else make for i, make in enumerate(doors(f"lancedb:{tmp_path}#docs")))
     destination.begin(D, VECTORS.dtype, None, ABOUT)
@@ -108,7 +108,7 @@ def test_a_write_that_failed_although_it_was_done_is_done_once(tmp_path, monkeyp
     np.testing.assert_array_equal(reader().take(np.arange(N)), VECTORS)
 
 
-def test_what_cannot_be_written_to_is_said(tmp_path):
+def test_invalid_destination_raises(tmp_path):
     with pytest.raises(InputError, match="names no table"):
         open_lance_destination(parse_address(f"lancedb:{tmp_path}"))
     with pytest.raises(InputError, match="unknown option missing="):

@@ -1,4 +1,4 @@
-"""Objects beside vectors go through Arrow and come back as they were."""
+"""Payloads pass through Arrow unchanged."""
 
 import datetime
 import decimal
@@ -25,7 +25,7 @@ def batch(record=None, ids=(1, 2, 3, 4), **columns):
     return Batch(0, np.eye(len(ids)), values, 1.0, record)
 
 
-def test_objects_survive_a_column_of_arrow(tmp_path):
+def test_objects_survive_an_arrow_column(tmp_path):
     import pyarrow.parquet as pq
 
     table = pa.Table.from_arrays([to_json_column(OBJECTS)], schema=pa.schema([object_field("payload")]))
@@ -34,12 +34,12 @@ def test_objects_survive_a_column_of_arrow(tmp_path):
     assert batch_payloads(batch(record)) == [each or {} for each in OBJECTS]
 
 
-def test_text_that_only_looks_like_objects_stays_text():
+def test_text_that_looks_like_json_stays_text():
     record = pa.record_batch({"payload": pa.array([json.dumps(each) for each in OBJECTS])})
     assert batch_payloads(batch(record))[0] == {"payload": json.dumps(OBJECTS[0])}
 
 
-def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
+def test_columns_become_json_values_without_nulls():
     day = datetime.date(2024, 5, 6)
     record = pa.record_batch(
         {
@@ -62,7 +62,7 @@ def test_columns_are_values_of_json_and_what_is_missing_is_not_there():
     json.dumps(first)
 
 
-def test_only_the_column_that_ids_are_from_is_left_out_and_only_if_it_says_the_same():
+def test_only_the_id_column_is_omitted_if_it_equals_the_ids():
     record = pa.record_batch({"rank": pa.array([7, 8]), "n": pa.array([7, 8])})
     rows = batch(record, ids=(7, 8))
     assert holds_ids(rows, "n")
@@ -78,5 +78,5 @@ def test_collection_info_survives_a_schema():
     assert CollectionInfo.from_schema(None) == CollectionInfo.from_schema(pa.schema([])) == CollectionInfo()
 
 
-def test_fields_are_those_that_never_hold_lists_or_objects():
+def test_scalar_fields_exclude_lists_and_objects():
     assert scalar_fields([{"a": 1, "b": [1]}, None, {"c": "x", "a": None}, {"c": {}}]) == ["a"]

@@ -1,4 +1,4 @@
-"""PostgreSQL: what is in the table is the source itself, in one order, from a real server that may go away."""
+"""PostgreSQL tables are read completely and in order, from a real server that may fail."""
 
 import pickle
 
@@ -26,7 +26,7 @@ def hasty(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_vector_is_read_exactly(postgres, cloud, kind):
+def test_every_vector_type_is_read_exactly(postgres, cloud, kind):
     vectors = cloud[:100].astype(KINDS[kind])
     postgres.fill("kinds", vectors, kind)
     store = isoscope.open_store(postgres.url("kinds"))
@@ -35,7 +35,7 @@ def test_every_kind_of_vector_is_read_exactly(postgres, cloud, kind):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 333, 1000, 5000])
-def test_a_pass_is_the_same_in_pages_of_any_size_and_from_any_row(docs, cloud, rows):
+def test_page_size_and_start_do_not_change_rows(docs, cloud, rows):
     store = isoscope.open_store(docs)
     start = 990 if rows == 1 else 0
     batches = list(store.batches(["labels", "text", "ids"], rows, start=start))
@@ -52,20 +52,20 @@ def test_a_pass_is_the_same_in_pages_of_any_size_and_from_any_row(docs, cloud, r
 
 
 @pytest.mark.parametrize("rows", [[5, 3, 3, 999], range(0, 1000, 2), range(0, 1000, 17), range(1000)])
-def test_rows_are_taken_by_their_numbers(docs, cloud, rows):
+def test_rows_are_taken_by_number(docs, cloud, rows):
     store, rows = isoscope.open_store(docs), np.array(list(rows))
     np.testing.assert_array_equal(store.take(rows), cloud[rows])
     np.testing.assert_array_equal(store.column("ids", rows), rows)
     assert store.column("text", rows).tolist() == [f"word {row}" for row in rows]
 
 
-def test_an_audit_is_that_of_the_same_vectors_in_memory(docs, cloud):
+def test_audit_equals_that_of_vectors_in_memory(docs, cloud):
     found, same = isoscope.audit(docs), isoscope.audit(cloud, labels=np.arange(1000) % 5)
     assert found.to_dict()["findings"][0] == same.to_dict()["findings"][0]
     assert (found.n, found.d, found.source) == (1000, 12, docs.replace(f":{PASSWORD}", ""))
 
 
-def test_two_passes_at_once_do_not_disturb_each_other(docs, cloud):
+def test_two_passes_at_once_are_independent(docs, cloud):
     store = isoscope.open_store(docs)
     for one, two in zip(store.chunks(100), store.chunks(100), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -78,12 +78,12 @@ def test_all_passes_see_one_snapshot(postgres, cloud):
     np.testing.assert_array_equal(np.concatenate(list(store.chunks())), cloud[:50])
 
 
-def test_a_store_goes_to_another_process(docs, cloud):
+def test_store_can_be_pickled(docs, cloud):
     store = pickle.loads(pickle.dumps(isoscope.open_store(docs)))
     np.testing.assert_array_equal(store.take([7, 8]), cloud[7:9])
 
 
-def test_every_column_is_kept_on_the_way_to_parquet(postgres, tmp_path):
+def test_every_column_is_written_to_parquet(postgres, tmp_path):
     postgres.run(
         "DROP TABLE IF EXISTS wide",
         "CREATE TABLE wide (at timestamptz, day date, v vector(2), id uuid PRIMARY KEY, price numeric(9,2), ok bool, "
@@ -161,15 +161,15 @@ def test_names_are_quoted(postgres):
         ("vector(2)", "2 of 6 rows have no usable vector (2 with no v); the first is id 1"),
         (
             "vector",
-            "3 of 6 rows have no usable vector (2 with no v and 1 with 3 dimensions instead of 2); the first is id 1",
+            "3 of 6 rows have no usable vector (2 with no v and 1 with 3 dimensions instead of 2)",
         ),
         (
             "real[]",
-            "3 of 6 rows have no usable vector (2 with no v and 1 with 3 dimensions instead of 2); the first is id 1",
+            "3 of 6 rows have no usable vector (2 with no v and 1 with 3 dimensions instead of 2)",
         ),
     ],
 )
-def test_rows_without_a_vector_are_refused_or_left_out(postgres, column, lacks):
+def test_rows_without_vector_raise_or_are_dropped(postgres, column, lacks):
     wide = "NULL" if column == "vector(2)" else "'[1,2,3]'::vector"
     gaps = f"gaps_{len(column)}_{column[:1]}"
     null = "'{1,NULL}'" if column == "real[]" else "NULL"
@@ -190,7 +190,7 @@ def test_rows_without_a_vector_are_refused_or_left_out(postgres, column, lacks):
     assert len(store) == len(np.concatenate(list(store.chunks(2)))) == len(kept)
 
 
-def test_reading_goes_on_behind_the_last_key_after_a_lost_connection(postgres, docs, cloud, hasty):
+def test_reading_resumes_after_lost_connection(postgres, docs, cloud, hasty):
     store = isoscope.open_store(docs)
     found = []
     for i, chunk in enumerate(store.chunks(100)):
@@ -202,7 +202,7 @@ def test_reading_goes_on_behind_the_last_key_after_a_lost_connection(postgres, d
     np.testing.assert_array_equal(store.take([1, 900]), cloud[[1, 900]])
 
 
-def test_a_table_that_changes_over_a_lost_connection_is_said(postgres, cloud, hasty):
+def test_table_changed_after_lost_connection_warns(postgres, cloud, hasty):
     postgres.fill("shrinking", cloud[:30])
     chunks = isoscope.open_store(postgres.url("shrinking")).chunks(10)
     next(chunks)
@@ -212,7 +212,7 @@ def test_a_table_that_changes_over_a_lost_connection_is_said(postgres, cloud, ha
         assert sum(map(len, chunks)) == 15
 
 
-def test_row_numbers_after_a_lost_connection_are_those_of_the_table_as_it_is_then(postgres, cloud, hasty):
+def test_row_numbers_follow_the_new_snapshot_after_lost_connection(postgres, cloud, hasty):
     postgres.fill("moving", cloud[:40])
     store = isoscope.open_store(postgres.url("moving"))
     chunks = store.chunks(10)
@@ -223,7 +223,7 @@ def test_row_numbers_after_a_lost_connection_are_those_of_the_table_as_it_is_the
     np.testing.assert_array_equal(store.take(np.arange(22, 34)), cloud[27:39])
 
 
-def test_pages_with_long_texts_are_few_rows_and_the_same(postgres, cloud, monkeypatch):
+def test_pages_with_long_texts_are_smaller(postgres, cloud, monkeypatch):
     monkeypatch.setattr("isoscope.stores.databases.postgres_read._FIRST", 8)
     monkeypatch.setattr("isoscope.stores.databases.postgres_read._PAGE_BYTES", 50_000)
     postgres.fill("long", cloud[:100])
@@ -236,7 +236,7 @@ def test_pages_with_long_texts_are_few_rows_and_the_same(postgres, cloud, monkey
     assert [len(batch.vectors) for batch in store.batches()] == [100]
 
 
-def test_rows_of_tables_that_inherit_need_a_key_of_their_own(postgres, cloud):
+def test_inherited_tables_need_unique_keys(postgres, cloud):
     postgres.fill("parent", cloud[:10])
     postgres.run("CREATE TABLE child () INHERITS (parent)", "INSERT INTO child SELECT * FROM parent WHERE id < 5")
     with pytest.raises(InputError, match="key=id has 10 different values in 15 rows"):
@@ -245,7 +245,7 @@ def test_rows_of_tables_that_inherit_need_a_key_of_their_own(postgres, cloud):
     assert sum(map(len, isoscope.open_store(postgres.url("parent")).chunks(3))) == 15
 
 
-def test_a_server_that_is_gone_for_good_is_one_line(cloud, hasty):
+def test_stopped_server_raises_one_line(cloud, hasty):
     server = new_server()
     try:
         server.run("CREATE EXTENSION vector")
@@ -283,7 +283,7 @@ def test_a_server_that_is_gone_for_good_is_one_line(cloud, hasty):
         (("table=docs", "table=sparse&column=b"), "b holds bits, which isoscope cannot read"),
     ],
 )
-def test_what_is_wrong_is_one_line_without_the_password(postgres, docs, change, words):
+def test_errors_are_one_line_without_password(postgres, docs, change, words):
     postgres.run(
         "CREATE TABLE IF NOT EXISTS empty (id int PRIMARY KEY, embedding vector(2))",
         "CREATE TABLE IF NOT EXISTS nulls (id int PRIMARY KEY, embedding vector(2))",
@@ -296,7 +296,7 @@ def test_what_is_wrong_is_one_line_without_the_password(postgres, docs, change, 
     _one_safe_line(caught)
 
 
-def test_the_column_is_said_once(docs):
+def test_contradicting_columns_raise(docs):
     assert isoscope.open_store(docs + "&column=embedding", vectors="embedding").dim == 12
     with pytest.raises(InputError, match="column=embedding, but vectors is other"):
         isoscope.open_store(docs + "&column=embedding", vectors="other")

@@ -1,4 +1,4 @@
-"""Names of tables as they are typed."""
+"""Table names and comments."""
 
 import pytest
 
@@ -22,12 +22,12 @@ def test_schema_and_name(typed, found):
 
 
 @pytest.mark.parametrize("typed", ["a.b.c", ".docs", "docs.", ""])
-def test_what_is_no_name_is_one_line(typed):
+def test_invalid_table_name_raises(typed):
     with pytest.raises(InputError, match=r"need NAME or SCHEMA\.NAME"):
         split_name(typed)
 
 
-def test_only_a_comment_of_isoscopes_is_a_note():
+def test_only_isoscope_comments_are_notes():
     assert [read_note(each) for each in (None, "", "docs of isoscope", 'isoscope {"about": 1}')] == [
         None,
         None,

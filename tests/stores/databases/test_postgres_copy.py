@@ -1,4 +1,4 @@
-"""Binary COPY: what is packed is taken apart again, however the messages are cut."""
+"""Binary COPY: packed rows are unpacked unchanged, however the messages are split."""
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ def cut_by_rows(data, sizes):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [["a", "b", "c"], ["", "naïve", None], [None, None, None]])
 @pytest.mark.parametrize("part", [1, 6, 2**20])
-def test_rows_come_back_as_they_were_packed(kind, texts, part, monkeypatch):
+def test_packed_rows_are_unpacked_unchanged(kind, texts, part, monkeypatch):
     monkeypatch.setattr("isoscope.stores.databases.postgres_copy._PART", part)
     vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(KINDS[kind])
     packed = pack_vectors(vectors, kind)
@@ -40,7 +40,7 @@ def test_rows_come_back_as_they_were_packed(kind, texts, part, monkeypatch):
         assert rows.column("text").to_pylist() == texts
 
 
-def test_a_sliced_column_is_packed_from_its_own_place():
+def test_sliced_column_is_packed_from_its_offset():
     texts = pa.array(["left", "out", "in", None, "too"])[2:]
     rows = CopiedRows([pack_rows([texts])], 1)
     assert rows.column("text").to_pylist() == ["in", None, "too"]
@@ -53,7 +53,7 @@ def test_no_rows():
     assert rows.column("text").to_pylist() == []
 
 
-def test_a_vector_of_another_length_is_refused():
+def test_vector_of_another_length_raises():
     data = pack_rows([pack_vectors(np.ones((2, 3), np.float32), "vector")])
     with pytest.raises(InputError, match="no longer has 4 dimensions"):
         CopiedRows([data], 1).vectors("vector", 4)

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: without the driver the line says what installs it, and a snapshot that rests ends."""
+"""PostgreSQL sessions: missing driver, snapshots and retries."""
 
 import sys
 from threading import Event, Thread
@@ -13,14 +13,14 @@ from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.postgres_session import Session
 
 
-def test_without_the_driver_the_line_says_what_installs_it(monkeypatch):
+def test_missing_driver_raises_with_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for use in (isoscope.open_store, lambda url: isoscope.write_store([[1.0, 2.0]], url)):
         with pytest.raises(MissingExtra, match=r'pip install "isoscope\[postgres\]"'):
             use("postgresql://host/db?table=docs")
 
 
-def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
+def test_session_reads_one_snapshot_until_it_is_released(postgres):
     postgres.run("CREATE TABLE counted AS SELECT 1 AS x")
     session = Session(parse_address(postgres.url()))
 
@@ -39,7 +39,7 @@ def test_what_is_read_is_one_snapshot_until_the_session_rests(postgres):
     session.close()
 
 
-def test_a_deadlock_with_somebody_else_is_tried_again(postgres, cloud, monkeypatch):
+def test_deadlock_is_retried(postgres, cloud, monkeypatch):
     postgres.fill("crossed", cloud[:2])
     monkeypatch.setattr(base, "PAUSES", (0.01, 0.05))
     session = Session(parse_address(postgres.url("crossed")), writes=True)

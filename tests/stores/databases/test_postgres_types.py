@@ -1,4 +1,4 @@
-"""Which types columns get in PostgreSQL; what a file says of itself is not taken for SQL."""
+"""Column types for Arrow types; metadata of a file never becomes SQL."""
 
 import pyarrow as pa
 import pytest
@@ -31,25 +31,25 @@ from isoscope.stores.databases.postgres_catalog import column_type, to_text_colu
         (pa.null(), "text"),
     ],
 )
-def test_each_kind_of_arrow_has_a_type(kind, name):
+def test_each_arrow_type_has_a_column_type(kind, name):
     assert column_type(pa.field("x", kind)) == name
 
 
 @pytest.mark.parametrize(
     "known", ["numeric(9,2)", "timestamp(3) with time zone", "character varying(20)[]", "public.vector(3)", "uuid"]
 )
-def test_a_type_that_came_from_postgresql_is_kept(known):
+def test_type_from_postgresql_is_kept(known):
     assert column_type(pa.field("x", pa.string(), metadata={"postgresql": known})) == known
 
 
 @pytest.mark.parametrize(
     "known", ["int); DROP TABLE docs; --", 'int "', "int --", "int /* */", "int'", "int\n, b int", "", "int, b", "(1)"]
 )
-def test_what_is_no_plain_type_is_not_taken_for_one(known):
+def test_unsafe_type_names_are_ignored(known):
     assert column_type(pa.field("x", pa.string(), metadata={"postgresql": known})) == "text"
 
 
-def test_values_are_written_as_postgresql_reads_them():
+def test_values_become_text_that_postgresql_parses():
     assert to_text_column(pa.array([b"\xde\xad", None])).to_pylist() == ["\\xdead", None]
     assert to_text_column(pa.array([{"a": [1, None]}, None])).to_pylist() == ['{"a": [1, null]}', None]
     assert to_text_column(pa.array([True, None])).to_pylist() == ["true", None]

@@ -1,4 +1,4 @@
-"""Writing to PostgreSQL: a row twice is a row once, a lost connection costs time, no other column is touched."""
+"""PostgreSQL: rows are written once, writing survives failures, other columns stay unchanged."""
 
 import datetime
 
@@ -38,7 +38,7 @@ def read(url):
 
 
 @pytest.mark.parametrize("kind", ["vector", "halfvec", "real[]", "double precision[]"])
-def test_another_column_of_the_same_table(postgres, cloud, repair, kind):
+def test_new_column_of_the_same_table(postgres, cloud, repair, kind):
     dtype = {"halfvec": np.float16, "double precision[]": np.float64}.get(kind, np.float32)
     table = f"same_{kind[:3]}_{len(kind)}"
     postgres.fill(table, cloud.astype(dtype), kind)
@@ -51,7 +51,7 @@ def test_another_column_of_the_same_table(postgres, cloud, repair, kind):
     assert store.layout().schema.names == ["id", "embedding", "label", "text", "fixed"]
 
 
-def test_run_twice_is_run_once_and_rows_that_were_added_are_done_alone(postgres, cloud, repair, monkeypatch):
+def test_second_run_writes_only_new_rows(postgres, cloud, repair, monkeypatch):
     postgres.fill("growing", cloud[:500])
     source, target = postgres.url("growing", "embedding"), postgres.url("growing", "fixed")
     written = []
@@ -71,7 +71,7 @@ def test_run_twice_is_run_once_and_rows_that_were_added_are_done_alone(postgres,
     np.testing.assert_array_equal(read(target)[1], expected)
 
 
-def test_rows_without_a_vector_stay_without(postgres, cloud, repair):
+def test_rows_without_vector_stay_null(postgres, cloud, repair):
     postgres.fill("holes", cloud[:20])
     postgres.run("UPDATE holes SET embedding = NULL WHERE id IN (3, 5)")
     with pytest.warns(DataWarning, match=r"2 of 20 rows .*no embedding.*dropped"):
@@ -80,7 +80,7 @@ def test_rows_without_a_vector_stay_without(postgres, cloud, repair):
     assert postgres.run("SELECT id FROM holes WHERE fixed IS NULL ORDER BY id") == [(3,), (5,)]
 
 
-def test_another_table_with_every_column_as_it_was(postgres, repair, cloud):
+def test_new_table_has_every_column(postgres, repair, cloud):
     postgres.fill(
         "wide",
         cloud[:3],
@@ -96,7 +96,7 @@ def test_another_table_with_every_column_as_it_was(postgres, repair, cloud):
     assert isoscope.write_store(source, target) == 3
 
 
-def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
+def test_file_survives_a_table(postgres, cloud, tmp_path):
     table = pa.table(
         {
             "key": [f"k{i}" for i in range(100)],
@@ -131,7 +131,7 @@ def test_a_file_becomes_a_table_and_comes_back(postgres, cloud, tmp_path):
         ("i8", "double precision[]"),
     ],
 )
-def test_an_array_becomes_a_table_by_its_row_numbers_in_its_own_precision(postgres, cloud, dtype, kind):
+def test_array_is_written_by_row_number_in_its_precision(postgres, cloud, dtype, kind):
     vectors = (10 * cloud[:50]).astype(dtype)
     table = f"array_{dtype}"
     store = isoscope.open_store(vectors, labels=[f"l{i % 3}" for i in range(50)])
@@ -156,7 +156,7 @@ def test_composite_key_raises_before_anything_is_written(postgres, repair, cloud
     assert postgres.run(same) == [(40,)]
 
 
-def test_names_are_names_whatever_is_in_them(postgres, repair, cloud):
+def test_names_with_special_characters(postgres, repair, cloud):
     postgres.fill("plain", cloud[:9])
     postgres.run('DROP TABLE IF EXISTS "50% of.""x""; {0}"', 'ALTER TABLE plain RENAME TO "50% of.""x""; {0}"')
     postgres.run("""ALTER TABLE "50% of.""x""; {0}" RENAME id TO "select %s'" """)
@@ -166,7 +166,7 @@ def test_names_are_names_whatever_is_in_them(postgres, repair, cloud):
     np.testing.assert_array_equal(read(postgres.url(table, "fi%25s.%22x"))[1], repair.transform(cloud[:9]))
 
 
-def test_connections_lost_while_writing_cost_time_alone(postgres, repair, cloud, monkeypatch):
+def test_writing_survives_lost_connections(postgres, repair, cloud, monkeypatch):
     postgres.fill("shaky", cloud)
     write = PostgresDestination.write
 
@@ -180,7 +180,7 @@ def test_connections_lost_while_writing_cost_time_alone(postgres, repair, cloud,
     np.testing.assert_array_equal(read(postgres.url("shaky", "fixed"))[1], repair.transform(cloud))
 
 
-def test_a_server_that_stops_for_good_while_writing_is_one_line_and_gone_on_with(cloud, repair, monkeypatch):
+def test_writing_resumes_after_server_stop(cloud, repair, monkeypatch):
     server = new_server()
     try:
         server.run("CREATE EXTENSION vector")
@@ -207,7 +207,7 @@ def test_a_server_that_stops_for_good_while_writing_is_one_line_and_gone_on_with
         server.remove()
 
 
-def test_another_repair_is_another_run_and_restart_replaces_it(postgres, cloud, repair):
+def test_other_repair_raises_and_restart_replaces(postgres, cloud, repair):
     postgres.fill("again", cloud[:50])
     source, target = postgres.url("again", "embedding"), postgres.url("again", "fixed")
     isoscope.repair_store(source, repair, target)
@@ -222,7 +222,7 @@ def test_another_repair_is_another_run_and_restart_replaces_it(postgres, cloud, 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
+def test_foreign_tables_are_not_touched(postgres, cloud, repair, restart):
     postgres.fill("theirs", cloud[:9])
     postgres.fill("others", cloud[:9])
     source = postgres.url("others", "embedding")
@@ -239,7 +239,7 @@ def test_what_is_not_isoscopes_is_not_touched(postgres, cloud, repair, restart):
     assert postgres.run("SELECT * FROM theirs ORDER BY id") == before
 
 
-def test_the_only_table_is_not_cleared_while_it_is_read(postgres, cloud, repair):
+def test_restart_does_not_clear_the_source(postgres, cloud, repair):
     postgres.run("DROP DATABASE IF EXISTS lonely", "CREATE DATABASE lonely")
     target = postgres.url("docs", database="lonely")
     isoscope.write_store(cloud[:9], target)
@@ -248,7 +248,7 @@ def test_the_only_table_is_not_cleared_while_it_is_read(postgres, cloud, repair)
     assert len(isoscope.open_store(target)) == 9
 
 
-def test_what_is_half_written_is_said_when_it_is_read(postgres, cloud):
+def test_reading_an_incomplete_table_warns(postgres, cloud):
     where = open_postgres_destination(parse_address(postgres.url("half")))
     where.begin(12, np.dtype("f4"), None, ABOUT)
     where.write(Batch(0, cloud[:5], {"ids": np.arange(5)}, 0.5))
@@ -257,7 +257,7 @@ def test_what_is_half_written_is_said_when_it_is_read(postgres, cloud):
         assert len(isoscope.open_store(postgres.url("half"))) == 5
 
 
-def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
+def test_invalid_ids_raise_one_line(postgres, cloud):
     postgres.fill("by_key", cloud[:9])
     twice = isoscope.open_store(cloud[:4], ids=["a", "b", "a", "c"])
     with pytest.raises(InputError, match="two rows have the id a"):
@@ -277,7 +277,7 @@ def test_ids_that_cannot_serve_are_one_line(postgres, cloud):
             isoscope.write_store(isoscope.open_store(cloud[:1], ids=[77]), postgres.url("by_key", "fixed5"))
 
 
-def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_threads(postgres, cloud, monkeypatch):
+def test_duplicate_id_in_a_later_batch_raises(postgres, cloud, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store._MOST_ROWS", 10)
     monkeypatch.setattr("isoscope._core.threads.thread_count", lambda: 2)
     postgres.fill("later", cloud[:10])
@@ -287,7 +287,7 @@ def test_an_id_that_comes_again_in_a_later_batch_is_one_line_however_many_thread
             isoscope.write_store(twice, target)
 
 
-def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair, monkeypatch):
+def test_concurrent_run_raises_and_rows_are_correct(postgres, cloud, repair, monkeypatch):
     postgres.fill("at_once", cloud[:20])
     source, target = postgres.url("at_once", "embedding"), postgres.url("at_once", "fixed")
     begin = PostgresDestination.begin
@@ -304,7 +304,7 @@ def test_two_runs_at_once_end_in_the_same_rows_or_say_so(postgres, cloud, repair
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:20]))
 
 
-def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
+def test_vectors_are_matched_to_rows_by_key(postgres, cloud, repair):
     postgres.fill("ranked", cloud[:9])
     postgres.run("ALTER TABLE ranked ADD rank int", "UPDATE ranked SET rank = 8 - id")
     by_rank = postgres.url("ranked", "embedding", key="rank")
@@ -320,7 +320,7 @@ def test_a_vector_goes_to_its_own_row_or_to_none(postgres, cloud, repair):
     np.testing.assert_array_equal(read(postgres.url("ranked", "fixed"))[1], repair.transform(cloud[:9]))
 
 
-def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
+def test_too_many_dimensions_and_unknown_types_raise(postgres):
     where = open_postgres_destination(parse_address(postgres.url("too_wide")))
     with pytest.raises(InputError, match="16001 dimensions, a vector holds at most 16000"):
         where.begin(16_001, np.dtype("f4"), None, ABOUT)
@@ -328,7 +328,7 @@ def test_too_many_dimensions_and_unknown_types_are_one_line(postgres):
         open_postgres_destination(parse_address(postgres.url("too_wide", type="text")))
 
 
-def test_what_is_refused_is_refused_before_a_restart_clears_anything(postgres, cloud, repair):
+def test_errors_are_raised_before_restart_clears(postgres, cloud, repair):
     postgres.fill("kept", cloud[:9])
     source, target = postgres.url("kept", "embedding"), postgres.url("kept", "fixed")
     isoscope.repair_store(source, repair, target)
@@ -339,7 +339,7 @@ def test_what_is_refused_is_refused_before_a_restart_clears_anything(postgres, c
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:9]))
 
 
-def test_vectors_do_not_take_the_place_of_another_column(postgres, cloud):
+def test_vectors_do_not_replace_another_column(postgres, cloud):
     postgres.fill("named", cloud[:9])
     with pytest.raises(InputError, match="the source has another column named text"):
         isoscope.write_store(postgres.url("named", "embedding"), postgres.url("named_copy", "text"))
@@ -347,7 +347,7 @@ def test_vectors_do_not_take_the_place_of_another_column(postgres, cloud):
     assert kinds(postgres, "named_copy") == {"id": "bigint", "text": "vector(12)"}
 
 
-def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, repair, monkeypatch):
+def test_locked_table_raises_one_line(postgres, cloud, repair, monkeypatch):
     postgres.fill("held", cloud[:9])
     monkeypatch.setattr("isoscope.stores.databases.postgres_write._LOCK_TIMEOUT", "100ms")
     with postgres.connect() as connection, connection.transaction():
@@ -356,7 +356,7 @@ def test_a_table_that_another_transaction_holds_is_one_line(postgres, cloud, rep
             isoscope.repair_store(postgres.url("held", "embedding"), repair, postgres.url("held", "fixed"))
 
 
-def test_the_contract_row_by_row(postgres):
+def test_writing_to_postgresql(postgres):
     where = open_postgres_destination(parse_address(postgres.url("contract")))
     ids, vectors = np.array([5, 9]), np.eye(2, dtype=np.float32)
     assert where.begin(2, np.dtype("f4"), None, ABOUT) is False

@@ -1,4 +1,4 @@
-"""A collection of Qdrant is read as it was filled, in a folder as on a server."""
+"""Qdrant collections are read completely and in order, from a folder and from a server."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ COLUMNS = {"text": [f"text {i}" for i in range(N)], "labels": [i % 3 for i in ra
 
 
 @pytest.mark.parametrize("ids", [list(range(N)), UUIDS])
-def test_a_folder_is_one_cloud_in_the_order_of_ids(client, door, ids):
+def test_folder_is_read_in_order_of_ids(client, door, ids):
     fill(client, ids=ids)
     check_reading(opened(f"{door}#docs"), VECTORS, {"ids": ids, **COLUMNS})
 
 
 @pytest.mark.parametrize("ids", [list(range(N)), UUIDS])
-def test_a_server_is_the_same_cloud(client, ids, monkeypatch):
+def test_server_is_read_like_a_folder(client, ids, monkeypatch):
     from isoscope.stores.databases import qdrant
 
     monkeypatch.setattr(qdrant, "_STEP", 64)
@@ -77,13 +77,13 @@ def test_a_server_is_the_same_cloud(client, ids, monkeypatch):
         check_reading(opened(f"qdrant:{url}#docs"), VECTORS, {"ids": ids, **COLUMNS})
 
 
-def test_ids_that_are_numbers_and_uuids_are_text_numbers_first(client, door):
+def test_mixed_ids_are_text_with_numbers_first(client, door):
     fill(client, ids=[*range(N - 2), 2**63 + 5, UUIDS[0]])
     store = opened(f"{door}#docs")
     assert store.ids.tolist() == [*map(str, range(N - 2)), str(2**63 + 5), UUIDS[0]]
 
 
-def test_the_payload_stands_beside_as_json(client, door):
+def test_payload_is_a_json_column(client, door):
     fill(client)
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "vector", "payload"]
@@ -91,7 +91,7 @@ def test_the_payload_stands_beside_as_json(client, door):
     assert json.loads(record.column("payload")[7].as_py()) == {"text": "text 7", "label": 1, "deep": {"a": [7]}}
 
 
-def test_one_of_several_vectors_is_named(client, door):
+def test_one_of_several_vectors_is_chosen_by_name(client, door):
     config = {
         "small": models.VectorParams(size=D, distance="Dot"),
         "late": models.VectorParams(
@@ -107,13 +107,13 @@ def test_one_of_several_vectors_is_named(client, door):
         opened(f"{door}#docs", vectors="late")
 
 
-def test_sparse_vectors_are_refused(client, door):
+def test_sparse_vectors_raise(client, door):
     client.create_collection("words", vectors_config={}, sparse_vectors_config={"bm25": models.SparseVectorParams()})
     with pytest.raises(InputError, match="bm25 is sparse: need dense vectors"):
         opened(f"{door}#words")
 
 
-def test_points_without_the_vector_are_counted_and_left_out_if_asked(client, door):
+def test_points_without_vector_raise_or_are_dropped(client, door):
     config = {
         "small": models.VectorParams(size=D, distance="Dot"),
         "other": models.VectorParams(size=2, distance="Dot"),
@@ -129,7 +129,7 @@ def test_points_without_the_vector_are_counted_and_left_out_if_asked(client, doo
     check_reading(store, VECTORS[kept], columns)
 
 
-def test_a_field_beyond_the_first_points_can_be_named(client, door):
+def test_field_beyond_the_sample_can_be_named(client, door):
     fill(client)
     client.set_payload("docs", {"rare name": "x"}, points=[N - 1])
     assert opened(f"{door}#docs", text="rare name").text.tolist() == [""] * (N - 1) + ["x"]
@@ -146,14 +146,14 @@ def test_a_field_beyond_the_first_points_can_be_named(client, door):
         ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
 )
-def test_what_is_not_there_is_said_in_a_line(client, door, name, message):
+def test_missing_collection_raises_one_line(client, door, name, message):
     fill(client)
     client.create_collection("empty", vectors_config=models.VectorParams(size=D, distance="Dot"))
     with pytest.raises(InputError, match=message):
         opened(door + name)
 
 
-def test_a_path_that_is_no_folder_of_qdrants_stays_as_it_is(tmp_path):
+def test_foreign_folder_is_not_touched(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="is not a Qdrant folder"):
         opened(f"qdrant:{tmp_path}#docs")
@@ -162,7 +162,7 @@ def test_a_path_that_is_no_folder_of_qdrants_stays_as_it_is(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_folder_that_another_process_has_open_is_said(tmp_path):
+def test_folder_open_in_another_process_raises(tmp_path):
     hold = f"""
 import sys
 from qdrant_client import QdrantClient, models
@@ -182,7 +182,7 @@ sys.stdin.read()
     assert len(opened(f"qdrant:{tmp_path}#docs")) == 1
 
 
-def test_a_program_that_ends_with_a_folder_open_says_nothing(tmp_path):
+def test_exit_with_open_folder_prints_nothing(tmp_path):
     run = f"""
 import numpy as np, isoscope
 from isoscope.stores import open_store, write_store
@@ -193,7 +193,7 @@ store = open_store("qdrant:{tmp_path}#docs")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_server_that_is_down_or_wants_a_key_is_said(client, monkeypatch):
+def test_unreachable_server_or_missing_key_raises(client, monkeypatch):
     monkeypatch.setattr(base, "PAUSES", (0.01,))
     with pytest.raises(InputError, match=r"cannot be reached .* check that it is running"):
         opened("qdrant:http://127.0.0.1:9#docs")
@@ -207,7 +207,7 @@ def test_a_server_that_is_down_or_wants_a_key_is_said(client, monkeypatch):
     assert "s3cr3t" not in repr(store) + store.name
 
 
-def test_a_server_that_goes_away_in_the_middle_costs_time_and_not_the_rows(client, monkeypatch):
+def test_reading_survives_short_server_failures(client, monkeypatch):
     from isoscope.stores.databases import qdrant
 
     monkeypatch.setattr(qdrant, "_PAGE_ROWS", 50)
@@ -225,7 +225,7 @@ def test_a_server_that_goes_away_in_the_middle_costs_time_and_not_the_rows(clien
             list(batches)
 
 
-def test_points_that_vanish_are_noticed(client, door):
+def test_deleted_points_raise(client, door):
     fill(client)
     store = opened(f"{door}#docs")
     store.take([0])

@@ -1,4 +1,4 @@
-"""A collection of Qdrant is written by ids, and reads back as what was written."""
+"""Qdrant collections are written by id and read back unchanged."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def doors(where):
 @pytest.mark.parametrize(
     "ids", [list(range(N)), UUIDS, [f"doc/{i}" for i in range(N)], [i - 20 for i in range(N)]], ids="nuts"
 )
-def test_a_folder_check_writing(tmp_path, ids):
+def test_writing_to_a_folder(tmp_path, ids):
     check_writing(*doors(f"qdrant:{tmp_path}/db#docs?distance=dot"), VECTORS, ids)
 
 
-def test_a_server_check_writing():
+def test_writing_to_a_server():
     with serving(qdrant_client.QdrantClient(":memory:")) as url:
         check_writing(*doors(f"qdrant:{url}#docs?distance=dot"), VECTORS, [f"doc {i}" for i in range(N)])
 
 
-def test_what_is_not_its_own_is_left(tmp_path):
+def test_foreign_collection_is_not_touched(tmp_path):
     client = qdrant_client.QdrantClient(path=str(tmp_path))
     client.create_collection("docs", vectors_config=models.VectorParams(size=4, distance="Dot"))
     client.upsert("docs", points=[models.PointStruct(id=1, vector=[1.0, 2.0, 3.0, 4.0])])
@@ -52,7 +52,7 @@ def test_what_is_not_its_own_is_left(tmp_path):
     check_foreign_collection_is_safe(*doors(f"qdrant:{tmp_path}#docs"))
 
 
-def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path):
+def test_payload_ids_name_and_distance_are_copied(tmp_path):
     client = qdrant_client.QdrantClient(path=str(tmp_path))
     client.create_collection("docs", vectors_config={"dense": models.VectorParams(size=D, distance="Euclid")})
     payloads = [{"text": f"t{i}", "deep": {"a": [i, None, "ü"]}, "none": None} for i in range(N)]
@@ -67,7 +67,7 @@ def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path
     client.close()
     del client
     store = open_qdrant(parse_address(f"qdrant:{tmp_path}#docs"), ColumnSpec())
-    destination = open_qdrant_destination(parse_address(f"qdrant:{tmp_path}#mended"))  # in the same folder, at once
+    destination = open_qdrant_destination(parse_address(f"qdrant:{tmp_path}#repaired"))  # in the same folder, at once
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
     for batch in store.batches(["ids"], rows=7, beside=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
@@ -75,15 +75,15 @@ def test_payload_ids_name_and_distance_go_from_collection_to_collection(tmp_path
     destination.close()
     del destination, store
     client = qdrant_client.QdrantClient(path=str(tmp_path))
-    points = client.scroll("mended", limit=N, with_vectors=True)[0]
+    points = client.scroll("repaired", limit=N, with_vectors=True)[0]
     assert [point.id for point in points] == ids
     assert [point.payload for point in points] == payloads
     np.testing.assert_array_equal([point.vector["dense"] for point in points], 2 * VECTORS)
-    assert client.get_collection("mended").config.params.vectors["dense"].distance == models.Distance.EUCLID
+    assert client.get_collection("repaired").config.params.vectors["dense"].distance == models.Distance.EUCLID
     client.close()
 
 
-def test_what_was_written_is_there_when_the_process_is_killed(tmp_path):
+def test_written_rows_survive_a_killed_process(tmp_path):
     write = f"""
 import os, numpy as np
 from isoscope.stores.databases.address import parse_address
@@ -108,7 +108,7 @@ while True:
     assert not destination.find_missing(np.arange(done)).any()
 
 
-def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
+def test_writing_retries_then_raises(monkeypatch):
     monkeypatch.setattr(base, "PAUSES", (0.01, 0.01, 0.01))
     with serving(qdrant_client.QdrantClient(":memory:")) as url:
         destination = open_qdrant_destination(parse_address(f"qdrant:{url}#docs"))
@@ -130,6 +130,6 @@ def test_a_server_that_goes_away_is_tried_again_and_then_said(monkeypatch):
         ("#a/b", "Collection name cannot contain"),
     ],
 )
-def test_what_cannot_be_written_to_is_said(tmp_path, where, message):
+def test_invalid_destination_raises(tmp_path, where, message):
     with pytest.raises(InputError, match=message):
         open_qdrant_destination(parse_address(f"qdrant:{tmp_path}{where}")).begin(D, VECTORS.dtype, None, ABOUT)

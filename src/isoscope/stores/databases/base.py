@@ -76,7 +76,7 @@ class Destination(Protocol):
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """Create what is missing; return whether rows of an earlier run with the same `about` exist.
 
-        `about["ids"]` names the column that the ids come from, and is empty if there is none. Raises an `OutputError`,
+        `about["ids"]` names the column that the ids come from, and is empty without one. Raises an `OutputError`,
         before changing anything, if the destination has another origin or was not made by isoscope.
         """
 
@@ -187,9 +187,8 @@ class Client(ABC):
         except self._errors() as error:
             reason = self.address.redact(str(error))[:200] or type(error).__name__
             advice = self._explain(error, reason) or f"{reason}; check the address and the collection"
-        raise DatabaseError(
-            f"{self.address.redacted}: {advice}"
-        )  # not chained: the driver's message may hold a password
+        # not chained: the driver's message may contain a password
+        raise DatabaseError(f"{self.address.redacted}: {advice}")
 
 
 def check_folder(
@@ -262,7 +261,7 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
         return f"did you mean {' or '.join(similar)}?"
     if not names:
-        return "there is none yet"
+        return "nothing exists yet"
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
 
@@ -283,7 +282,7 @@ def check_distance(address: Address, known: Iterable[str]) -> None:
         raise ParameterError(f"{address.redacted}: distance={address.options['distance']}: need {', '.join(known)}")
 
 
-# notes: what isoscope wrote to a collection, and whether all of it is there
+# notes: the origin of a collection, and whether it is complete
 
 
 def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
@@ -370,7 +369,7 @@ def retry(attempt: Callable[[], T], is_transient: Callable[[Exception], bool]) -
     return attempt()
 
 
-# payloads: columns as JSON objects, and what a table remembers of the collection it came from
+# payloads: other columns as JSON objects, and the properties of the collection they come from
 
 _KIND, _OBJECTS = b"isoscope:kind", b"objects"
 

@@ -196,15 +196,15 @@ def _drop_notes(schema: Any) -> Any:
     """Return the schema without isoscope's notes, for another table."""
     import pyarrow as pa
 
-    def kept(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
+    def without_notes(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
         return {
             name: value
             for name, value in (metadata or {}).items()
             if name not in (NOTE.encode(), _COLUMN_ROLES.encode())
         }
 
-    fields = [field.with_metadata(kept(field.metadata)) if field.metadata else field for field in schema]
-    return pa.schema(fields, metadata=kept(schema.metadata) or None)
+    fields = [field.with_metadata(without_notes(field.metadata)) if field.metadata else field for field in schema]
+    return pa.schema(fields, metadata=without_notes(schema.metadata) or None)
 
 
 @contextmanager
@@ -259,7 +259,7 @@ def _find_rows_without_vector(address: Address, table: Any, vectors: str, rows: 
             first = table.search().where(f"{name} IS NOT NULL").select([vectors]).limit(1).to_arrow()
             dim = len(first.column(0)[0]) if len(first) else 0
             is_bad = f"{name} IS NULL OR array_length({name}) IS NULL OR array_length({name}) <> {dim}"
-            problem = f"no {vectors}, or one that has not {dim} dimensions"
+            problem = f"no {vectors} of {dim} dimensions"
         elif not table.schema.field(vectors).nullable:
             return []
         if not table.count_rows(is_bad):

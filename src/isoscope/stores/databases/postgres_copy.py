@@ -197,12 +197,12 @@ def pack_rows(fields: Sequence[Any]) -> bytes:
     at = ends - sizes
     out = np.zeros(int(ends[-1]) if n else 0, np.uint8)
     if n:
-        _put(out, at, np.full(n, len(parts), ">i2").view(np.uint8).reshape(n, 2))
+        _scatter(out, at, np.full(n, len(parts), ">i2").view(np.uint8).reshape(n, 2))
         at = at + 2
         for part in parts:
             lengths = np.where(part.null, -1, part.lengths).astype(">i4")
-            _put(out, at, lengths.view(np.uint8).reshape(n, 4))
-            part.put(out, at + 4)
+            _scatter(out, at, lengths.view(np.uint8).reshape(n, 4))
+            part.write_to(out, at + 4)
             at = at + 4 + part.lengths
     return SIGNATURE + out.tobytes() + _END
 
@@ -228,13 +228,13 @@ class _Field:
         every = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
         return cls(every[offsets[0] : offsets[-1]], np.diff(offsets), null)
 
-    def put(self, out: np.ndarray, at: np.ndarray) -> None:
+    def write_to(self, out: np.ndarray, at: np.ndarray) -> None:
         if self._data.ndim == 2:
-            _put(out, at, self._data)
+            _scatter(out, at, self._data)
             return
         for part, positions in _byte_positions(at, self.lengths):
             out[positions] = self._data[part]
 
 
-def _put(out: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
+def _scatter(out: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
     sliding_window_view(out, rows.shape[1], writeable=True)[at] = rows

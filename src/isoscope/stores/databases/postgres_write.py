@@ -166,13 +166,13 @@ class PostgresDestination:
         fields += [to_text_column(batch.other_columns.column(field.name)) for field in others]
         rows = pack_rows(fields)
         self._unmatched += len(ids) - self._session.run(
-            lambda connection: self._put(connection, table, rows), _RESUME_HINT
+            lambda connection: self._store_rows(connection, table, rows), _RESUME_HINT
         )
         self._last_id = ids[-1]
         if self._unmatched == len(ids) and batch.start == 0 and not self._has_rows:
             raise self._no_match_error(ids[0])
 
-    def _put(self, connection: Any, table: Table, rows: bytes) -> int:
+    def _store_rows(self, connection: Any, table: Table, rows: bytes) -> int:
         from psycopg import sql
 
         others = self._other_fields() if self._own else []

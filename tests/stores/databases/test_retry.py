@@ -1,4 +1,4 @@
-"""What fails and may pass is tried again, some times; what will not pass is not."""
+"""Transient errors are retried a limited number of times, permanent ones never."""
 
 import pytest
 
@@ -29,20 +29,20 @@ def passes(error):
 
 
 @pytest.mark.parametrize("failures", range(len(base.PAUSES) + 1))
-def test_an_answer_comes_through_failures_after_pauses_that_grow(failures, pauses):
+def test_retries_until_success_with_growing_pauses(failures, pauses):
     assert retry(Flaky(failures), passes) == "answer"
     assert pauses == list(base.PAUSES[:failures])
     assert pauses == sorted(pauses)
 
 
-def test_in_the_end_the_last_failure_is_said():
+def test_last_failure_is_raised():
     attempt = Flaky(1000)
     with pytest.raises(ConnectionError, match=str(len(base.PAUSES) + 1)):
         retry(attempt, passes)
     assert attempt.calls == len(base.PAUSES) + 1
 
 
-def test_what_does_not_pass_is_not_tried_again(pauses):
+def test_permanent_errors_are_not_retried(pauses):
     attempt = Flaky(1, PermissionError)
     with pytest.raises(PermissionError):
         retry(attempt, passes)

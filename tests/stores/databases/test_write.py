@@ -1,4 +1,4 @@
-"""What is refused before a database is touched."""
+"""Errors that are raised before a database is changed."""
 
 import os
 
@@ -12,14 +12,14 @@ from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
 
 
-def test_batches_alone_cannot_be_gone_on_with():
+def test_iterator_of_batches_raises():
     store = open_store(np.eye(3))
     with pytest.raises(InputError, match="is written from a store"):
         write_store(store.batches(), "lancedb:library#docs")
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "chroma"])
-def test_what_is_read_is_not_written_to(kind):
+def test_source_is_not_a_destination(kind):
     where = f"{kind}:library#docs"
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=f"{where}?missing=drop")
     for restart in (False, True):
@@ -41,7 +41,7 @@ def test_what_is_read_is_not_written_to(kind):
         ("postgresql:///db?host=/socket/dir&table=docs", 'postgresql://localhost/db?table="docs"&column=embedding'),
     ],
 )
-def test_one_place_that_is_typed_in_two_ways_is_what_is_read(read, written):
+def test_source_is_recognized_in_another_spelling(read, written):
     store = open_store(np.eye(3)).mapped(np.asarray, 3, name=read)
     with pytest.raises(InputError, match="is the source itself"):
         write_to_database(parse_address(written), store, restart=True)
