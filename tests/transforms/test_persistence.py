@@ -1,4 +1,4 @@
-"""A repair is kept whole: what was saved is loaded bit for bit, and what is not a complete repair is refused by name."""
+"""A saved repair is loaded bit for bit; a damaged one is refused by name."""
 
 from __future__ import annotations
 
