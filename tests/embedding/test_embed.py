@@ -225,7 +225,7 @@ def test_float16_is_float32_rounded_and_never_infinity(encoder, tmp_path):
         embed(model, TEXTS[:4], tmp_path / "store", tokenizer=tokenizer, dtype="float16", layers=[1])
 
 
-def test_a_choice_is_as_large_as_asked_and_the_same_for_a_seed(encoder):
+def test_a_sample_has_max_tokens_and_depends_on_the_seed(encoder):
     found = embed(encoder, TEXTS, layers=-1, max_tokens=40, seed=3)
     assert len(found) == 40
     again = embed(encoder, TEXTS, layers=-1, max_tokens=40, seed=3)
@@ -256,7 +256,7 @@ def test_a_choice_is_as_large_as_asked_and_the_same_for_a_seed(encoder):
         ({"labels": ["a"]}, "labels has 1 entries"),
     ],
 )
-def test_bad_settings_are_one_line_and_leave_nothing(encoder, tmp_path, options, words):
+def test_bad_settings_are_refused_in_one_line_and_leave_nothing(encoder, tmp_path, options, words):
     with pytest.raises(InputError, match=words) as error:
         embed(encoder, TEXTS, tmp_path / "store", **options)
     assert "\n" not in str(error.value)
@@ -429,12 +429,12 @@ import sys, time
 import torch; torch.set_num_threads(1)
 from isoscope.embedding import embed as embedding, run as running, shards
 running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 40), 1
-put = shards.ShardWriter.put
+commit = shards.ShardWriter.commit
 def slowly(self, parts):
-    put(self, parts)
+    commit(self, parts)
     print(self.blocks_done, flush=True)
     time.sleep(0.05)
-shards.ShardWriter.put = slowly
+shards.ShardWriter.commit = slowly
 embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 

@@ -116,7 +116,7 @@ def test_one_matrix_and_one_vector_say_it_all(repair, cloud):
 
 
 @affine
-def test_pieces_a_sketch_and_files_teach_what_the_whole_does(repair, cloud, tmp_path):
+def test_batches_sketches_and_files_give_the_same_fit(repair, cloud, tmp_path):
     whole = clone(repair).fit(cloud).transform(cloud)
     pieces = clone(repair)
     cuts = [0, len(cloud) // 3, len(cloud) // 3 + 1, len(cloud)]  # the second piece is one row
@@ -260,7 +260,7 @@ def test_directions_the_corpus_does_not_have_go_to_zero(rng):
         (Whiten(shrinkage=True), "shrinkage is True"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(repair, message, rng):
+def test_invalid_parameters_are_refused(repair, message, rng):
     with pytest.raises(InputError) as raised:
         repair.fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)

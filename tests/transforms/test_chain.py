@@ -72,7 +72,7 @@ def test_a_sketch_tells_one_step_alone(clusters):
         ([Center(), AllButTheTop(-1)], "n_components is -1"),
     ],
 )
-def test_steps_that_are_none_are_refused(steps, words, clusters):
+def test_invalid_steps_are_refused(steps, words, clusters):
     with pytest.raises(InputError, match=words):
         Chain(steps).fit(clusters)
 
@@ -86,7 +86,7 @@ def test_steps_that_are_none_are_refused(steps, words, clusters):
         (lambda config: config.pop("steps"), "complete"),
     ],
 )
-def test_a_chain_that_was_tampered_with_is_refused(change, words, clusters, tmp_path):
+def test_a_modified_chain_is_refused(change, words, clusters, tmp_path):
     import json
 
     from safetensors.numpy import load_file

@@ -223,7 +223,7 @@ class Wrong(BySign):
         ({"n_components": 1.0}, "n_components is 1.0"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(parameters, message, rng):
+def test_invalid_parameters_are_refused(parameters, message, rng):
     with pytest.raises(InputError) as raised:
         ClusterNull(2, 1).set_params(**parameters).fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)

@@ -88,7 +88,7 @@ def test_the_model_says_what_it_is(onnx, clusters):
     assert (into.name, out.name, shapes) == ("vectors", "repaired", [["n", 8], ["n", 3]])
 
 
-def test_the_model_is_written_whole_or_not_at_all(onnx, run, clusters, tmp_path, monkeypatch):
+def test_the_model_is_written_atomically(onnx, run, clusters, tmp_path, monkeypatch):
     path = tmp_path / "repair.onnx"
     X = clusters.astype(np.float32)
     repair = ClusterNull(3, 2, random_state=0).fit(X)

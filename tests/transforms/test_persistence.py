@@ -86,7 +86,7 @@ def test_the_folder_says_what_it_is(folder):
     assert config["dimensions"] == 8
 
 
-def test_a_loaded_repair_does_not_begin_anew_in_silence(clusters, tmp_path):
+def test_a_loaded_repair_refuses_partial_fit(clusters, tmp_path):
     Whiten().fit(clusters).save(tmp_path / "a")
     again = Whiten.load(tmp_path / "a")
     with pytest.raises(InputError, match="no sketch to extend: save the Sketch"):
@@ -238,7 +238,7 @@ def test_a_damaged_folder_is_refused_by_name(kind, folder):
     assert kind in ("a wrong parameter",) or str(folder) in str(raised.value)
 
 
-def test_tensors_with_names_of_paths_are_left_where_they_are(folder, clusters):
+def test_tensors_named_like_paths_are_ignored(folder, clusters):
     expected = load_transform(folder).transform(clusters)
     change(folder, tensors={"../../etc/evil": np.zeros(3), "transform": np.zeros(8)})
     again = load_transform(folder)
@@ -246,7 +246,7 @@ def test_tensors_with_names_of_paths_are_left_where_they_are(folder, clusters):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["repair"]
 
 
-def test_a_class_reads_only_its_own(folder):
+def test_a_class_loads_only_its_own_repairs(folder):
     with pytest.raises(InputError, match="holds a ClusterNull, not a Whiten"):
         Whiten.load(folder)
     assert isinstance(ClusterCenter.load(folder), ClusterNull)

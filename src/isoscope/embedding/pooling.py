@@ -21,7 +21,7 @@ class Pooling(Protocol):
     def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
         """Run the model on windows of a block; `places` are the positions of their tokens in the block."""
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """Return the rows of each layer."""
 
 
@@ -45,7 +45,7 @@ class TokenPooling:
                 for i, start, stop, to in spans:
                     rows[to : to + stop - start] = states[i, start:stop]
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         return self._rows
 
@@ -86,7 +86,7 @@ class MeanPooling:
             sums = np.add.reduceat(rows, np.cumsum(counts) - counts, axis=0)
             np.add.at(self._sums[layer], self._text[chosen][some], sums)
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         with np.errstate(over="ignore"):
             return {layer: (sums / self._counts[:, None]).astype(self._dtype) for layer, sums in self._sums.items()}
@@ -112,7 +112,7 @@ class SingleTokenPooling:
             with np.errstate(over="ignore"):
                 self._rows[layer][self._text[chosen]] = states[np.arange(len(chosen)), at]
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         return self._rows
 
@@ -129,9 +129,9 @@ def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np
 
 def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
     """Raise an error that names a layer with NaN or infinity, and says if float16 is the cause."""
-    for layer, found in rows.items():
-        flat = found.reshape(-1)
-        if found.dtype == np.float16:
+    for layer, vectors in rows.items():
+        flat = vectors.reshape(-1)
+        if vectors.dtype == np.float16:
             bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
             if not bad.any():
                 continue
@@ -142,9 +142,9 @@ def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
                 )
         elif np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
             continue
-        count = int((~np.isfinite(found).all(axis=1)).sum())
+        count = int((~np.isfinite(vectors).all(axis=1)).sum())
         raise MissingValueError(
-            f"layer {layer} of {name} has NaN or infinity in {count:,} of {len(found):,} rows: check its weights"
+            f"layer {layer} of {name} has NaN or infinity in {count:,} of {len(vectors):,} rows: check its weights"
         )
 
 

@@ -77,8 +77,8 @@ class EmbeddingRun:
         least, most = _BLOCK_TOKENS
         if self.pooled:
             sums = len(self.embedder.layers) * self.embedder.dim * 8
-            return self.spool.cuts(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
-        return self.spool.cuts(min(max(_BLOCK_BYTES // each, least), most), whole=False)
+            return self.spool.blocks(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
+        return self.spool.blocks(min(max(_BLOCK_BYTES // each, least), most), whole=False)
 
     def columns(self, block: Block) -> Any:
         """Return the other columns of a block."""
@@ -86,9 +86,9 @@ class EmbeddingRun:
             return text_columns(np.unique(block.documents), self.spool)
         return token_columns(block, self.spool, self.embedder.strings)
 
-    def allocate_rows(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+    def allocate_rows(self, spans: list[tuple[int, int]]) -> dict[int, np.ndarray]:
         """Return arrays large enough for the token rows of any block."""
-        most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
+        most = 0 if self.pooled else max(self.spool.block_tokens(*span) for span in spans)
         return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
 
     def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
@@ -102,7 +102,7 @@ class EmbeddingRun:
                 ids = block.tokens["ids"][places].astype(np.int64)
                 rows.take(WindowBatch(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
                 tick(int(lengths.sum()))
-        return rows.found()
+        return rows.layer_rows()
 
 
 def _windows(embedder: Embedder, settings: Settings) -> Windows:
@@ -136,22 +136,22 @@ def run(
     Without shards, return all rows in memory.
     """
     spool = work.spool
-    cuts = work.blocks()
-    held = MemoryWriter()
-    into: MemoryWriter | ShardWriter = held if shards is None else shards
+    spans = work.blocks()
+    memory = MemoryWriter()
+    into: MemoryWriter | ShardWriter = memory if shards is None else shards
     done = 0
     _report_counts(spool.counts, work, say)
     work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
-        said = shards.begin(work.settings_dict(), facts, len(cuts), progress, restart=restart)
+        message = shards.begin(work.settings_dict(), facts, len(spans), progress, restart=restart)
         done = shards.blocks_done
-        if said and say is not None:
-            say(said)
-        if done == len(cuts):
+        if message and say is not None:
+            say(message)
+        if done == len(spans):
             return None
-    tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
+    tokens = [int(spool.block_tokens(*span)) for span in spans]
     read, total = sum(tokens[:done]), max(1, sum(tokens))
 
     def tick(more: int) -> None:
@@ -159,36 +159,36 @@ def run(
         read += more
         progress("embedding", read, read / total)
 
-    def written(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
+    def write_block(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
         check_finite(vectors, work.embedder.name)
         return into.write(number, work.columns(block), vectors)
 
     # On a CPU all cores compute, so writing takes turns with computing; only flushing to disk runs in the background.
     # With a GPU a block is written while the next one is computed into other arrays.
     spare = work.embedder.uses_accelerator
-    rooms = [work.allocate_rows(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
+    rooms = [work.allocate_rows(spans) for _ in range(2 if spare and len(spans) > done + 1 else 1)]
     progress("embedding", read, read / total)
     try:
-        with ThreadPoolExecutor(1) as aside:
+        with ThreadPoolExecutor(1) as background:
             pending: Future[None] | None = None
-            for number in range(done, len(cuts)):
-                block = spool.block(*cuts[number])
+            for number in range(done, len(spans)):
+                block = spool.block(*spans[number])
                 vectors = work.vectors(block, rooms[number % len(rooms)], tick)
                 if pending is not None:
                     pending.result()
                 if spare:
-                    pending = aside.submit(lambda *block: into.put(written(*block)), number, block, vectors)
+                    pending = background.submit(lambda *block: into.commit(write_block(*block)), number, block, vectors)
                 else:
-                    pending = aside.submit(into.put, written(number, block, vectors))
+                    pending = background.submit(into.commit, write_block(number, block, vectors))
             if pending is not None:
                 pending.result()
     except InputError:
         raise
     except BaseException as error:
         if shards is not None:
-            error.add_note(f"run the same command again to resume from part {shards.blocks_done + 1} of {len(cuts)}")
+            error.add_note(f"run the same command again to resume from part {shards.blocks_done + 1} of {len(spans)}")
         raise
-    return None if shards is not None else held
+    return None if shards is not None else memory
 
 
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:

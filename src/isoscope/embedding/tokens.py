@@ -73,7 +73,7 @@ class Windows:
     special: bool = False
     """Whether special tokens become rows."""
 
-    def cuts(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
+    def split(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
         """Return the windows of n tokens: start and stop, then start and stop of the tokens that become rows."""
         if n <= room or self.only == "first":
             return [(0, min(n, room), 0, min(n, room))]
@@ -158,10 +158,10 @@ class Spool:
                     digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer gives other rows
                     if label is not None:
                         kinds.add(type(label))
-                    cuts = windows.cuts(len(tokens.ids), room) if len(tokens.ids) else []
-                    self._count(tokens, reader.unknown, room, cuts)
-                    for cut in cuts:
-                        window = _window(tokens, cut, reader, windows.special)
+                    spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
+                    self._count(tokens, reader.unknown, room, spans)
+                    for span in spans:
+                        window = _window(tokens, span, reader, windows.special)
                         for name, kind in _TOKEN.items():
                             files[name].write(window[name].astype(kind).tobytes())
                         if windows.special:
@@ -184,12 +184,12 @@ class Spool:
         self._chosen = np.arange(len(self._windows()))
         self._cut = -1, 0
 
-    def _count(self, tokens: Tokens, unknown: int | None, room: int, cuts: list[tuple[int, int, int, int]]) -> None:
+    def _count(self, tokens: Tokens, unknown: int | None, room: int, spans: list[tuple[int, int, int, int]]) -> None:
         n = len(tokens.ids)
         self.counts.empty += n == 0
         self.counts.tokens += n
         self.counts.longer += n > room
-        self.counts.unread += n - sum(stop - start for _, _, start, stop in cuts)
+        self.counts.unread += n - sum(stop - start for _, _, start, stop in spans)
         if n:
             if unknown is not None:
                 self.counts.unknown += int((tokens.ids == unknown).sum())
@@ -234,7 +234,7 @@ class Spool:
         """The number of tokens that become rows."""
         return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
 
-    def cuts(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
+    def blocks(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
         """Split the sampled windows into blocks of at most `most_tokens` tokens; with `whole`, never inside a text."""
         windows = self._windows()[self._chosen]
         ends = np.cumsum(windows["length"])
@@ -326,8 +326,8 @@ def _choose_label_kind(kinds: set[type], name: str) -> str | None:
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"
 
 
-def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Tokenizer, special: bool) -> dict[str, np.ndarray]:
-    start, stop, first, last = cut
+def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, special: bool) -> dict[str, np.ndarray]:
+    start, stop, first, last = span
     before, after = np.asarray(reader.before, int), np.asarray(reader.after, int)
     kept = np.zeros(stop - start, bool)
     kept[first - start : last - start] = True
@@ -355,10 +355,10 @@ def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iter
     ordered = lengths[order].tolist()
     start = 0
     for stop, length in enumerate(ordered[1:], 1):
-        held = stop - start
-        uneven = ordered[start] < 0.9 * length and length * held >= most_tokens / 4
+        count = stop - start
+        uneven = ordered[start] < 0.9 * length and length * count >= most_tokens / 4
         uneven = uneven or (not pads and ordered[start] < length)
-        if uneven or length * (held + 1) > most_tokens:
+        if uneven or length * (count + 1) > most_tokens:
             yield order[start:stop]
             start = stop
     yield order[start:]

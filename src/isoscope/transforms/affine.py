@@ -78,7 +78,7 @@ class AffineRepair(Repair):
 
     def _apply(self, xp: Any, X: Array) -> Array:
         centered = subtract(xp, X, self._parts(X, "mean_"))
-        return AFFINE_MAPS[self._map](centered, lambda name: self._held(xp, X, name))
+        return AFFINE_MAPS[self._map](centered, lambda name: self._fitted_like(xp, X, name))
 
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
         return graph.subtract_means(vectors, self.mean_)

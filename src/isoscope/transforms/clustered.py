@@ -331,7 +331,7 @@ class ClusterNull(ClusterCenter):
 
     def _apply(self, xp: Any, X: Array) -> Array:
         codes = self._codes(xp, X)
-        means, components = self._parts(X, "means_"), self._held(xp, X, "components_")
+        means, components = self._parts(X, "means_"), self._fitted_like(xp, X, "components_")
 
         def without(rows: Array, cluster: int) -> Array:
             V = components[cluster, :, :]

@@ -57,16 +57,16 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
     target = check_save_folder(folder)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary_folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        beside.mkdir(parents=True)
-        with atomic_replace(beside / NUMBERS) as temporary:  # which also flushes it to disk
+        temporary_folder.mkdir(parents=True)
+        with atomic_replace(temporary_folder / NUMBERS) as temporary:  # which also flushes it to disk
             save_file(tensors, temporary)
-        with atomic_replace(beside / CONFIG) as temporary:
+        with atomic_replace(temporary_folder / CONFIG) as temporary:
             temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        _put(beside, target)
+        _replace_folder(temporary_folder, target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -111,7 +111,7 @@ def _is_repair_folder(folder: Path) -> bool:
     return isinstance(config, dict) and config.get("format") == FORMAT
 
 
-def _put(made: Path, target: Path) -> None:
+def _replace_folder(made: Path, target: Path) -> None:
     """Rename a complete folder into place; the old one is kept until then."""
     old = made.with_suffix(".old")
     if target.exists():

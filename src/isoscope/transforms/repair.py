@@ -111,7 +111,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not X.dtype.is_floating_point:
             raise ParameterError(f"X has dtype {X.dtype}: need floating-point numbers")
 
-    def _held(self, xp: Any, X: Array, name: str) -> Array:
+    def _fitted_like(self, xp: Any, X: Array, name: str) -> Array:
         """Return a fitted array in the library, on the device and in the dtype of X."""
         if is_numpy_array(X) and X.dtype == np.float32:
             return self._cache_derived(to_float32, name)
