@@ -632,7 +632,7 @@ def write_table(path: Path, X: np.ndarray) -> Path:
     """Write vectors to Parquet, with labels, texts and ids."""
     n = len(X)
     store = isoscope.open_store(X, labels=make_labels(n), text=make_words(n), ids=[f"r{i}" for i in range(n)])
-    isoscope.write_store(path, store)
+    isoscope.write_store(store, path)
     return path
 
 
@@ -641,7 +641,7 @@ def repair_store(folder: Path, target: str) -> Parts:
     """A repaired table, as a file and as a folder."""
     table = write_table(folder / "table.parquet", make_cloud(30_000, dtype="float32"))
     fitted = make_repair("whiten_zca").fit(table)
-    rows = isoscope.repair_store(fitted, table, folder / target)
+    rows = isoscope.repair_store(table, fitted, folder / target)
     return {"rows": rows, "repaired": all_rows(isoscope.open_store(folder / target))}
 
 
@@ -719,7 +719,7 @@ def store(folder: Path, ending: str) -> Parts:
     write_vectors(source, make_cloud(500, 12, dtype="float32"))
     opened = isoscope.open_store(source)
     for written in ("npy", "safetensors", "parquet"):
-        isoscope.write_store(folder / f"copy.{written}", opened)
+        isoscope.write_store(opened, folder / f"copy.{written}")
         found[written] = all_rows(isoscope.open_store(folder / f"copy.{written}"))
     return {
         "read": all_rows(opened),
@@ -890,7 +890,7 @@ def finetune(folder: Path) -> Parts:
     }
     options = {"epochs": 1, "batch_size": 16, "learning_rate": 3e-3, "weight_decay": 0.01, "probe": 24, "every": 2}
     return {
-        arm: isoscope.finetune(encoder(), task, out=folder / arm, regularizer=arm, **(options | more)).to_dict()
+        arm: isoscope.finetune(encoder(), task, output=folder / arm, regularizer=arm, **(options | more)).to_dict()
         for arm, more in arms.items()
     }
 
@@ -900,7 +900,7 @@ def finetune(folder: Path) -> Parts:
 
 def study_parts(name: str, folder: Path, **options: Any) -> Parts:
     """Run a study on toy models; return its arms, its claims and the numbers of its tables."""
-    found = isoscope.run_study(name, out=folder / "run", data=folder / "data", **options).to_dict()
+    found = isoscope.run_study(name, output=folder / "run", data=folder / "data", **options).to_dict()
     claims = [{key: claim[key] for key in ("key", "holds", "cases")} for claim in found["claims"]]
     tables = [number for table in found["tables"] for _, number in leaves(table["rows"]) if is_number(number)]
     return {"arms": found["arms"], "claims": claims, "tables": tables}

@@ -47,7 +47,7 @@ def test_it_says_what_it_read_and_wrote(here, capsys):
         "layer-02-00000.arrow",
     ]
     assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,2"]) == 0
-    assert "states is complete already" in capsys.readouterr().err
+    assert "states is already complete" in capsys.readouterr().err
 
 
 def test_what_it_writes_can_be_audited(here, capsys):
@@ -117,4 +117,4 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here, capsys):
     assert main(["audit", "states"]) == 0
     told = capsys.readouterr().err.strip().split("\n")
     assert len(told) == 1
-    assert told[0].startswith("isoscope: states is unfinished")
+    assert told[0].startswith("isoscope: states is incomplete")

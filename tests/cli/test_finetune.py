@@ -52,7 +52,7 @@ def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
     assert f"{spread['mean']:.3f} ± {spread['std']:.3f}" in said.out
     for row in ("matthews", "accuracy", "f1", "anisotropy₁, centred", "IsoScore, unbiased", "mean cosine"):
         assert row in said.out
-    assert "learnt from 64 of 96 rows" in said.out
+    assert "trained on 64 of 96 rows" in said.out
     assert said.err.splitlines()[-2:] == ["written: run/metrics.json", "written: run/page.html"]
     assert metrics["seeds"] == [0, 2]
     assert (here / "run" / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -57,7 +57,7 @@ def test_other_files_of_vectors_serve_as_well(glove, tmp_path):
     ("options", "said"),
     [({"pool": "cls"}, "need tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
 )
-def test_what_word_vectors_do_not_have_is_refused(glove, options, said):
+def test_unsupported_options_of_word_vectors_are_refused(glove, options, said):
     with pytest.raises(InputError, match=said):
         embed(glove, ["the"], **options)
 

@@ -28,7 +28,7 @@ def filled(folder, texts, windows=None, **more):
 
 
 def everything(spool, most_tokens=10**6, whole=False):
-    return [spool.block(*cut) for cut in spool.cuts(most_tokens, whole=whole)]
+    return [spool.block(*cut) for cut in spool.blocks(most_tokens, whole=whole)]
 
 
 # how texts are cut
@@ -37,20 +37,20 @@ def everything(spool, most_tokens=10**6, whole=False):
 @given(n=st.integers(1, 200), room=st.integers(1, 40), data=st.data(), causal=st.booleans())
 def test_every_token_is_a_row_of_one_window_that_shows_it(n, room, data, causal):
     step = data.draw(st.integers(1, room))
-    cuts = Windows(room, step, causal=causal).cuts(n, room)
+    cuts = Windows(room, step, causal=causal).split(n, room)
     rows = [place for _, _, first, last in cuts for place in range(first, last)]
     assert rows == list(range(n))
     assert all(start <= first <= last <= stop and stop - start <= room for start, stop, first, last in cuts)
 
 
 def test_where_windows_overlap_a_token_is_taken_where_most_of_its_context_is():
-    assert Windows(6, 2).cuts(8, 4) == [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 8)]
-    assert Windows(6, 2, causal=True).cuts(8, 4) == [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8)]
+    assert Windows(6, 2).split(8, 4) == [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 8)]
+    assert Windows(6, 2, causal=True).split(8, 4) == [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8)]
 
 
 def test_one_window_may_be_enough():
-    assert Windows(6, 4, only="first").cuts(9, 4) == [(0, 4, 0, 4)]
-    assert Windows(6, 4, only="last").cuts(9, 4) == [(5, 9, 5, 9)]
+    assert Windows(6, 4, only="first").split(9, 4) == [(0, 4, 0, 4)]
+    assert Windows(6, 4, only="last").split(9, 4) == [(5, 9, 5, 9)]
 
 
 # what is kept
@@ -100,7 +100,7 @@ def test_the_checksum_tells_texts_and_labels_apart(tmp_path):
     assert len(digests) == 3
 
 
-def test_half_a_character_is_no_reason_to_fail(tmp_path):
+def test_lone_surrogates_are_accepted(tmp_path):
     assert filled(tmp_path, ["a\ud800b"]).text(0) == "a\ud800b"
 
 
@@ -116,7 +116,7 @@ def test_nothing_to_read_is_refused(tmp_path, texts, words):
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30), most=st.integers(1, 60), whole=st.booleans())
 def test_blocks_hold_every_window_once(tmp_path_factory, lengths, most, whole):
     spool = filled(tmp_path_factory.mktemp("texts"), ["x" * n for n in lengths])
-    cuts = spool.cuts(most, whole=whole)
+    cuts = spool.blocks(most, whole=whole)
     assert [start for start, _ in cuts] == [0, *(stop for _, stop in cuts[:-1])]
     blocks = [spool.block(*cut) for cut in cuts]
     assert sum(int(block.rows.sum()) for block in blocks) == sum(lengths)
@@ -142,7 +142,7 @@ def test_a_choice_has_as_many_rows_as_were_asked_for_in_the_order_of_the_texts(t
     assert everything(spool)[0].documents.tolist() == chosen
 
 
-def test_a_choice_of_whole_texts_has_no_more_tokens_than_were_asked_for(tmp_path):
+def test_a_sample_of_texts_has_at_most_max_tokens(tmp_path):
     spool = filled(tmp_path, ["abcde"] * 40)
     spool.choose(33, 0, whole=True)  # each has 5 tokens and 4 special ones, in two windows
     (block,) = everything(spool, whole=True)

@@ -215,17 +215,17 @@ def test_finished_parts_are_not_rewritten(folder, client, tmp_path):
     with pytest.raises(KeyboardInterrupt) as stopped:
         isoscope.repair_store(folder, repair, tmp_path / "many", engine=client, progress=stop)
     assert "run the same command again" in stopped.value.__notes__[0]
-    with pytest.warns(isoscope.DataWarning, match="unfinished"):
+    with pytest.warns(isoscope.DataWarning, match="incomplete"):
         open_store(tmp_path / "many")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "many").glob("part-*")}
     said = []
     assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client, say=said.append) == ROWS
-    assert "going on behind" in said[0]
+    assert "resuming after" in said[0]
     assert len(before) >= 3
     assert all(path.stat().st_mtime_ns == time_ for path, time_ in before.items())
     assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client) == ROWS  # once more is nothing
     other = isoscope.Standardize().fit(folder)
-    with pytest.raises(isoscope.InputError, match="another source, repair or version"):
+    with pytest.raises(isoscope.InputError, match="the repair is another one"):
         isoscope.repair_store(folder, other, tmp_path / "many", engine=client)
     assert isoscope.repair_store(folder, other, tmp_path / "many", engine=client, restart=True) == ROWS
 
@@ -338,7 +338,7 @@ def test_one_output_file_is_rejected(folder, client, tmp_path):
 def test_foreign_folder_is_not_touched(folder, client, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-00000.npy").write_text("dear diary")
-    with pytest.raises(isoscope.InputError, match="something else"):
+    with pytest.raises(isoscope.InputError, match="holds other files"):
         isoscope.repair_store(folder, isoscope.Center().fit(folder), tmp_path / "mine", restart=True, engine=client)
     assert (tmp_path / "mine" / "part-00000.npy").read_text() == "dear diary"
 

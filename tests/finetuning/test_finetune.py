@@ -214,8 +214,8 @@ def test_the_folder_holds_settings_metrics_and_page(place, tmp_path):
     assert metrics["schema"] == "isoscope.finetuning/1"
     assert metrics["seeds"] == [3]
     assert metrics["settings"]["limit"] == 40
-    assert "learnt from 40 of 96 rows, the same for every seed, drawn evenly from every class" in metrics["notes"]
-    assert any(note.endswith("cut at 8 tokens") for note in metrics["notes"])
+    assert "trained on 40 of 96 rows, the same for every seed, sampled evenly from every class" in metrics["notes"]
+    assert any(note.endswith("truncated to 8 tokens") for note in metrics["notes"])
     assert metrics["final"]["matthews"]["std"] is None
     assert "transformers" in metrics["versions"]
 

@@ -210,7 +210,7 @@ def test_array_rows_can_be_put_in_any_order(tmp_path, truth):
     given = list(batches(truth))
     target = write.open_target(tmp_path / "a.npy", ".npy", given[0], None)
     for batch in given[::-1]:
-        target.put(batch.start, batch.vectors)
+        target.write_at(batch.start, batch.vectors)
     target.rows = N
     target.finish()
     target.close()

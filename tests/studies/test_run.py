@@ -99,7 +99,7 @@ def test_a_process_that_is_killed_loses_the_arm_it_was_at_and_no_other(tmp_path,
 
 def test_other_settings_are_refused_with_the_difference_and_more_arms_are_added(tmp_path):
     run(tmp_path / "run", seeds=[0])
-    with pytest.raises(isoscope.InputError, match=r"other settings: scale was 1.0 and is 2.0; name another folder"):
+    with pytest.raises(isoscope.InputError, match=r"other settings: scale was 1.0, is 2.0; name another folder"):
         run(tmp_path / "run", seeds=[0], scale=2)
     with pytest.raises(isoscope.InputError, match="it was not a quick run"):
         run(tmp_path / "run", quick=True, scale=1.0)
@@ -255,7 +255,7 @@ def test_a_kill_in_the_first_write_does_not_make_the_folder_another_s(tmp_path):
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")
-    with pytest.raises(isoscope.InputError, match="something else than a run"):
+    with pytest.raises(isoscope.InputError, match="holds other files"):
         run(tmp_path / "mine")
     with pytest.raises(isoscope.InputError, match="is a file"):
         run(tmp_path / "mine" / "diary.txt")
@@ -339,3 +339,20 @@ def test_page_and_summary_escape_what_they_show(tmp_path):
         drawn = ElementTree.parse(tmp_path / "run" / "figures" / f"{name}.svg").getroot()
         assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
         assert not re.search(r"[\s()]", name)
+
+
+def test_a_folder_of_an_earlier_version_is_resumed_or_refused(tmp_path):
+    """Earlier versions wrote `settings.json` and `arms/*.json` with one space of indentation."""
+    first = run(tmp_path / "run")
+    path = tmp_path / "run" / "settings.json"
+    recorded = json.loads(path.read_text())
+    assert list(recorded) == ["schema", "study", "quick", "parameters", "models", "weights", "data"]
+    assert recorded["schema"] == "isoscope.study-settings/1"
+    del recorded["weights"]  # the first ones did not have them
+    path.write_text(json.dumps(recorded, indent=1) + "\n")
+    assert numbers(run(tmp_path / "run")) == numbers(first)
+    assert len(Counting.ran) == 6
+    path.write_text(json.dumps({**recorded, "schema": "isoscope.study-settings/0"}))
+    with pytest.raises(isoscope.InputError, match=r"study-settings/0.*name another folder") as caught:
+        run(tmp_path / "run")
+    assert "\n" not in str(caught.value)

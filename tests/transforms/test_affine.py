@@ -116,7 +116,7 @@ def test_one_matrix_and_one_vector_say_it_all(repair, cloud):
 
 
 @affine
-def test_pieces_a_sketch_and_files_teach_what_the_whole_does(repair, cloud, tmp_path):
+def test_batches_sketches_and_files_give_the_same_fit(repair, cloud, tmp_path):
     whole = clone(repair).fit(cloud).transform(cloud)
     pieces = clone(repair)
     cuts = [0, len(cloud) // 3, len(cloud) // 3 + 1, len(cloud)]  # the second piece is one row
@@ -141,7 +141,7 @@ def test_fit_forgets_and_partial_fit_remembers(rng):
 def test_a_piece_that_is_refused_is_not_counted(rng):
     X = rng.standard_normal((20, 3))
     repair = Whiten().partial_fit(X)
-    with pytest.raises(InputError, match="4 dimensions after vectors of 3"):
+    with pytest.raises(InputError, match="4 dimensions, earlier vectors had 3"):
         repair.partial_fit(Sketch.of(rng.standard_normal((5, 4))))
     with pytest.raises(ValueError, match="4 features"):
         repair.partial_fit(rng.standard_normal((5, 4)))
@@ -260,7 +260,7 @@ def test_directions_the_corpus_does_not_have_go_to_zero(rng):
         (Whiten(shrinkage=True), "shrinkage is True"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(repair, message, rng):
+def test_invalid_parameters_are_refused(repair, message, rng):
     with pytest.raises(InputError) as raised:
         repair.fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)
@@ -275,7 +275,7 @@ def test_numpy_numbers_are_numbers(rng):
 @pytest.mark.parametrize("repair", [AllButTheTop(), Whiten()], ids=repr)
 def test_one_row_has_no_directions(repair, rng):
     for one in (rng.standard_normal((1, 4)), Sketch.of(rng.standard_normal((1, 4)))):
-        with pytest.raises(InputError, match="needs 2 vectors at least, got n_samples = 1"):
+        with pytest.raises(InputError, match="needs at least 2 vectors, got n_samples = 1"):
             clone(repair).fit(one)
     with pytest.raises(InputError, match="n_samples = 0"):
         Center().fit(Sketch())
@@ -283,6 +283,6 @@ def test_one_row_has_no_directions(repair, rng):
 
 def test_fourth_powers_out_of_range_are_refused_only_where_they_count(rng):
     X = 1e100 * rng.standard_normal((30, 4))
-    with pytest.raises(InputError, match="fourth powers leave float64's range"):
+    with pytest.raises(InputError, match="fourth powers exceed float64's range"):
         Whiten().fit(X)
     np.testing.assert_allclose(covariance(Whiten(shrinkage=None).fit_transform(X)), np.eye(4), atol=1e-9)

@@ -215,15 +215,15 @@ class Wrong(BySign):
         ({"n_clusters": True}, "n_clusters is True"),
         ({"n_clusters": 31}, "n_clusters is 31, n_samples = 30"),
         ({"clusterer": "dbscan"}, 'clusterer is \'dbscan\': need "kmeans", "gmm"'),
-        ({"clusterer": KMeans}, "clusterer is the class KMeans: give an object"),
+        ({"clusterer": KMeans}, "clusterer is the class KMeans: pass an object"),
         ({"clusterer": object()}, "clusterer is a object without fit and predict"),
-        ({"clusterer": Wrong()}, "Wrong.predict gave shape (30, 2) for 30 rows"),
+        ({"clusterer": Wrong()}, "Wrong.predict returned shape (30, 2) for 30 rows"),
         ({"sample": 0}, "sample is 0"),
         ({"n_components": -1}, "n_components is -1"),
         ({"n_components": 1.0}, "n_components is 1.0"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(parameters, message, rng):
+def test_invalid_parameters_are_refused(parameters, message, rng):
     with pytest.raises(InputError) as raised:
         ClusterNull(2, 1).set_params(**parameters).fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)

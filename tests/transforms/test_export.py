@@ -88,7 +88,7 @@ def test_the_model_says_what_it_is(onnx, clusters):
     assert (into.name, out.name, shapes) == ("vectors", "repaired", [["n", 8], ["n", 3]])
 
 
-def test_the_model_is_written_whole_or_not_at_all(onnx, run, clusters, tmp_path, monkeypatch):
+def test_the_model_is_written_atomically(onnx, run, clusters, tmp_path, monkeypatch):
     path = tmp_path / "repair.onnx"
     X = clusters.astype(np.float32)
     repair = ClusterNull(3, 2, random_state=0).fit(X)
@@ -108,7 +108,7 @@ def test_the_model_is_written_whole_or_not_at_all(onnx, run, clusters, tmp_path,
 
 
 def test_what_cannot_be_a_model_is_refused(clusters, monkeypatch, onnx):
-    with pytest.raises(InputError, match=r"the clusterer is a KMeans, which cannot be written as ONNX"):
+    with pytest.raises(InputError, match=r"the clusterer is a KMeans, which ONNX cannot express"):
         ClusterCenter(clusterer=KMeans(2, n_init=1)).fit(clusters).to_onnx()
     with pytest.raises(NotFittedError):
         Center().to_onnx()

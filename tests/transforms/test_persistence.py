@@ -1,4 +1,4 @@
-"""A repair is kept whole: what was saved is loaded bit for bit, and what is not a whole repair is refused by name."""
+"""A saved repair is loaded bit for bit; a damaged one is refused by name."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def test_the_folder_says_what_it_is(folder):
     assert config["dimensions"] == 8
 
 
-def test_a_loaded_repair_does_not_begin_anew_in_silence(clusters, tmp_path):
+def test_a_loaded_repair_refuses_partial_fit(clusters, tmp_path):
     Whiten().fit(clusters).save(tmp_path / "a")
     again = Whiten.load(tmp_path / "a")
-    with pytest.raises(InputError, match="no sums to go on from: keep the Sketch"):
+    with pytest.raises(InputError, match="no sketch to extend: save the Sketch"):
         again.partial_fit(clusters)
     again.fit(clusters).partial_fit(clusters)
 
@@ -157,7 +157,7 @@ def test_what_is_not_ours_is_refused_and_untouched(kind, tmp_path, clusters):
         target.mkdir()
         for name, text in files[kind].items():
             (target / name).write_text(text)
-    with pytest.raises(InputError, match="is there and is not a saved repair"):
+    with pytest.raises(InputError, match="exists and is not a saved repair"):
         Center().fit(clusters).save(target)
     if kind == "a file":
         assert target.read_text() == "mine"
@@ -173,7 +173,7 @@ def test_what_only_pickle_could_keep_is_refused(clusters, tmp_path):
     class Mine(Center):
         pass
 
-    with pytest.raises(InputError, match="a Mine is not one of isoscope's own repairs"):
+    with pytest.raises(InputError, match="a Mine cannot be saved"):
         Mine().fit(clusters).save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
@@ -185,7 +185,7 @@ def test_an_unfitted_repair_is_not_saved(tmp_path):
         Center().save(tmp_path / "a")
 
 
-# what is not a whole repair
+# damaged folders
 
 DAMAGE = {
     "a number was changed": (
@@ -198,14 +198,14 @@ DAMAGE = {
     ),
     "another class": (lambda f: change(f, sealed=False, **{"class": "ClusterCenter"}), "checksum differs"),
     "another format": (lambda f: change(f, format="other"), "does not hold a repair"),
-    "a newer version": (lambda f: change(f, version=2), "is of version 2, this isoscope reads up to 1: upgrade it"),
-    "a version in words": (lambda f: change(f, version="new"), "is not a whole repair"),
+    "a newer version": (lambda f: change(f, version=2), "has version 2, this isoscope reads up to 1"),
+    "a version in words": (lambda f: change(f, version="new"), "is not a complete repair"),
     "an unknown class": (lambda f: change(f, **{"class": "audit"}), "holds a 'audit': need one of Center"),
     "a path for a class": (lambda f: change(f, **{"class": "../../os"}), "holds a '../../os'"),
-    "a list for a class": (lambda f: change(f, **{"class": ["Center"]}), "is not a whole repair"),
-    "a parameter too many": (lambda f: change(f, parameters={"evil": 1}), "is not a whole repair"),
+    "a list for a class": (lambda f: change(f, **{"class": ["Center"]}), "is not a complete repair"),
+    "a parameter too many": (lambda f: change(f, parameters={"evil": 1}), "is not a complete repair"),
     "a wrong parameter": (lambda f: change(f, parameters={"n_clusters": -3}), "n_clusters is -3"),
-    "no checksum": (lambda f: change(f, sealed=False, checksum=None), "is not a whole repair"),
+    "no checksum": (lambda f: change(f, sealed=False, checksum=None), "is not a complete repair"),
     "a missing number": (lambda f: change(f, tensors={"offsets_": None}), "KeyError 'offsets_'"),
     "other dimensions": (lambda f: change(f, dimensions=9), "the vectors have 9 dimensions"),
     "means that lie on their side": (
@@ -218,10 +218,10 @@ DAMAGE = {
     "no words": (lambda f: (f / "config.json").unlink(), "No such file or directory"),
     "half the numbers": (
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
-        "is not a whole repair: SafetensorError",
+        "is not a complete repair: SafetensorError",
     ),
-    "half the words": (lambda f: (f / "config.json").write_text('{"format": "isos'), "is not a whole repair"),
-    "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "is not a whole repair"),
+    "half the words": (lambda f: (f / "config.json").write_text('{"format": "isos'), "is not a complete repair"),
+    "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "is not a complete repair"),
     "a list": (lambda f: (f / "config.json").write_text("[]"), "does not hold a repair"),
     "nothing": (shutil.rmtree, "No such file or directory"),
     "a file": (lambda f: (shutil.rmtree(f), f.write_text("mine")), "Not a directory"),
@@ -229,7 +229,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_what_is_not_a_whole_repair_is_refused_by_name(kind, folder):
+def test_a_damaged_folder_is_refused_by_name(kind, folder):
     damage, message = DAMAGE[kind]
     damage(folder)
     with pytest.raises(InputError) as raised:
@@ -238,7 +238,7 @@ def test_what_is_not_a_whole_repair_is_refused_by_name(kind, folder):
     assert kind in ("a wrong parameter",) or str(folder) in str(raised.value)
 
 
-def test_tensors_with_names_of_paths_are_left_where_they_are(folder, clusters):
+def test_tensors_named_like_paths_are_ignored(folder, clusters):
     expected = load_transform(folder).transform(clusters)
     change(folder, tensors={"../../etc/evil": np.zeros(3), "transform": np.zeros(8)})
     again = load_transform(folder)
@@ -246,7 +246,7 @@ def test_tensors_with_names_of_paths_are_left_where_they_are(folder, clusters):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["repair"]
 
 
-def test_a_class_reads_only_its_own(folder):
+def test_a_class_loads_only_its_own_repairs(folder):
     with pytest.raises(InputError, match="holds a ClusterNull, not a Whiten"):
         Whiten.load(folder)
     assert isinstance(ClusterCenter.load(folder), ClusterNull)

@@ -100,7 +100,7 @@ def test_input_is_left_alone_whatever_its_memory(repair, clusters):
 
 
 @every
-def test_a_repair_fitted_anew_or_given_another_array_forgets_what_it_worked_out(repair, clusters):
+def test_the_cache_is_cleared_by_a_new_fit_or_array(repair, clusters):
     query, other = clusters[:5].astype(np.float32), clusters[::-1] * np.linspace(1, 2, 8) + 3
     repair = clone(repair).fit(clusters)
     repair.transform(query)

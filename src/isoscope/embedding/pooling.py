@@ -1,4 +1,4 @@
-"""Pool token states, and the rows that are written."""
+"""Pool token states into rows, and make the other columns of these rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import MissingValueError, ParameterError
 from isoscope.embedding.texts import replace_surrogates
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Pooling(Protocol):
-    """Rows in the making."""
+    """Collects the rows of a block."""
 
     def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
-        """Have the model read some windows of a block, of which `places` are the tokens' numbers in it."""
+        """Run the model on windows of a block; `places` are the positions of their tokens in the block."""
 
-    def found(self) -> dict[int, np.ndarray]:
-        """The rows of each layer."""
+    def layer_rows(self) -> dict[int, np.ndarray]:
+        """Return the rows of each layer."""
 
 
 class TokenPooling:
-    """A row for each token that is kept, in the order of the texts.
+    """Give a row for each kept token, in the order of the texts.
 
-    `room` holds arrays to be written to, from earlier blocks: fresh ones cost as much time as the copying.
+    `room` holds arrays that blocks reuse: allocating new ones takes as long as copying.
     """
 
     def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
@@ -45,13 +45,13 @@ class TokenPooling:
                 for i, start, stop, to in spans:
                     rows[to : to + stop - start] = states[i, start:stop]
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         return self._rows
 
 
 def _kept_spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
-    """For each window the stretches of tokens that are kept: from, to, and the row of the first; and all rows."""
+    """Return the spans of kept tokens in each window (start, stop, first row), and the number of rows."""
     kept = block.tokens["kept"].astype(bool)
     windows = np.repeat(np.arange(len(block.lengths)), block.lengths)
     begins = np.flatnonzero(kept & ~np.append(False, kept[:-1] & (windows[1:] == windows[:-1])))
@@ -66,7 +66,7 @@ def _kept_spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
 
 
 class MeanPooling:
-    """The mean of a text's kept tokens, whichever windows they are in."""
+    """Give the mean of the kept tokens of each text, over all its windows."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype) -> None:
         self._embedder, self._dtype = embedder, dtype
@@ -86,14 +86,14 @@ class MeanPooling:
             sums = np.add.reduceat(rows, np.cumsum(counts) - counts, axis=0)
             np.add.at(self._sums[layer], self._text[chosen][some], sums)
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         with np.errstate(over="ignore"):
             return {layer: (sums / self._counts[:, None]).astype(self._dtype) for layer, sums in self._sums.items()}
 
 
 class SingleTokenPooling:
-    """One state of a text: that of its first token, or of its last one that is kept."""
+    """Give the state of the first token of each text, or of its last kept token."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype, *, last: bool) -> None:
         self._embedder, self._last = embedder, last
@@ -112,13 +112,13 @@ class SingleTokenPooling:
             with np.errstate(over="ignore"):
                 self._rows[layer][self._text[chosen]] = states[np.arange(len(chosen)), at]
 
-    def found(self) -> dict[int, np.ndarray]:
+    def layer_rows(self) -> dict[int, np.ndarray]:
         """See `Pooling`."""
         return self._rows
 
 
 def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Pooling:
-    """What makes the rows of a block, of the precision of the arrays in `room`."""
+    """Return the pooling for a block, in the dtype of the arrays in `room`."""
     dtype = next(iter(room.values())).dtype
     if pool == "tokens":
         return TokenPooling(block, embedder, room)
@@ -128,31 +128,31 @@ def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np
 
 
 def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
-    """Say which layer holds NaN or infinity, and whether the precision is to blame."""
-    for layer, found in rows.items():
-        flat = found.reshape(-1)
-        if found.dtype == np.float16:
+    """Raise an error that names a layer with NaN or infinity, and says if float16 is the cause."""
+    for layer, vectors in rows.items():
+        flat = vectors.reshape(-1)
+        if vectors.dtype == np.float16:
             bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
             if not bad.any():
                 continue
             if not np.isnan(flat[bad]).any():
-                raise InputError(
-                    f"layer {layer} of {name} has states that float16 cannot hold, {int(bad.sum()):,} numbers so far: "
-                    'keep them as float32, dtype="float32"'
+                raise ParameterError(
+                    f"layer {layer} of {name} has {int(bad.sum()):,} values beyond the range of float16: "
+                    'use dtype="float32"'
                 )
         elif np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
             continue
-        count = int((~np.isfinite(found).all(axis=1)).sum())
-        raise InputError(
-            f"layer {layer} of {name} gives NaN or infinity for {count:,} of {len(found):,} rows: is it whole?"
+        count = int((~np.isfinite(vectors).all(axis=1)).sum())
+        raise MissingValueError(
+            f"layer {layer} of {name} has NaN or infinity in {count:,} of {len(vectors):,} rows: check its weights"
         )
 
 
-_CONTEXT_CHARACTERS = 40  # characters of context before a token, and behind it
+_CONTEXT_CHARACTERS = 40  # characters of context before and after a token
 
 
 def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]], list[str]]) -> Any:
-    """A row for each token that is kept: id, string, how often it occurs, text, place in it, context, label."""
+    """Return the columns of kept tokens: id, string, frequency, text number, position, context, label."""
     import pyarrow as pa
 
     kept = block.tokens["kept"].astype(bool)
@@ -177,7 +177,7 @@ def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]],
 
 
 def text_columns(documents: np.ndarray, spool: Spool) -> Any:
-    """A row for each text: its number, its words, its label."""
+    """Return the columns of texts: number, text, label."""
     import pyarrow as pa
 
     columns = {
@@ -199,14 +199,14 @@ def _labels(documents: np.ndarray, spool: Spool) -> dict[str, Any]:
 
 
 def snippet(text: str, start: int, end: int, token: str) -> str:
-    """A token in its context, with marks around it.
+    """Return a token in its context, between « and ».
 
     Examples
     --------
     >>> snippet("They sat by the river bank in the sun.", 22, 26, "bank")
     'They sat by the river «bank» in the sun.'
     """
-    if end <= start:  # a special token, or a tokenizer that does not tell places
+    if end <= start:  # a special token, or a tokenizer without offsets
         return f"«{token}»"
     before = f"…{text[start - _CONTEXT_CHARACTERS : start]}" if start > _CONTEXT_CHARACTERS else text[:start]
     after = f"{text[end : end + _CONTEXT_CHARACTERS]}…" if end + _CONTEXT_CHARACTERS < len(text) else text[end:]

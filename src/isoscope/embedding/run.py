@@ -1,4 +1,4 @@
-"""What is computed, block by block, and written meanwhile."""
+"""Compute the rows of an embedding run block by block, and write finished blocks meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import InputError, ParameterError, warn_data
 from isoscope.embedding.pooling import check_finite, make_pooling, text_columns, token_columns
 from isoscope.embedding.shards import MemoryWriter
 from isoscope.embedding.tokens import Windows, batches
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from isoscope.embedding.tokens import Block, Counts, Spool
     from isoscope.embedding.transformer import Embedder
 
-_BLOCK_BYTES = 768 * 2**20  # of vectors that are held until they are written
-_BLOCK_TOKENS = 8_192, 65_536  # at least and at most in a block: the more, the less padding
-_UNKNOWN_SHARE_LIMIT = 0.02  # of the tokens that are unknown
+_BLOCK_BYTES = 768 * 2**20  # bytes of vectors held until they are written
+_BLOCK_TOKENS = 8_192, 65_536  # least and most tokens in a block: the more, the less padding
+_UNKNOWN_SHARE_LIMIT = 0.02  # share of unknown tokens from which a warning is given
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for, and decides what the rows are."""
+    """The settings that decide the rows."""
 
     pool: str
     window: int
@@ -41,7 +41,7 @@ class Settings:
 
 
 class EmbeddingRun:
-    """A model and texts, and what is computed of them block by block."""
+    """A model and tokenized texts, embedded block by block."""
 
     def __init__(self, embedder: Embedder, settings: Settings, spool: Spool, batch_tokens: int | None) -> None:
         self.embedder, self.settings, self.spool = embedder, settings, spool
@@ -51,19 +51,19 @@ class EmbeddingRun:
         self.windows = _windows(embedder, settings)
 
     def read(self, source: Texts, progress: Progress) -> None:
-        """Read the texts, and choose some if not all are wanted."""
+        """Tokenize the texts, and sample them if `max_tokens` is set."""
         self.spool.fill(source, self.embedder.reader, self.windows, progress)
         if self.settings.max_tokens is not None:
             self.spool.choose(self.settings.max_tokens, self.settings.seed, whole=self.pooled)
 
-    def about(self) -> dict[str, Any]:
-        """What decides the rows: a run with other settings cannot be gone on with."""
+    def settings_dict(self) -> dict[str, Any]:
+        """Return everything that decides the rows; a run with other values cannot resume."""
         own = asdict(self.settings) | {"window": self.windows.length}
         reader = self.embedder.reader
         if self.windows.step == self.windows.length - len(reader.before) - len(reader.after):
-            own["stride"] = None  # as it is unless set
+            own["stride"] = None  # the default
         if self.settings.max_tokens is None:
-            own["seed"] = None  # nothing is chosen
+            own["seed"] = None  # nothing is sampled
         return {
             "weights": self.embedder.digest,
             "texts": self.spool.digest,
@@ -72,27 +72,27 @@ class EmbeddingRun:
         } | own
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Where the windows are cut; depends on the settings alone."""
+        """Return the blocks as ranges of windows; they depend only on the settings."""
         each = len(self.embedder.layers) * self.embedder.dim * self.dtype.itemsize
         least, most = _BLOCK_TOKENS
         if self.pooled:
             sums = len(self.embedder.layers) * self.embedder.dim * 8
-            return self.spool.cuts(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
-        return self.spool.cuts(min(max(_BLOCK_BYTES // each, least), most), whole=False)
+            return self.spool.blocks(most, whole=True, most_texts=max(1, _BLOCK_BYTES // sums))
+        return self.spool.blocks(min(max(_BLOCK_BYTES // each, least), most), whole=False)
 
     def columns(self, block: Block) -> Any:
-        """What stands beside the vectors of a block."""
+        """Return the other columns of a block."""
         if self.pooled:
             return text_columns(np.unique(block.documents), self.spool)
         return token_columns(block, self.spool, self.embedder.strings)
 
-    def allocate_rows(self, cuts: list[tuple[int, int]]) -> dict[int, np.ndarray]:
-        """Arrays that hold the tokens' rows of any block."""
-        most = 0 if self.pooled else max(self.spool.block_tokens(*cut) for cut in cuts)
+    def allocate_rows(self, spans: list[tuple[int, int]]) -> dict[int, np.ndarray]:
+        """Return arrays large enough for the token rows of any block."""
+        most = 0 if self.pooled else max(self.spool.block_tokens(*span) for span in spans)
         return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
 
     def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
-        """The rows of a block, for each layer; `tick` is told how many tokens were read."""
+        """Return the rows of a block for each layer; `tick` is called with the number of tokens read."""
         rows = make_pooling(self.settings.pool, block, self.embedder, room)
         starts = np.cumsum(block.lengths) - block.lengths
         with self.embedder.evaluation_mode():
@@ -102,11 +102,11 @@ class EmbeddingRun:
                 ids = block.tokens["ids"][places].astype(np.int64)
                 rows.take(WindowBatch(ids, lengths, block.documents[chosen], self.spool.text), chosen, places)
                 tick(int(lengths.sum()))
-        return rows.found()
+        return rows.layer_rows()
 
 
 def _windows(embedder: Embedder, settings: Settings) -> Windows:
-    """How texts are cut for a model."""
+    """Return how texts are split into windows for a model."""
     reader, longest = embedder.reader, embedder.max_length
     length = min(settings.window, longest or settings.window)
     only = {"cls": "first", "last": "last"}.get(settings.pool)
@@ -114,12 +114,12 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
         length, only = longest or 2**31, "first"
     room = length - len(reader.before) - len(reader.after)
     if room < 1:
-        raise InputError(f"window is {length}: {length - room} of it are special tokens; need 1 more at least")
+        raise ParameterError(f"window is {length}, of which {length - room} are special tokens: need at least 1 more")
     step = settings.stride if settings.stride is not None else room
     if step > room:
-        raise InputError(f"stride is {step}: it would skip tokens between windows of {room}; need {room} at most")
+        raise ParameterError(f"stride is {step}, which skips tokens between windows of {room}: need at most {room}")
     if settings.pool == "cls" and not reader.before:
-        raise InputError(f"{embedder.name} puts no token such as [CLS] before a text: pool by mean or last")
+        raise ParameterError(f"{embedder.name} adds no token such as [CLS] before a text: pool by mean or last")
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
@@ -131,27 +131,27 @@ def run(
     *,
     restart: bool,
 ) -> MemoryWriter | None:
-    """Embed what is not done yet of the texts that were read, and write it while the next block is computed.
+    """Embed the missing blocks, and write each block while the next is computed.
 
-    Without shards everything is held.
+    Without shards, return all rows in memory.
     """
     spool = work.spool
-    cuts = work.blocks()
-    held = MemoryWriter()
-    into: MemoryWriter | ShardWriter = held if shards is None else shards
+    spans = work.blocks()
+    memory = MemoryWriter()
+    into: MemoryWriter | ShardWriter = memory if shards is None else shards
     done = 0
     _report_counts(spool.counts, work, say)
     work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
         rows = spool.documents if work.pooled else spool.rows
         facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
-        said = shards.begin(work.about(), facts, len(cuts), progress, restart=restart)
+        message = shards.begin(work.settings_dict(), facts, len(spans), progress, restart=restart)
         done = shards.blocks_done
-        if said and say is not None:
-            say(said)
-        if done == len(cuts):
+        if message and say is not None:
+            say(message)
+        if done == len(spans):
             return None
-    tokens = [int(spool.block_tokens(*cut)) for cut in cuts]
+    tokens = [int(spool.block_tokens(*span)) for span in spans]
     read, total = sum(tokens[:done]), max(1, sum(tokens))
 
     def tick(more: int) -> None:
@@ -159,58 +159,58 @@ def run(
         read += more
         progress("embedding", read, read / total)
 
-    def written(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
+    def write_block(number: int, block: Block, vectors: dict[int, np.ndarray]) -> list[Part]:
         check_finite(vectors, work.embedder.name)
         return into.write(number, work.columns(block), vectors)
 
-    # A processor that computes has no core to spare for writing: it does it in between, and only waits for no disk.
-    # Beside a GPU a block is written while the next is computed, in another room.
+    # On a CPU all cores compute, so writing takes turns with computing; only flushing to disk runs in the background.
+    # With a GPU a block is written while the next one is computed into other arrays.
     spare = work.embedder.uses_accelerator
-    rooms = [work.allocate_rows(cuts) for _ in range(2 if spare and len(cuts) > done + 1 else 1)]
+    rooms = [work.allocate_rows(spans) for _ in range(2 if spare and len(spans) > done + 1 else 1)]
     progress("embedding", read, read / total)
     try:
-        with ThreadPoolExecutor(1) as aside:
+        with ThreadPoolExecutor(1) as background:
             pending: Future[None] | None = None
-            for number in range(done, len(cuts)):
-                block = spool.block(*cuts[number])
+            for number in range(done, len(spans)):
+                block = spool.block(*spans[number])
                 vectors = work.vectors(block, rooms[number % len(rooms)], tick)
                 if pending is not None:
                     pending.result()
                 if spare:
-                    pending = aside.submit(lambda *block: into.put(written(*block)), number, block, vectors)
+                    pending = background.submit(lambda *block: into.commit(write_block(*block)), number, block, vectors)
                 else:
-                    pending = aside.submit(into.put, written(number, block, vectors))
+                    pending = background.submit(into.commit, write_block(number, block, vectors))
             if pending is not None:
                 pending.result()
     except InputError:
         raise
     except BaseException as error:
         if shards is not None:
-            error.add_note(f"run the same command again to resume from part {shards.blocks_done + 1} of {len(cuts)}")
+            error.add_note(f"run the same command again to resume from part {shards.blocks_done + 1} of {len(spans)}")
         raise
-    return None if shards is not None else held
+    return None if shards is not None else memory
 
 
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
-    """Say what was found in the texts; where nobody listens, warn of what was not read."""
+    """Report counts of texts and tokens; without `say`, warn about tokens that are not read."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
     warnings = []
     if work.windows.length < work.settings.window:
-        notes.append(f"read in windows of {work.windows.length} tokens, as the model reads no more at once")
+        notes.append(f"windows of {work.windows.length} tokens, the model's limit")
     if counts.empty:
-        notes.append(f"{counts.empty:,} texts have no token and no row")
+        notes.append(f"{counts.empty:,} texts have no tokens and get no row")
     if counts.longer:
         some = "text is" if counts.longer == 1 else "texts are"
         room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
         if counts.unread:
             warnings.append(f"{room}: {counts.unread:,} tokens are not read")
         else:
-            notes.append(f"{room}: read in several")
+            notes.append(f"{room}: read in several windows")
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
         words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
         (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
     if counts.left_out:
-        notes.append(f"{counts.left_out:,} tokens are left out: at most {work.settings.max_tokens:,} were asked for")
+        notes.append(f"{counts.left_out:,} tokens are left out: max_tokens is {work.settings.max_tokens:,}")
     for words in warnings if say is None else [*notes, *warnings]:
         (say or warn_data)(words)

@@ -1,4 +1,4 @@
-"""A Sentence Transformers model as it embeds texts: by its own pooling, norm and whatever else it does."""
+"""Embed texts with a Sentence Transformers model, with its own pooling and normalization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, MissingExtra
+from isoscope._core.errors import FileFormatError, InputError, MissingExtra, ParameterError
 from isoscope.embedding.texts import replace_surrogates
 from isoscope.embedding.tokens import Tokens
 from isoscope.embedding.transformer import HubTokenizer, format_trust_error
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PlainTokenizer:
-    """A tokenizer of the package tokenizers, as static models have."""
+    """A tokenizer of the package `tokenizers`, which static models use."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -45,7 +45,7 @@ class PlainTokenizer:
 
 
 class SentenceEmbedder:
-    """A model that gives one vector for a text."""
+    """A model with one vector per text."""
 
     batch_tokens = 2_048
     can_pad = True
@@ -57,7 +57,7 @@ class SentenceEmbedder:
         elif hasattr(model, "encode") and hasattr(model, "get_max_seq_length"):
             self.name, self._model = type(model).__name__, model
         else:
-            raise InputError(
+            raise ParameterError(
                 f"model is a {type(model).__name__} and pool is sentence-transformers: need a SentenceTransformer, or "
                 "its folder or name"
             )
@@ -69,17 +69,17 @@ class SentenceEmbedder:
         self.dim = self._encode(["a"]).shape[1]
         try:
             self.layers = [find_stack(self._model).depth]
-        except InputError:  # a static model has none
+        except InputError:  # a static model has no layers
             self.layers = [0]
 
     @property
     def digest(self) -> str:
-        """A checksum of what the model makes of a few words, and of all its settings."""
+        """A checksum of the embeddings of a few words and of the model's settings."""
         made = self._encode(["The quick brown fox", "jumps over the lazy dog."])
         return hashlib.blake2b(np.round(made, 3).tobytes() + str(self._model).encode(), digest_size=16).hexdigest()
 
     def causal(self) -> bool:
-        """See `Embedder`; it is not asked, as a text is one window."""
+        """See `Embedder`; never used, because a text is one window."""
         return False
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
@@ -87,22 +87,22 @@ class SentenceEmbedder:
         return evaluation_mode(self._model)
 
     def prepare(self, ids: np.ndarray) -> None:
-        """See `Embedder`; a model is ready for all tokens."""
+        """See `Embedder`; nothing to prepare."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
-        """See `Embedder`: the text's vector, as if it were the state of a lone token."""
+        """See `Embedder`; yields the text's vector as the state of a single token."""
         texts = [replace_surrogates(given.text(document)) for document in given.documents.tolist()]
         yield self.layers[0], self._encode(texts)[:, None, :]
 
     def strings(self, ids: Sequence[int]) -> list[str]:
-        """See `Embedder`; rows are no tokens."""
+        """See `Embedder`; rows are not tokens."""
         raise NotImplementedError
 
     def close(self) -> None:
         """See `Embedder`."""
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        with self.evaluation_mode():  # which puts the model's mode back
+        with self.evaluation_mode():  # which restores the model's mode
             made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)
 
@@ -113,16 +113,16 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
             from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            'pool="sentence-transformers" needs the package, which is not installed: pip install '
+            'pool="sentence-transformers" needs the package sentence-transformers: pip install '
             '"isoscope[sentence-transformers]"'
         ) from error
     place = resolve_model_path(name)
     if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
-        raise InputError(
-            f"{name} is no Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
+        raise FileFormatError(
+            f"{name} is not a Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
         )
     if not trust and _has_custom_code(Path(place)):
-        raise InputError(format_trust_error(name))
+        raise ParameterError(format_trust_error(name))
     with mute_transformers():
         try:
             return SentenceTransformer(place, device=device, trust_remote_code=trust)
@@ -133,13 +133,13 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
                 if needed
                 else format_load_error(name, error, "loaded by Sentence Transformers")
             )
-            raise InputError(why) from error
+            raise FileFormatError(why) from error
 
 
 def _has_custom_code(folder: Path) -> bool:
-    """Whether a folder's modules are of other packages: Sentence Transformers before 6 runs those unasked."""
+    """Return whether a folder uses modules of other packages, which Sentence Transformers before 6 runs unasked."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         return any(not module["type"].startswith("sentence_transformers.") for module in modules)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return False  # a name on the hub, or a damaged folder, of which loading tells
+        return False  # a name on the hub, or a damaged folder, which loading reports

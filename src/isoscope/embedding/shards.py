@@ -94,7 +94,7 @@ class ShardWriter:
                 part.temporary.unlink(missing_ok=True)
             raise
 
-    def put(self, parts: list[Part]) -> None:
+    def commit(self, parts: list[Part]) -> None:
         """Flush the files of a block to disk, rename them, and record them in the manifest."""
         for part in parts:
             sync(part.temporary)
@@ -150,7 +150,7 @@ class MemoryWriter:
             self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows.copy()))
         return []
 
-    def put(self, parts: list[Part]) -> None:
+    def commit(self, parts: list[Part]) -> None:
         """Do nothing: `write` has kept the block."""
 
     def table(self) -> Any:

@@ -1,4 +1,4 @@
-"""Static word vectors (GloVe, word2vec, fastText) as a model: the vector of each word, whatever its context."""
+"""Static word vectors (GloVe, word2vec, fastText) as a model: one vector per word, independent of context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import NotFoundError
 from isoscope.embedding.tokens import Tokens
 from isoscope.stores.open import open_store
 
@@ -24,7 +24,7 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 
 
 class WordTokenizer:
-    """Finds the words of a vocabulary in texts: as they stand between spaces, or in small letters, or in pieces."""
+    """Find the words of a vocabulary in texts: separated by spaces, then in lower case, then split at punctuation."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -38,7 +38,7 @@ class WordTokenizer:
         self.missed = 0
 
     def read(self, texts: list[str]) -> list[Tokens]:
-        """See `Reader`."""
+        """See `Tokenizer`."""
         return [self._read(text) for text in texts]
 
     def _read(self, text: str) -> Tokens:
@@ -61,12 +61,12 @@ class WordTokenizer:
         return self._rows.get(word.lower()) if row is None else row
 
     def strings(self, ids: Sequence[int]) -> list[str]:
-        """The words."""
+        """Return the words with these ids."""
         return [self._words[row] for row in ids]
 
 
 class WordEmbedder:
-    """Word vectors, of which only those that the texts hold are kept in memory."""
+    """Word vectors; only those of words in the texts are held in memory."""
 
     max_length: int | None = None
     batch_tokens = 65_536
@@ -76,7 +76,7 @@ class WordEmbedder:
     def __init__(self, store: Store, name: str) -> None:
         words = store.text
         if words is None:
-            raise InputError(
+            raise NotFoundError(
                 f"{name} holds vectors without words: need GloVe, word2vec or fastText files, or a text column"
             )
         self.name, self._store, self.dim, self.layers = name, store, store.dim, [0]
@@ -86,14 +86,14 @@ class WordEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the words and vectors that are used; see `prepare`."""
+        """A checksum of the used words and vectors; see `prepare`."""
         words = "\n".join(self.reader.strings(self._rows.tolist()))
         found = hashlib.blake2b(np.ascontiguousarray(self._vectors).tobytes(), digest_size=16)
         found.update(words.encode("utf-8", "surrogatepass"))
         return found.hexdigest()
 
     def causal(self) -> bool:
-        """See `Embedder`; a word's vector knows nothing of any other."""
+        """See `Embedder`; a word's vector does not depend on context."""
         return True
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
@@ -101,7 +101,7 @@ class WordEmbedder:
         return nullcontext()
 
     def prepare(self, ids: np.ndarray) -> None:
-        """See `Embedder`; the vectors are fetched in one go."""
+        """See `Embedder`; reads the vectors at once."""
         self._rows, self._vectors = ids, self._store.take(ids).astype(np.float32, copy=False)
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
@@ -117,7 +117,7 @@ class WordEmbedder:
 
 
 def open_words(model: str) -> WordEmbedder | None:
-    """Word vectors if that is what is named: a file of vectors, or a folder with `vectors.npy` and `words.txt`."""
+    """Open word vectors: a file, or a folder with `vectors.npy` and `words.txt`; None for anything else."""
     path = Path(model).expanduser()
     if path.is_file():
         return WordEmbedder(open_store(path), model)

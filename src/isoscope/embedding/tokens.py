@@ -1,4 +1,4 @@
-"""Texts and their tokens on the disk, in windows that a model can read: read once, walked through block by block."""
+"""Tokenize texts once into files on disk, in windows that a model can read, and read them back block by block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import MissingValueError, ParameterError
 from isoscope.embedding.texts import is_missing, replace_surrogates
 
 if TYPE_CHECKING:
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from isoscope.embedding.texts import Texts
 
 
-_TEXTS_PER_BATCH = 256  # texts that are tokenised together
+_TEXTS_PER_BATCH = 256  # texts tokenized together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
-"""What is kept of each token: its id, whether it becomes a row, its place in the text, its first character and the one
-behind its last."""
+"""The fields of a token: id, whether it becomes a row, position in the text, first character and end character."""
 _WINDOW = np.dtype([("document", "<i8"), ("at", "<i8"), ("length", "<i4"), ("rows", "<i4")])
 
 
 class Tokens(NamedTuple):
-    """The tokens of one text, special ones left out."""
+    """The tokens of one text, without special tokens."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -37,45 +36,45 @@ class Tokens(NamedTuple):
 
 
 class Tokenizer(Protocol):
-    """What makes tokens of texts."""
+    """Splits texts into tokens."""
 
     @property
     def before(self) -> Sequence[int]:
-        """Special tokens in front of every window."""
+        """Special tokens before every window."""
 
     @property
     def after(self) -> Sequence[int]:
-        """And behind it."""
+        """Special tokens after every window."""
 
     @property
     def unknown(self) -> int | None:
-        """The token that stands for whatever the vocabulary lacks."""
+        """The id of the unknown token, if there is one."""
 
     @property
     def missed(self) -> int:
-        """How many words were passed over because the vocabulary lacks them."""
+        """The number of words skipped because they are not in the vocabulary."""
 
     def read(self, texts: list[str]) -> list[Tokens]:
-        """The tokens of some texts."""
+        """Return the tokens of each text."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How texts are cut into what a model reads at once."""
+    """How texts are split into windows that a model reads at once."""
 
     length: int
-    """Tokens of a window, special ones among them."""
+    """Tokens in a window, including special ones."""
     step: int
-    """From one window's first token to the next one's."""
+    """Tokens from the start of a window to the start of the next."""
     only: str | None = None
-    """ "first" or "last" where one window of a text is enough."""
+    """ "first" or "last" if one window of a text is enough."""
     causal: bool = False
-    """Whether a token sees what stands before it alone: then an earlier window, which ends with it, knows most."""
+    """Whether a token depends only on earlier ones; of overlapping windows, the earlier one then has more context."""
     special: bool = False
     """Whether special tokens become rows."""
 
-    def cuts(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
-        """Windows of n tokens, `room` in each: first and last token, and which of them become rows."""
+    def split(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
+        """Return the windows of n tokens: start and stop, then start and stop of the tokens that become rows."""
         if n <= room or self.only == "first":
             return [(0, min(n, room), 0, min(n, room))]
         if self.only == "last":
@@ -90,51 +89,51 @@ class Windows:
 
 @dataclass
 class Counts:
-    """What was found in the texts."""
+    """Counts of texts and tokens."""
 
     texts: int = 0
     empty: int = 0
     tokens: int = 0
-    """Of all texts, special ones left out."""
+    """Tokens of all texts, without special tokens."""
     unknown: int = 0
-    """Tokens that stand for what the vocabulary lacks."""
+    """Unknown tokens."""
     missed: int = 0
-    """Words that were passed over because it lacks them."""
+    """Words skipped because they are not in the vocabulary."""
     longer: int = 0
-    """Texts that do not fit into one window."""
+    """Texts longer than a window."""
     unread: int = 0
-    """Tokens of theirs that no window holds."""
+    """Tokens of these texts that are in no window."""
     left_out: int = 0
-    """Tokens that are not embedded because there are more than were asked for."""
+    """Tokens not embedded because of `max_tokens`."""
 
 
 class Block(NamedTuple):
-    """Some windows, one after the other, and their tokens."""
+    """Consecutive windows and their tokens."""
 
     documents: np.ndarray
     lengths: np.ndarray
     rows: np.ndarray
-    """How many of its tokens become rows, for each window."""
+    """The number of tokens of each window that become rows."""
     tokens: dict[str, np.ndarray]
-    """See `_TOKEN`; of all windows, one behind the other."""
+    """The fields of `_TOKEN`, concatenated over all windows."""
 
 
 @dataclass
 class Spool:
-    """Texts, labels and tokens in the files of a folder; `fill` writes them, the rest reads them."""
+    """Texts, labels and tokens in the files of a folder; `fill` writes them, the other methods read them."""
 
     folder: Path
     counts: Counts = field(default_factory=Counts)
     frequency: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How often each token id occurs in the texts."""
+    """The number of occurrences of each token id in the texts."""
     label_kind: str | None = None
     """int, float or str; None if no text has a label."""
     digest: str = ""
-    """A checksum of the texts, of their tokens and labels."""
+    """A checksum of the texts, their tokens and labels."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     def fill(self, texts: Texts, reader: Tokenizer, windows: Windows, progress: Progress) -> None:
-        """Read all texts and write what is needed of them."""
+        """Tokenize all texts and write them to the folder."""
         room = windows.length - len(reader.before) - len(reader.after)
         digest = hashlib.blake2b(repr([*reader.before, 0, *reader.after]).encode(), digest_size=16)
         kinds: set[type] = set()
@@ -156,13 +155,13 @@ class Spool:
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
-                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer makes other rows
+                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer gives other rows
                     if label is not None:
                         kinds.add(type(label))
-                    cuts = windows.cuts(len(tokens.ids), room) if len(tokens.ids) else []
-                    self._count(tokens, reader.unknown, room, cuts)
-                    for cut in cuts:
-                        window = _window(tokens, cut, reader, windows.special)
+                    spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
+                    self._count(tokens, reader.unknown, room, spans)
+                    for span in spans:
+                        window = _window(tokens, span, reader, windows.special)
                         for name, kind in _TOKEN.items():
                             files[name].write(window[name].astype(kind).tobytes())
                         if windows.special:
@@ -174,21 +173,23 @@ class Spool:
                     self.counts.texts += 1
                 progress("reading texts", self.counts.texts, 0.0)
         if not self.counts.texts:
-            raise InputError(f"{texts.name} has no text: there is nothing to embed")
+            raise MissingValueError(f"{texts.name} has no text: there is nothing to embed")
         if not at:
-            raise InputError(f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed")
+            raise MissingValueError(
+                f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed"
+            )
         self.counts.missed = reader.missed
         self.label_kind = _choose_label_kind(kinds, texts.name)
         self.digest = digest.hexdigest()
         self._chosen = np.arange(len(self._windows()))
         self._cut = -1, 0
 
-    def _count(self, tokens: Tokens, unknown: int | None, room: int, cuts: list[tuple[int, int, int, int]]) -> None:
+    def _count(self, tokens: Tokens, unknown: int | None, room: int, spans: list[tuple[int, int, int, int]]) -> None:
         n = len(tokens.ids)
         self.counts.empty += n == 0
         self.counts.tokens += n
         self.counts.longer += n > room
-        self.counts.unread += n - sum(stop - start for _, _, start, stop in cuts)
+        self.counts.unread += n - sum(stop - start for _, _, start, stop in spans)
         if n:
             if unknown is not None:
                 self.counts.unknown += int((tokens.ids == unknown).sum())
@@ -200,7 +201,7 @@ class Spool:
         np.add.at(self.frequency, ids, 1)
 
     def choose(self, most: int, seed: int, *, whole: bool) -> None:
-        """Keep a random choice of windows, or of whole texts, with at most so many rows (or tokens, of whole texts)."""
+        """Sample windows with at most `most` rows, or with `whole` complete texts with at most `most` tokens."""
         windows = self._windows()
         if whole:
             _, unit = np.unique(windows["document"], return_inverse=True)
@@ -213,33 +214,35 @@ class Spool:
             return
         fit = int(np.searchsorted(total, most, "right" if whole else "left")) + (not whole)
         if not fit:
-            raise InputError(f"max_tokens is {most}: the text that was drawn first has {total[0]:,} tokens; need more")
+            raise ParameterError(
+                f"max_tokens is {most}: the first sampled text has {total[0]:,} tokens; need at least that"
+            )
         taken = np.zeros(len(sizes), bool)
         taken[order[:fit]] = True
         self._chosen = np.flatnonzero(taken[unit])
-        if not whole:  # the window that was drawn last gives way
+        if not whole:  # the window sampled last is truncated
             self._cut = int(order[fit - 1]), int(total[fit - 1]) - most
         self.counts.left_out = int(windows["rows"].sum()) - self.rows
 
     @property
     def documents(self) -> int:
-        """How many texts are read."""
+        """The number of sampled texts."""
         return len(np.unique(self._windows()["document"][self._chosen]))
 
     @property
     def rows(self) -> int:
-        """How many tokens become rows."""
+        """The number of tokens that become rows."""
         return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
 
-    def cuts(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
-        """Where the chosen windows are cut into blocks of at most so many tokens; a `whole` text is never cut."""
+    def blocks(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
+        """Split the sampled windows into blocks of at most `most_tokens` tokens; with `whole`, never inside a text."""
         windows = self._windows()[self._chosen]
         ends = np.cumsum(windows["length"])
         borders = np.arange(1, len(windows) + 1)
         if whole:
             borders = np.append(np.flatnonzero(np.diff(windows["document"])) + 1, len(windows))
         reached = ends[borders - 1]
-        found, place = [], 0  # which border comes next
+        found, place = [], 0  # index of the next border
         while place < len(borders):
             start, read = (int(borders[place - 1]), int(reached[place - 1])) if place else (0, 0)
             reaches = int(np.searchsorted(reached, read + most_tokens, "right"))
@@ -248,11 +251,11 @@ class Spool:
         return found
 
     def block_tokens(self, start: int, stop: int) -> int:
-        """How many tokens the chosen windows from one place to another hold."""
+        """Return the number of tokens in a range of sampled windows."""
         return int(self._windows()["length"][self._chosen[start:stop]].sum())
 
     def block(self, start: int, stop: int) -> Block:
-        """The chosen windows from one place to another."""
+        """Return a range of sampled windows."""
         windows = self._windows()[self._chosen[start:stop]]
         places = np.concatenate([np.arange(w["at"], w["at"] + w["length"]) for w in windows])
         tokens = {name: np.asarray(self._tokens(name)[places]) for name in _TOKEN}
@@ -267,11 +270,11 @@ class Spool:
         return Block(windows["document"], windows["length"], rows, tokens)
 
     def text(self, document: int) -> str:
-        """A text, by its number."""
+        """Return a text by its number."""
         return self._blob("text", document).decode("utf-8", "surrogatepass")
 
     def label(self, document: int) -> Any:
-        """A text's label, of the kind that all labels are; None if it has none."""
+        """Return the label of a text, in the type that all labels share; None if it has none."""
         value = json.loads(self._blob("label", document))
         return None if value is None else {"int": int, "float": float, "str": str}[self.label_kind or "str"](value)
 
@@ -293,15 +296,15 @@ class Spool:
         return self._maps[name]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._maps.clear()
 
 
 def _label(value: Any) -> Any:
-    """A label as a plain value; None where it is missing."""
+    """Return a label as a Python value; None if it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"a label is {value}: need whole numbers of 64 bits, or strings")
+        raise ParameterError(f"a label is {value}: need whole numbers of 64 bits, or strings")
     return None if is_missing(value) else value
 
 
@@ -309,22 +312,22 @@ def _encode_label(label: Any) -> bytes:
     try:
         return json.dumps(label).encode()
     except TypeError as error:
-        raise InputError(f"a label is a {type(label).__name__}: need a number or a string") from error
+        raise ParameterError(f"a label is a {type(label).__name__}: need a number or a string") from error
 
 
 def _choose_label_kind(kinds: set[type], name: str) -> str | None:
-    """What all labels are: whole numbers, numbers, or else strings."""
+    """Return the type that all labels share: int, float, or else str."""
     if not kinds:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
-        raise InputError(f"{name} has lists for labels: need one value for each text")
+        raise ParameterError(f"{name} has lists as labels: need one value per text")
     if all(issubclass(kind, int) for kind in kinds):
         return "int"
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"
 
 
-def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Tokenizer, special: bool) -> dict[str, np.ndarray]:
-    start, stop, first, last = cut
+def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, special: bool) -> dict[str, np.ndarray]:
+    start, stop, first, last = span
     before, after = np.asarray(reader.before, int), np.asarray(reader.after, int)
     kept = np.zeros(stop - start, bool)
     kept[first - start : last - start] = True
@@ -343,19 +346,19 @@ def _window(tokens: Tokens, cut: tuple[int, int, int, int], reader: Tokenizer, s
 
 
 def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
-    """Windows of like length together, so many that they hold at most so many tokens once they are padded.
+    """Yield batches of windows of similar length, with at most `most_tokens` tokens once padded.
 
-    A batch that is a quarter full ends where the next window is a tenth longer than its first: a smaller batch costs
-    less than padding. Unless it `pads`, only windows of equal length go together.
+    A batch that is a quarter full ends before a window that is 10% longer than its first: a smaller batch costs less
+    than padding. Without `pads`, only windows of equal length share a batch.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order].tolist()
     start = 0
     for stop, length in enumerate(ordered[1:], 1):
-        held = stop - start
-        uneven = ordered[start] < 0.9 * length and length * held >= most_tokens / 4
+        count = stop - start
+        uneven = ordered[start] < 0.9 * length and length * count >= most_tokens / 4
         uneven = uneven or (not pads and ordered[start] < length)
-        if uneven or length * (held + 1) > most_tokens:
+        if uneven or length * (count + 1) > most_tokens:
             yield order[start:stop]
             start = stop
     yield order[start:]

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError, ShapeError
 from isoscope.embedding.tokens import Tokens
 from isoscope.training.capture import Capture, evaluation_mode
 from isoscope.training.loading import (
@@ -32,60 +32,60 @@ if TYPE_CHECKING:
 
 
 class WindowBatch(NamedTuple):
-    """Some windows of like length."""
+    """Windows of similar length."""
 
     ids: np.ndarray
-    """(windows, positions) tokens, on the right anything where a window is shorter."""
+    """(windows, positions) token ids, padded on the right with any ids."""
     lengths: np.ndarray
     documents: np.ndarray
-    """The number of the text that each is of."""
+    """The number of each window's text."""
     text: Callable[[int], str]
-    """A text by its number."""
+    """Return a text by its number."""
 
 
 class Embedder(Protocol):
-    """A model with what makes tokens of texts for it."""
+    """A model with its tokenizer."""
 
     name: str
     dim: int
     layers: list[int]
     max_length: int | None
-    """Tokens that it can read at once, special ones among them; None if any number."""
+    """The longest window in tokens, including special ones; None if unlimited."""
     can_pad: bool
-    """Whether a window's states are the same beside a longer one, which pads it."""
+    """Whether padding leaves a window's states unchanged."""
 
     @property
     def reader(self) -> Tokenizer: ...  # noqa: D102
 
     @property
     def digest(self) -> str:
-        """A checksum that another model does not have; asked for once it is prepared."""
+        """A checksum that identifies the model; call `prepare` first."""
 
     @property
     def batch_tokens(self) -> int:
-        """How many tokens in a batch suit the device."""
+        """A suitable number of tokens in a batch."""
 
     @property
     def uses_accelerator(self) -> bool:
-        """Whether it computes elsewhere."""
+        """Whether it computes on a GPU or another accelerator."""
 
     def causal(self) -> bool:
-        """Whether a token's state knows nothing of the tokens behind it."""
+        """Return whether a token's state is independent of later tokens."""
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
-        """A context in which `states` may be asked for."""
+        """Return a context in which `states` may be called."""
 
     def prepare(self, ids: np.ndarray) -> None:
-        """Get ready for these tokens, which are different and sorted: no others will come."""
+        """Prepare for these token ids, which are distinct and sorted; no others follow."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
-        """Each layer's (windows, positions, d) states."""
+        """Yield each layer with its (windows, positions, d) states."""
 
     def strings(self, ids: Sequence[int]) -> list[str]:
-        """Tokens as the vocabulary writes them."""
+        """Return the tokens as strings of the vocabulary."""
 
     def close(self) -> None:
-        """Leave a model that was given as it was."""
+        """Restore a model that was passed in."""
 
 
 _TASK = "used for embedding"
@@ -93,7 +93,7 @@ _CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # in a batch
 
 
 class HubTokenizer:
-    """A tokenizer of Hugging Face."""
+    """A Hugging Face tokenizer."""
 
     missed = 0
 
@@ -105,7 +105,7 @@ class HubTokenizer:
         self._known = False
 
     def read(self, texts: list[str]) -> list[Tokens]:
-        """See `Reader`."""
+        """See `Tokenizer`."""
         read = self._tokenizer(
             texts,
             add_special_tokens=False,
@@ -124,26 +124,26 @@ class HubTokenizer:
         return found
 
     def _check_known_words(self, found: Sequence[Tokens]) -> None:
-        """A tokenizer without its files makes the unknown token of every word, or nothing at all."""
+        """Raise an error if all tokens are unknown or special, as from a tokenizer whose files are missing."""
         if self._known:
             return
         ids = np.concatenate([tokens.ids for tokens in found]) if found else np.zeros(0)
         self._known = bool(np.setdiff1d(ids, self._tokenizer.all_special_ids).size)
         if not self._known and ids.size > 50:
-            raise InputError(
-                f"the tokenizer of {self._name} knows no word of the texts: it may lack its files, such as "
-                "tokenizer.json; name a folder that holds them"
+            raise NotFoundError(
+                f"the tokenizer of {self._name} knows no word of the texts: its files, such as tokenizer.json, may be "
+                "missing; name a folder that has them"
             )
 
     def strings(self, ids: Sequence[int]) -> list[str]:
-        """The tokens as the vocabulary writes them."""
+        """Return the tokens as strings of the vocabulary."""
         return [str(token) for token in self._tokenizer.convert_ids_to_tokens([int(each) for each in ids])]
 
 
 def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The special tokens that a tokenizer puts before and behind a text."""
+    """Return the special tokens that a tokenizer adds before and after a text."""
     words = (word for word in tokenizer.get_vocab() if word not in tokenizer.all_special_tokens)
-    for word in ("a", *islice(words, 100)):  # a tokenizer may pass over what it does not know
+    for word in ("a", *islice(words, 100)):  # a tokenizer may skip unknown words
         bare = tokenizer(word, add_special_tokens=False)["input_ids"]
         if bare:
             break
@@ -155,7 +155,7 @@ def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 class TransformerEmbedder:
-    """A model that gives its layers' states of a batch of windows."""
+    """A transformer whose layers' hidden states are captured."""
 
     def __init__(
         self,
@@ -171,15 +171,15 @@ class TransformerEmbedder:
             self._model, tokenizer, config = _load(model, trust_remote_code)
         else:
             if not isinstance(model, nn.Module):
-                raise InputError(
-                    f"model is a {type(model).__name__}: need the folder or the name of a model, or a model"
+                raise ParameterError(
+                    f"model is a {type(model).__name__}: need the folder or the name of a model, or a torch module"
                 )
             if hasattr(model, "tokenizer") and hasattr(model, "encode"):  # a SentenceTransformer
                 inner = next((each for each in model.modules() if hasattr(each, "auto_model")), None)
                 tokenizer = tokenizer or model.tokenizer
                 model = model if inner is None else inner.auto_model
             if tokenizer is None:
-                raise InputError(f"model is a {type(model).__name__}: give its tokenizer as well, tokenizer=…")
+                raise ParameterError(f"model is a {type(model).__name__}: pass its tokenizer too, tokenizer=…")
             self.name, self._model = type(model).__name__, model
             config = getattr(model, "config", None)
         if getattr(config, "is_encoder_decoder", False):
@@ -191,7 +191,9 @@ class TransformerEmbedder:
         self.layers = sorted(each for each in self._capture.layers if isinstance(each, int))
         if len(self.layers) < len(self._capture.layers):
             self.close()
-            raise InputError(f"layers is {layers!r}: need all, or numbers from 0 (what goes in), and no module's name")
+            raise ParameterError(
+                f"layers is {layers!r}: need all, or numbers from 0 (the embeddings), not module names"
+            )
         self.device = choose_device(device, self._model, moved=isinstance(model, str))
         if isinstance(model, str):
             self._model.to(self.device)
@@ -206,7 +208,7 @@ class TransformerEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the weights: of the ends of each of them, as there may be billions."""
+        """A checksum of the first and last values of each weight; there may be billions."""
         found = hashlib.blake2b(digest_size=16)
         for name, weight in self._model.state_dict().items():
             flat = weight.detach().reshape(-1)
@@ -225,7 +227,7 @@ class TransformerEmbedder:
         return bool(self.device.type != "cpu")
 
     def causal(self) -> bool:
-        """See `Embedder`; it is seen by changing the last of four tokens."""
+        """See `Embedder`; found by changing the last of four tokens."""
         words = self._some_words()
         ids = np.full((2, 4), words[0])
         ids[1, 3] = next((each for each in words if each != words[0]), self._pad)
@@ -234,13 +236,13 @@ class TransformerEmbedder:
         return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
 
     def _check_padding(self) -> bool:
-        """Whether three tokens stay what they are beside six: in some models padding is mixed in (FNet, ConvBERT)."""
+        """Return whether padding leaves states unchanged; in FNet and ConvBERT it does not."""
         ids = np.resize(self._some_words(), (2, 6))
         with self.evaluation_mode():
             *_, (_, alone) = self.states(_make_batch(ids[:1, :3]))
-            *_, (_, beside) = self.states(_make_batch(ids)._replace(lengths=np.array([3, 6])))
-        apart = np.abs(alone[0] - beside[0, :3]).max()
-        return not apart > 4 * self._precision() ** 0.5 * np.abs(alone).max()
+            *_, (_, padded) = self.states(_make_batch(ids)._replace(lengths=np.array([3, 6])))
+        difference = np.abs(alone[0] - padded[0, :3]).max()
+        return not difference > 4 * self._precision() ** 0.5 * np.abs(alone).max()
 
     def _precision(self) -> float:
         kinds = [weight.dtype for weight in self._model.parameters() if weight.is_floating_point()]
@@ -254,22 +256,22 @@ class TransformerEmbedder:
         return evaluation_mode(self._model)
 
     def prepare(self, ids: np.ndarray) -> None:
-        """See `Embedder`; a model is ready for all tokens."""
+        """See `Embedder`; nothing to prepare."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`; padding is on the right."""
-        held = np.arange(given.ids.shape[1]) < given.lengths[:, None]
+        mask = np.arange(given.ids.shape[1]) < given.lengths[:, None]
         batch = {
-            "input_ids": torch.from_numpy(np.where(held, given.ids, self._pad)).to(self.device),
-            "attention_mask": torch.from_numpy(held.astype(np.int64)).to(self.device),
+            "input_ids": torch.from_numpy(np.where(mask, given.ids, self._pad)).to(self.device),
+            "attention_mask": torch.from_numpy(mask.astype(np.int64)).to(self.device),
         }
         self._capture.start()
         try:
             output = self._model(**batch, **self._more)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             why = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{self.name} cannot read {held.shape[0]} windows of {held.shape[1]} tokens: {why}; try a smaller "
+            raise ParameterError(
+                f"{self.name} cannot read {mask.shape[0]} windows of {mask.shape[1]} tokens: {why}; try a smaller "
                 "window, or fewer tokens in a batch"
             ) from error
         finally:
@@ -279,12 +281,12 @@ class TransformerEmbedder:
             found = dict(enumerate(getattr(output, "hidden_states", None) or ()))
         for layer in self.layers:
             if layer not in found:
-                raise InputError(f"layer {layer} of {self.name} did not run: choose other layers")
-            if found[layer].shape[:2] != held.shape:
+                raise ParameterError(f"layer {layer} of {self.name} did not run: choose other layers")
+            if found[layer].shape[:2] != mask.shape:
                 shape = tuple(found[layer].shape)
-                raise InputError(
-                    f"layer {layer} of {self.name} gives states of shape {shape} for {held.shape[0]} windows of "
-                    f"{held.shape[1]} tokens, not one for each token: choose other layers"
+                raise ShapeError(
+                    f"layer {layer} of {self.name} gives states of shape {shape} for {mask.shape[0]} windows of "
+                    f"{mask.shape[1]} tokens, not one per token: choose other layers"
                 )
             yield layer, found[layer].float().cpu().numpy()
 
@@ -301,20 +303,20 @@ class TransformerEmbedder:
         with self.evaluation_mode():
             try:
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
-            except InputError:  # some models pad or turn the states inside (Longformer, XLNet), and give the right ones
+            except InputError:  # Longformer and XLNet pad or transpose states inside, and return the right ones
                 if "output_hidden_states" in self._more or not hasattr(self._model, "config"):
                     raise
                 self._more["output_hidden_states"] = True
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
         if len(set(widths.values())) > 1:
-            raise InputError(
+            raise ShapeError(
                 f"the layers of {self.name} have {sorted(set(widths.values()))} dimensions: choose layers of one width"
             )
         return int(next(iter(widths.values())))
 
 
 def _padding(model: nn.Module, tokenizer: Any) -> int:
-    """A token to pad with; many a decoder's tokenizer has one that the model has no embedding for."""
+    """Return a padding token that the model has an embedding for, which some tokenizers' own is not."""
     try:
         known = int(model.get_input_embeddings().num_embeddings)
     except (AttributeError, NotImplementedError):
@@ -324,7 +326,7 @@ def _padding(model: nn.Module, tokenizer: Any) -> int:
 
 
 def _make_batch(ids: np.ndarray) -> WindowBatch:
-    """Windows of equal length, of no text."""
+    """Return windows of equal length, without texts."""
     return WindowBatch(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
 
 
@@ -338,25 +340,26 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
             )
         except LOAD_ERRORS as error:
             needed = "trust_remote_code" in str(error)
-            raise InputError(format_trust_error(name) if needed else format_load_error(name, error, _TASK)) from error
+            why = format_trust_error(name) if needed else format_load_error(name, error, _TASK)
+            raise FileFormatError(why) from error
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust)
         except LOAD_ERRORS as error:
             why = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{name} has no tokenizer that can be loaded: {why}; need its files, such as tokenizer.json, beside it"
+            raise NotFoundError(
+                f"the tokenizer of {name} cannot be loaded: {why}; need its files, such as tokenizer.json"
             ) from error
-    lacking = sorted(weight for weight in found["missing_keys"] if "pooler" not in weight)  # which few have been taught
-    if lacking:
-        raise InputError(
-            f"{name} lacks {len(lacking)} of the weights that its config.json asks for, such as {lacking[0]}: they "
-            "would be random numbers; copy it again, or mend the configuration"
+    missing = sorted(weight for weight in found["missing_keys"] if "pooler" not in weight)  # often untrained
+    if missing:
+        raise FileFormatError(
+            f"{name} has no values for {len(missing)} weights of its config.json, such as {missing[0]}; they would be "
+            "random: copy the model again, or fix the configuration"
         )
     return model, tokenizer, config
 
 
 def transformer_folder(place: str) -> str:
-    """The folder of the transformer in a Sentence Transformers folder that keeps it apart."""
+    """Return the subfolder with the transformer of a Sentence Transformers model, or the folder itself."""
     folder = Path(place)
     if folder.is_dir() and not (folder / "config.json").exists() and (folder / "modules.json").exists():
         inner = sorted(path.parent for path in folder.glob("*/config.json") if path.parent.name.endswith("Transformer"))
@@ -365,15 +368,15 @@ def transformer_folder(place: str) -> str:
 
 
 def format_trust_error(name: str) -> str:
-    """What is said of a model that brings code."""
+    """Return the error message for a model that comes with its own code."""
     return (
-        f"{name} brings code of its own, which is not run unless you ask for it: read that code, then give "
+        f"{name} comes with its own code, which runs only if you allow it: read that code, then pass "
         "trust_remote_code=True, on the command line --trust-remote-code"
     )
 
 
 def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
-    """Where to compute: as wanted, or where a loaded model is, or on a GPU if there is one."""
+    """Return the device: as requested, or that of a loaded model, or a GPU if there is one."""
     own = next((each.device for each in model.parameters()), torch.device("cpu"))
     if wanted is None:
         if not moved:
@@ -386,7 +389,7 @@ def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0][:150]
-        raise InputError(f"device is {wanted!r}, which is not here: {why}; try cpu") from error
+        raise ParameterError(f"device is {wanted!r}, which is not available: {why}; try cpu") from error
     if not moved and device.type != own.type:
-        raise InputError(f"device is {wanted!r} and the model is on {own}: move it yourself, or name it by its folder")
+        raise ParameterError(f"device is {wanted!r} and the model is on {own}: move the model, or pass its folder")
     return device

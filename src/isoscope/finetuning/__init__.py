@@ -1,1 +1,1 @@
-"""Fine-tuning a model for a task, with a regulariser of its space or none."""
+"""Fine-tuning a model for a task, with a regularizer of its space or none."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows of a task: texts, maybe their second halves, and class numbers (int64) or grades (float64)."""
+    """Rows of a task: texts or pairs of texts, and class numbers (int64) or grades (float64)."""
 
     texts: list[str]
     pairs: list[str] | None
@@ -32,25 +32,25 @@ class Split:
         return len(self.texts)
 
     def part(self, rows: np.ndarray) -> Split:
-        """Some of the rows."""
+        """Return some of the rows."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         return Split([self.texts[i] for i in rows], pairs, self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task to fine-tune a model for: its rows, its classes and what it is scored by.
+    """A task to fine-tune a model for: its rows, its classes and its main score.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        The name of the task.
     train, dev : Split
-        Rows to learn from, and rows to be scored on.
+        The training set and the dev set.
     labels : tuple of str
-        The classes' names, in the order of their numbers; none where the labels are grades.
+        The names of the classes, in the order of their numbers; empty if the labels are grades.
     measure : str
-        The score that counts: accuracy, f1 or matthews; of grades pearson or spearman.
+        The main score: accuracy, f1 or matthews; for grades pearson or spearman.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Task:
         return not self.labels
 
     def fingerprint(self) -> str:
-        """A word that is another if any row of the task is."""
+        """Return a hash of all rows of the task."""
         seen = hashlib.sha256(repr((self.labels, self.measure)).encode())
         for split in (self.train, self.dev):
             seen.update(repr((split.texts, split.pairs, split.labels.tolist())).encode())
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class _FileLayout:
-    """How files of a task are laid out."""
+    """File names and columns of a task."""
 
     train: str
     dev: str
@@ -128,7 +128,7 @@ _GLUE = {
 }
 
 GLUE_NAMES = tuple(_GLUE)
-"""The tasks that are known by name."""
+"""The named tasks."""
 
 
 def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
@@ -221,9 +221,9 @@ def read_custom_task(
 
 
 def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Indices of `size` rows, ascending, drawn so that every class has its share as nearly as whole rows can.
+    """Return the ascending indices of `size` rows, sampled so that every class keeps its share.
 
-    Labels that are floats are grades, and rows are drawn without regard to them.
+    Float labels are grades; the sample then ignores them.
 
     >>> stratified_sample(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).size
     3

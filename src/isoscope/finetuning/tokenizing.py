@@ -1,4 +1,4 @@
-"""A model and its tokenizer, ready to be fine-tuned for a task, and the task's rows as the model reads them."""
+"""Load a model and its tokenizer for fine-tuning, and tokenize the rows of a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, plural
 from isoscope.training.loading import (
     LOAD_ERRORS,
     format_load_error,
@@ -27,7 +27,7 @@ _TASK = "fine-tuned for classes or grades"
 
 @dataclass(frozen=True)
 class Reader:
-    """A tokenizer that can pad, and how many tokens are read of a text."""
+    """A tokenizer with a padding token, and the maximum length of a text."""
 
     tokenizer: Any
     max_length: int
@@ -35,40 +35,40 @@ class Reader:
 
     @property
     def pool(self) -> str:
-        """Which token stands for a text: the first where the model was taught so, or else the last."""
+        """The token that represents a text: "cls" if the model has such a token, else "last"."""
         return "cls" if self.tokenizer.cls_token_id is not None else "last"
 
     def read(self, split: Split) -> tuple[list[Row], int]:
-        """Rows as a model takes them, unpadded, and how many texts had to be cut."""
+        """Return the tokenized rows, not padded, and the number of truncated texts."""
         pairs = () if split.pairs is None else (split.pairs,)
         read = self.tokenizer(split.texts, *pairs, truncation=True, max_length=self.max_length)
         special = set(self.tokenizer.all_special_ids)
-        if all(special.issuperset(ids) for ids in read["input_ids"]):  # what one without its files is made of
-            raise InputError(
-                f"the tokenizer of {self.tokenizer.name_or_path} knows no word of the texts: it may lack its files, "
-                "such as tokenizer.json; name a folder that holds them"
+        if all(special.issuperset(ids) for ids in read["input_ids"]):  # as from a tokenizer whose files are missing
+            raise NotFoundError(
+                f"the tokenizer of {self.tokenizer.name_or_path} knows no word of the texts: its files, such as "
+                "tokenizer.json, may be missing; name a folder that has them"
             )
-        cut = sum(bool(each.overflowing) for each in read.encodings or ())
+        truncated = sum(bool(each.overflowing) for each in read.encodings or ())
         labels = split.labels.tolist()
         rows = [{name: read[name][i] for name in read} | {"labels": labels[i]} for i in range(len(labels))]
-        return rows, cut
+        return rows, truncated
 
 
 def load_reader(model: str, max_length: int) -> Reader:
-    """The model's tokenizer; one without a padding token gets its end-of-text token for that."""
+    """Return the model's tokenizer; without a padding token it pads with its end-of-text token."""
     place = resolve_model_path(model)
     with mute_transformers():
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
             config = AutoConfig.from_pretrained(place, trust_remote_code=False)
         except LOAD_ERRORS as error:
-            raise InputError(format_load_error(model, error, _TASK)) from error
+            raise FileFormatError(format_load_error(model, error, _TASK)) from error
     notes = []
     if tokenizer.pad_token_id is None:
         token = tokenizer.eos_token or tokenizer.unk_token
         if token is None:
-            raise InputError(
-                f"{model} has no padding token, nor an end-of-text token to pad with: give its tokenizer one"
+            raise ParameterError(
+                f"{model} has neither a padding token nor an end-of-text token: add one to its tokenizer"
             )
         tokenizer.pad_token = token
         notes.append(f"the model has no padding token: texts are padded with {token}")
@@ -77,7 +77,7 @@ def load_reader(model: str, max_length: int) -> Reader:
 
 
 def load_model(model: str, task: Task, reader: Reader) -> Any:
-    """The model in float32 with a new head for the task; the head's numbers come from torch's seed."""
+    """Return the model in float32 with a new head for the task; torch's seed decides the head's weights."""
     names = dict(enumerate(task.labels)) or {0: "grade"}
     place = resolve_model_path(model)
     with mute_transformers():
@@ -89,21 +89,21 @@ def load_model(model: str, task: Task, reader: Reader) -> Any:
                 label2id={name: number for number, name in names.items()},
                 problem_type="regression" if task.is_graded else "single_label_classification",
                 ignore_mismatched_sizes=True,  # it may have a head for another task
-                dtype=torch.float32,  # as it was stored, AdamW's small steps would be lost in 16 bits
+                dtype=torch.float32,  # 16 bits would lose AdamW's small steps
                 trust_remote_code=False,
             )
         except LOAD_ERRORS as error:
-            raise InputError(format_load_error(model, error, _TASK)) from error
+            raise FileFormatError(format_load_error(model, error, _TASK)) from error
     if found.config.pad_token_id is None:
         found.config.pad_token_id = reader.tokenizer.pad_token_id
     return found
 
 
-def describe_rows(rows: int, of: int, cut: int, reader: Reader) -> list[str]:
-    """What is worth knowing of how the rows were read."""
+def describe_rows(rows: int, total: int, truncated: int, reader: Reader) -> list[str]:
+    """Return notes on unused rows, truncated texts and the padding token."""
     notes = list(reader.notes)
-    if rows < of:
-        notes.append(f"learnt from {rows:,} of {of:,} rows, the same for every seed, drawn evenly from every class")
-    if cut:
-        notes.append(f"{plural(cut, 'text')} cut at {reader.max_length} tokens")
+    if rows < total:
+        notes.append(f"trained on {rows:,} of {total:,} rows, the same for every seed, sampled evenly from every class")
+    if truncated:
+        notes.append(f"{plural(truncated, 'text')} truncated to {reader.max_length} tokens")
     return notes

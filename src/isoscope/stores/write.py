@@ -192,10 +192,10 @@ class ArrayTarget:
 
     def write(self, batch: Batch) -> None:
         """See `Target`."""
-        self.put(self.rows, batch.vectors)
+        self.write_at(self.rows, batch.vectors)
         self.rows += len(batch.vectors)
 
-    def put(self, row: int, vectors: np.ndarray) -> None:
+    def write_at(self, row: int, vectors: np.ndarray) -> None:
         """Write vectors at a row number, from any thread; the caller adds them to `rows`."""
         at = self._start + row * self._row_bytes
         with self._lock:

@@ -1,4 +1,4 @@
-"""Repairs that are one affine map, learnt from the sums of a sketch: out of core, in pieces, on many machines."""
+"""Affine repairs, fitted from a sketch: out of core, incrementally, or on many machines."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope.engines.engine import sketch
 from isoscope.sketching.sketch import Sketch
-from isoscope.transforms.maps import subtract
+from isoscope.transforms.maps import AFFINE_MAPS, subtract
 from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+    from isoscope.transforms.export import Graph
 
 
 class AffineRepair(Repair):
-    """A repair y = (x − mean)·M that a sketch tells all about."""
+    """A repair y = (x − mean)·M that is fitted from a sketch alone."""
 
+    _map: ClassVar[str]
     _least_rows = 1
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Learn from vectors: an (n, d) array, a `Sketch`, a store, or the path of a file.
+        """Fit the repair to an (n, d) array, a `Sketch`, a store, or the path of a file.
 
         Parameters
         ----------
         X : (n, d) array, Sketch, Store or path
             The corpus. A file is read in chunks.
         y : ignored
-            For pipelines.
+            For scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Who reads a store or a file; see `isoscope.audit`.
+            Where to read a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         return self._learn_from(self._sketch_input(X, reset=True, engine=engine))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from more vectors, besides those seen before."""
+        """Fit the repair to more vectors in addition to earlier ones."""
         self._check_parameters()
         first = not hasattr(self, "mean_")
         if not first and not hasattr(self, "sketch_"):
-            raise InputError(
-                f"this {type(self).__name__} was loaded from a folder, which holds no sums to go on from: "
-                "keep the Sketch of the corpus (Sketch.save), and fit to it plus the new one"
+            raise ParameterError(
+                f"this {type(self).__name__} was loaded from a folder, which holds no sketch to extend: "
+                "save the Sketch of the corpus (Sketch.save), and fit to the sum of the old and the new one"
             )
         more = self._sketch_input(X, reset=first)
         return self._learn_from(more if first else self.sketch_ + more)
@@ -56,16 +58,16 @@ class AffineRepair(Repair):
             return sketch(validate_data(self, to_host(X), dtype=FLOATS, reset=reset))
         found = X if isinstance(X, Sketch) else sketch(as_store(X), engine=engine)
         if not reset and found.d != self.n_features_in_:
-            raise InputError(f"vectors of {found.d} dimensions after vectors of {self.n_features_in_}: need the same")
+            raise ShapeError(f"X has {found.d} dimensions, earlier vectors had {self.n_features_in_}: need the same")
         if reset:
-            self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
+            self.__dict__.pop("feature_names_in_", None)  # left by an earlier fit to a table
         self.n_features_in_ = found.d
         return found
 
     def _learn_from(self, total: Sketch) -> Self:
         if total.n < self._least_rows:
-            raise InputError(
-                f"{type(self).__name__} needs {self._least_rows} vectors at least, got n_samples = {total.n}"
+            raise TooFewRowsError(
+                f"{type(self).__name__} needs at least {self._least_rows} vectors, got n_samples = {total.n}"
             )
         self._learn(total)
         self.sketch_ = total
@@ -73,13 +75,22 @@ class AffineRepair(Repair):
         return self
 
     def _learn(self, total: Sketch) -> None:
-        """Learn what is not the mean."""
+        """Fit what is needed besides the mean."""
 
-    def _center(self, xp: Any, X: Array) -> Array:
-        return subtract(xp, X, self._parts(X, "mean_"))
+    def _apply(self, xp: Any, X: Array) -> Array:
+        centered = subtract(xp, X, self._parts(X, "mean_"))
+        return AFFINE_MAPS[self._map](centered, lambda name: self._fitted_like(xp, X, name))
+
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        return graph.subtract_means(vectors, self.mean_)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether the repair is one matrix and one vector: always."""
+        return True
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """The matrix A and the vector b of y = x·A + b, in float64.
+        """Return the matrix A and the vector b of y = x·A + b, in float64.
 
         Examples
         --------
@@ -98,7 +109,7 @@ class AffineRepair(Repair):
 
 
 class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean of the corpus: takes away the direction that all vectors share.
+    """Subtract the mean of the corpus, which removes the direction that all vectors share.
 
     Examples
     --------
@@ -109,17 +120,16 @@ class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     (0.5, 0.0)
     """
 
-    def _apply(self, xp: Any, X: Array) -> Array:
-        return self._center(xp, X)
+    _map = "Center"
 
     def _matrix(self) -> np.ndarray:
         return np.eye(self.n_features_in_)
 
 
 class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean and divide each coordinate by its deviation: takes rogue dimensions down to the others.
+    """Subtract the mean and divide each coordinate by its standard deviation, which tames rogue dimensions.
 
-    A coordinate that does not vary is only centred.
+    A constant coordinate is only centered.
 
     Examples
     --------
@@ -133,26 +143,28 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     Timkey and van Schijndel, All bark and no bite: rogue dimensions in transformer language models, 2021.
     """
 
+    _map = "Standardize"
+
     def _learn(self, total: Sketch) -> None:
         check_range(total)
         deviation = np.sqrt(np.diag(total.scatter) / total.n)
         still = deviation <= _rounding(total)
         self.scale_ = np.where(still, 1.0, deviation)
 
-    def _apply(self, xp: Any, X: Array) -> Array:
-        return self._center(xp, X) / self._held(xp, X, "scale_")
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        return graph.add("Div", super()._add_to_onnx(graph, vectors), self.scale_.astype(np.float32))
 
     def _matrix(self) -> np.ndarray:
         return np.diag(1 / self.scale_)
 
 
 class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean and take out the first principal directions, which say more of frequency than of meaning.
+    """Subtract the mean and remove the first principal directions, which encode frequency more than meaning.
 
     Parameters
     ----------
     n_components : "auto" or int
-        How many directions; "auto" is d/100, at least one.
+        The number of directions to remove; "auto" is d/100, at least one.
 
     Examples
     --------
@@ -167,6 +179,7 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     Mu and Viswanath, All-but-the-top: simple and effective postprocessing for word representations, 2018.
     """
 
+    _map = "AllButTheTop"
     _least_rows = 2
 
     def __init__(self, n_components: str | int = "auto"):
@@ -174,13 +187,15 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.n_components != "auto" and not is_count(self.n_components):
-            raise InputError(f'n_components is {self.n_components!r}: need "auto" or a whole number of at least 0')
+            raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or a whole number of at least 0')
 
     def _learn(self, total: Sketch) -> None:
         d = total.d
         k = max(1, round(d / 100)) if self.n_components == "auto" else int(self.n_components)
         if k > min(total.n - 1, d) and self.n_components != "auto":
-            raise InputError(f"n_components is {k}: {total.n} vectors of {d} dimensions have {min(total.n - 1, d)}")
+            raise TooFewRowsError(
+                f"n_components is {k}: {total.n} vectors of {d} dimensions have {min(total.n - 1, d)}"
+            )
         _, components, seen = principal_directions(total)
         self.components_ = components[:k][seen[:k]]
         self._update_derived()
@@ -188,35 +203,37 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
     def _update_derived(self) -> None:
         self.n_components_ = len(self.components_)
 
-    def _apply(self, xp: Any, X: Array) -> Array:
-        V = self._held(xp, X, "components_")
-        centred = self._center(xp, X)
-        return centred - (centred @ V.T) @ V
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        centered = super()._add_to_onnx(graph, vectors)
+        if not len(self.components_):
+            return centered
+        along = graph.add("MatMul", centered, self.components_.T.astype(np.float32))
+        return graph.remove_directions(centered, self.components_, along)
 
     def _matrix(self) -> np.ndarray:
         return np.asarray(np.eye(self.n_features_in_) - self.components_.T @ self.components_)
 
 
 class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[misc]
-    """Turn the cloud into a ball: every direction gets the same variance.
+    """Whiten the vectors: give every direction the same variance.
 
     Parameters
     ----------
     method : {"zca", "pca"}
-        Turn back to the old axes, so that each vector stays as near to what it was as it can; or leave the principal
-        directions as the new axes.
+        "zca" rotates back to the old axes, which keeps each vector as close to the original as possible. "pca" makes
+        the principal directions the new axes.
     n_components : int, optional
-        Keep only so many principal directions; the others are noise to be rid of. "pca" then gives so many dimensions.
+        The number of principal directions to keep; by default all. "pca" then returns that many dimensions.
     shrinkage : "auto", float or None
-        How far the covariance is pulled towards a ball before it is inverted, which keeps small directions from being
-        blown up: "auto" is Ledoit and Wolf's, from the sketch; a number from 0 to 1; None is 0.
+        The shrinkage of the covariance towards a multiple of the identity, which limits the amplification of small
+        directions: "auto" is that of Ledoit and Wolf, from the sketch; or a number from 0 to 1; None is 0.
 
     Notes
     -----
-    A direction in which the corpus does not vary (an eigenvalue below d·eps of the largest, or a deviation below what
-    rounding makes of the mean) is never blown up. Shrinkage gives it a variance, its share of the mean one, and it is
-    divided by that: with fewer vectors than dimensions most directions are merely unseen, and a query has parts along
-    them. Without shrinkage it is mapped to 0.
+    A direction without variance (an eigenvalue below d·eps of the largest, or a deviation below the rounding error of
+    the mean) is never amplified. Shrinkage gives it a share of the mean variance: with fewer vectors than dimensions
+    most directions are merely unobserved, and queries have components along them. Without shrinkage it is mapped to
+    0.
 
     Examples
     --------
@@ -232,6 +249,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
     well-conditioned estimator for large-dimensional covariance matrices, 2004.
     """
 
+    _map = "Whiten"
     _least_rows = 2
     _methods: ClassVar = ("zca", "pca")
 
@@ -242,23 +260,23 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
     def _check_parameters(self) -> None:
         if self.method not in self._methods:
-            raise InputError(f'method is {self.method!r}: need "zca" or "pca"')
+            raise ParameterError(f'method is {self.method!r}: need "zca" or "pca"')
         if self.n_components is not None and not is_count(self.n_components, 1):
-            raise InputError(f"n_components is {self.n_components!r}: need a whole number of at least 1, or None")
+            raise ParameterError(f"n_components is {self.n_components!r}: need a whole number of at least 1, or None")
         share: Any = self.shrinkage
         number = isinstance(share, Real) and not isinstance(share, bool)
         if not (share is None or (share == "auto" if isinstance(share, str) else number and 0 <= float(share) <= 1)):
-            raise InputError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a share from 0 to 1')
+            raise ParameterError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a share from 0 to 1')
 
     def _learn(self, total: Sketch) -> None:
         d = total.d
         k = d if self.n_components is None else int(self.n_components)
         if k > d:
-            raise InputError(f"n_components is {k}: the vectors have {d} dimensions")
+            raise ParameterError(f"n_components is {k}: the vectors have {d} dimensions")
         values, components, seen = principal_directions(total)
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
-        known = seen | (share * values.mean() > 0)  # shrinkage says how far an unseen direction may vary
+        known = seen | (share * values.mean() > 0)  # shrinkage gives unobserved directions a variance
         weights = np.where(known, 1 / np.sqrt(np.where(known, shrunk, 1)), 0)[:k]
         self.components_ = components[:k]
         self.weights_ = weights
@@ -271,15 +289,15 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
     def _update_derived(self) -> None:
         self._n_features_out = self.matrix_.shape[1]
 
-    def _apply(self, xp: Any, X: Array) -> Array:
-        return self._center(xp, X) @ self._held(xp, X, "matrix_")
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        return graph.add("MatMul", super()._add_to_onnx(graph, vectors), self.matrix_.astype(np.float32))
 
     def _matrix(self) -> np.ndarray:
         return self.matrix_
 
 
 def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Variances in falling order, their directions as rows, and whether each is more than rounding."""
+    """Return variances in descending order, their directions as rows, and whether each exceeds the rounding error."""
     check_range(total)
     values, vectors = np.linalg.eigh(total.scatter / total.n)
     values, components = np.maximum(values[::-1], 0), _fix_signs(vectors[:, ::-1].T)
@@ -288,33 +306,33 @@ def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _rounding(total: Sketch) -> np.ndarray:
-    """The deviation that rounding alone gives a coordinate which is always its mean."""
+    """Return the standard deviation that rounding alone gives a constant coordinate."""
     return np.asarray(10 * np.finfo(np.float64).eps * np.abs(total.mean))
 
 
 def check_range(total: Sketch) -> None:
-    """Refuse a cloud whose squares are infinite, or zero though its rows differ."""
+    """Raise an error if squares of the data overflow or underflow float64."""
     trace = np.trace(total.scatter)
     if not np.isfinite(trace) or (trace == 0 and len(total.rows.hashes) > 1):
-        raise InputError(
-            f"rows reach {total.greatest_norm:.3g} in length: their squares leave float64's range, scale them"
+        raise ParameterError(
+            f"rows reach {total.greatest_norm:.3g} in length: their squares exceed float64's range; scale them"
         )
 
 
 def ledoit_wolf(total: Sketch) -> float:
-    """Ledoit and Wolf's shrinkage, from tr S, tr S² and Σ‖x−x̄‖⁴ alone.
+    """Return the shrinkage of Ledoit and Wolf, from tr S, tr S² and Σ‖x−x̄‖⁴ alone.
 
-    With S = W/n and μ = tr S/d, the error of S is (Σ‖x−x̄‖⁴/n − tr S²)/n, its distance from a ball tr S² − dμ².
+    With S = W/n and μ = tr S/d, the error of S is (Σ‖x−x̄‖⁴/n − tr S²)/n, its distance from μI tr S² − dμ².
     """
     trace = np.trace(total.scatter)
     if not trace > 0:
         return 0.0
     if not 0 < total.quartic < np.inf:
-        raise InputError(
-            f"rows reach {total.greatest_norm:.3g} in length: their fourth powers leave float64's range, scale them "
-            "or give a number as shrinkage"
+        raise ParameterError(
+            f"rows reach {total.greatest_norm:.3g} in length: their fourth powers exceed float64's range; scale them "
+            "or pass a number as shrinkage"
         )
-    W = total.scatter / trace  # the unit: squares of a sum may leave the range where the sum does not
+    W = total.scatter / trace  # normalized, because squares of a sum can overflow where the sum does not
     squared = float(np.sum(W * W))
     distance = squared - 1 / total.d
     error = (total.n * total.quartic / trace / trace - squared) / total.n
@@ -322,6 +340,6 @@ def ledoit_wolf(total: Sketch) -> float:
 
 
 def _fix_signs(components: np.ndarray) -> np.ndarray:
-    """Each direction with its largest part positive, so that the same corpus gives the same map anywhere."""
+    """Make the largest entry of each direction positive, so that signs do not depend on the machine."""
     largest = components[np.arange(len(components)), np.abs(components).argmax(axis=1)]
     return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -178,7 +178,7 @@ def _choose_steps(work: _BatchTransform, target: Target) -> tuple[Callable[[Batc
         return work, target.write
 
     def write(batch: Batch) -> Batch:
-        work.repair_tiles(batch, target.put)
+        work.repair_tiles(batch, target.write_at)
         return batch
 
     def count(batch: Batch) -> None:

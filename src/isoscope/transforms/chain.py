@@ -1,4 +1,4 @@
-"""Repairs one after the other, fitted, saved and served as one."""
+"""A sequence of repairs, fitted, saved and applied as one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 from isoscope.engines.engine import open_engine
 from isoscope.sketching.sketch import Sketch
-from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.repair import FLOATS, Repair, as_store, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope.engines.engine import Engine
+    from isoscope.transforms.export import Graph
 
 
 class Chain(Repair):
-    """Repairs one after the other: each is fitted to what those before it give. Without any, vectors stay as they are.
+    """Apply repairs one after the other; each is fitted to the output of the one before. Without steps, do nothing.
 
     Parameters
     ----------
     steps : sequence of repairs
-        In the order in which they are applied; they are copied, not fitted themselves.
+        The repairs in order; copies of them are fitted.
 
     Examples
     --------
@@ -44,16 +44,16 @@ class Chain(Repair):
         self.steps = steps
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Learn each step, from an (n, d) array, a store, or the path of a file.
+        """Fit each step to an (n, d) array, a store, or the path of a file.
 
         Parameters
         ----------
         X : (n, d) array, Store or path
-            The corpus; a store is read once for each step at least.
+            The corpus; a store is read at least once per step.
         y : ignored
-            For pipelines.
+            For scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Who reads a store or a file; see `isoscope.audit`.
+            Where to read a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         steps = [clone(step) for step in self.steps]
@@ -71,7 +71,9 @@ class Chain(Repair):
     def _fit_source(self, steps: list[Any], X: Any, engine: Engine) -> None:
         if isinstance(X, Sketch):
             if len(steps) > 1:
-                raise InputError("X is a Sketch, which tells the first step alone: give an array, a store or a path")
+                raise ParameterError(
+                    "X is a Sketch, which can fit only the first step: pass an array, a store or a path"
+                )
             d = X.d
         else:
             X = as_store(X)
@@ -86,10 +88,12 @@ class Chain(Repair):
     def _check_parameters(self) -> None:
         steps = self.steps
         if isinstance(steps, Repair) or not isinstance(steps, list | tuple):
-            raise InputError(f"steps is a {type(steps).__name__}: need a list of repairs, such as [Center(), Whiten()]")
+            raise ParameterError(
+                f"steps is a {type(steps).__name__}: need a list of repairs, such as [Center(), Whiten()]"
+            )
         for step in steps:
             if not isinstance(step, Repair) or isinstance(step, Chain):
-                raise InputError(f"a step is a {type(step).__name__}: need isoscope's own repairs, one after the other")
+                raise ParameterError(f"a step is a {type(step).__name__}: need repairs of isoscope other than Chain")
             step._check_parameters()
 
     def _apply(self, xp: Any, X: Array) -> Array:
@@ -98,23 +102,28 @@ class Chain(Repair):
         return X
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of what comes out: the last step's."""
+        """Return the names of the output dimensions."""
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
         for step in self.steps_:
             names = step.get_feature_names_out(names)
         return np.asarray(names, dtype=object)
 
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        for step in self.steps_:
+            vectors = step._add_to_onnx(graph, vectors)
+        return vectors
+
     @property
     def is_affine(self) -> bool:
         """Whether every step is one matrix and one vector."""
         check_is_fitted(self)
-        return all(isinstance(step, AffineRepair) for step in self.steps_)
+        return all(step.is_affine for step in self.steps_)
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """The matrix A and the vector b of y = x·A + b, if every step is affine."""
+        """Return the matrix A and the vector b of y = x·A + b, if every step is affine."""
         if not self.is_affine:
-            raise InputError(f"{self!r} has a step that treats clusters apart: it is not one matrix and one vector")
+            raise ParameterError(f"{self!r} has a step that treats clusters separately: it is not affine")
         A, b = np.eye(self.n_features_in_), np.zeros(self.n_features_in_)
         for step in self.steps_:
             M, c = step.as_affine()

@@ -1,4 +1,4 @@
-"""Repairs that treat each cluster of the corpus by itself: the clusters of a space can be what makes it anisotropic."""
+"""Repairs that treat each cluster of the corpus separately, because clusters can make a space anisotropic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, to_numpy
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.threads import map_in_threads, run_all
 from isoscope.engines.engine import SampleTally, open_engine
@@ -24,9 +24,10 @@ from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_so
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+    from isoscope.transforms.export import Graph
 
 _AUTO = range(2, 16)
-_ROWS_PER_THREAD = 500  # rows to a thread: to start one takes as long as to repair some hundreds
+_ROWS_PER_THREAD = 500  # starting a thread takes as long as repairing some hundred rows
 ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
@@ -36,15 +37,16 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     Parameters
     ----------
     n_clusters : "auto" or int
-        How many; "auto" is the number from 2 to 15 with the best silhouette, or 1 if none reaches 0.1 (Cai et al.).
+        The number of clusters; "auto" takes the number from 2 to 15 with the best silhouette, or 1 if none reaches 0.1
+        (Cai et al.).
     clusterer : {"kmeans", "gmm"} or estimator
-        K-means; a mixture of Gaussians with diagonal covariances; or anything with scikit-learn's `fit` and `predict`,
-        whose own number of clusters then counts. A query that it puts into a cluster without a row of the corpus goes
-        to the cluster with the nearest mean.
+        K-means; a mixture of Gaussians with diagonal covariances; or any estimator with `fit` and `predict`, which then
+        decides the number of clusters. A query assigned to a cluster without corpus rows goes to the cluster with the
+        nearest mean.
     sample : int
-        Rows of a file or store that clusters are learnt from, chosen at random. An array is used whole.
+        The number of random rows of a file or store on which clusters are fitted. An array is used completely.
     random_state : int, RandomState or None
-        For the clusterer and the sample.
+        Random seed of the clusterer and the sample.
 
     Examples
     --------
@@ -79,22 +81,22 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Learn clusters and what is subtracted in each, from an (n, d) array, a store, or the path of a file.
+        """Fit the clusters to an (n, d) array, a store, or the path of a file.
 
         Parameters
         ----------
         X : (n, d) array, Store or path
             The corpus; of a store, a random sample of `sample` rows is used.
         y : ignored
-            For pipelines.
+            For scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Who reads a store or a file; see `isoscope.audit`.
+            Where to read a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         for_sample, for_clusters = check_random_state(self.random_state).randint(2**31, size=2).tolist()
         X = self._rows(X, for_sample, engine)
         self.clusters_, codes = np.unique(self._cluster(X, for_clusters), return_inverse=True)
-        if isinstance(self.clusterer, str):  # a centre without rows has no mean to subtract
+        if isinstance(self.clusterer, str):  # a center without rows has no mean to subtract
             self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
             self.offsets_ = self.offsets_[self.clusters_]
             self.clusters_ = np.arange(len(self.clusters_))
@@ -113,43 +115,45 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if not is_source(X):
             return np.asarray(validate_data(self, to_host(X), dtype=FLOATS))
         if isinstance(X, Sketch):
-            raise InputError(f"X is a Sketch: {type(self).__name__} needs the vectors; give an array, store or path")
+            raise ParameterError(
+                f"X is a Sketch: {type(self).__name__} needs the vectors; pass an array, store or path"
+            )
         store = as_store(X)
         size = limit_sample_size(int(self.sample), store.dim, store.dtype.itemsize)
         with open_engine(engine) as running:
             kept = running.tally(SampleTally(size, seed, store.name), store)
-        self.__dict__.pop("feature_names_in_", None)  # of a table that was fitted to before
+        self.__dict__.pop("feature_names_in_", None)  # left by an earlier fit to a table
         self.n_features_in_ = store.dim
         return kept.partial_result().vectors
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):
-            raise InputError(f'n_clusters is {self.n_clusters!r}: need "auto" or a whole number of at least 1')
+            raise ParameterError(f'n_clusters is {self.n_clusters!r}: need "auto" or a whole number of at least 1')
         if isinstance(self.clusterer, str) and self.clusterer not in ("kmeans", "gmm"):
-            raise InputError(f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with predict')
+            raise ParameterError(f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with predict')
         if isinstance(self.clusterer, type):
-            raise InputError(
-                f"clusterer is the class {self.clusterer.__name__}: give an object, {self.clusterer.__name__}()"
+            raise ParameterError(
+                f"clusterer is the class {self.clusterer.__name__}: pass an object, {self.clusterer.__name__}()"
             )
         if not isinstance(self.clusterer, str) and not (
             hasattr(self.clusterer, "fit") and hasattr(self.clusterer, "predict")
         ):
             name = type(self.clusterer).__name__
-            raise InputError(f"clusterer is a {name} without fit and predict: it cannot place a query")
+            raise ParameterError(f"clusterer is a {name} without fit and predict: it cannot assign queries")
         if not is_count(self.sample, 1):
-            raise InputError(f"sample is {self.sample!r}: need a whole number of at least 1")
+            raise ParameterError(f"sample is {self.sample!r}: need a whole number of at least 1")
 
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
-        """Learn clusters; gives each row's."""
+        """Fit the clusters, and return the cluster of each row."""
         mean, unit = X.mean(axis=0, dtype=np.float64), 1.0
         moved = subtract(np, X, split_float32(mean) if X.dtype == np.float32 else [mean])
         if largest := float(np.abs(moved).max()):
             if not 1e-140 < largest < 1e140:
-                raise InputError(
-                    f"values reach {largest:.3g} from their mean: their squares leave float64's range, scale them"
+                raise ParameterError(
+                    f"values reach {largest:.3g} from their mean: their squares exceed float64's range; scale them"
                 )
             unit = 2.0 ** np.round(np.log2(largest * np.sqrt(np.mean((moved / largest) ** 2, dtype=np.float64))))
-            moved /= unit  # neither a large mean nor the scale shall decide about the clusters
+            moved /= unit  # so that neither a large mean nor the scale affects the clusters
         if not isinstance(self.clusterer, str):
             self.clusterer_ = clone(self.clusterer, safe=False)
             self.clusterer_.fit(X)
@@ -159,7 +163,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if k > 1 and self.clusterer == "gmm":
             from sklearn.mixture import GaussianMixture
 
-            wide = moved.astype(np.float64)  # E[x²] − E[x]² of a tight cluster far out is below 0 in float32
+            wide = moved.astype(np.float64)  # in float32, E[x²] − E[x]² of a tight cluster far from 0 can be negative
             found = GaussianMixture(k, covariance_type="diag", random_state=seed).fit(wide)
             centers, precisions = found.means_, found.precisions_
             offsets = np.log(found.weights_) + 0.5 * np.log(precisions).sum(axis=1)
@@ -173,11 +177,11 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._nearest(np, X)
 
     def _choose_n_clusters(self, X: np.ndarray, moved: np.ndarray, seed: int) -> int:
-        """How many clusters there shall be: never more than different rows."""
+        """Return the number of clusters: never more than distinct rows."""
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
-            raise InputError(
-                f"n_clusters is {most}, n_samples = {len(X)}: need as many vectors at least, or fewer clusters"
+            raise TooFewRowsError(
+                f"n_clusters is {most}, n_samples = {len(X)}: need at least as many vectors, or fewer clusters"
             )
         different: set[bytes] = set()
         for row in X:
@@ -190,7 +194,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return choose_clusters(moved, numbers, restarts=2, seed=seed).n_clusters if numbers else 1
 
     def _nearest(self, xp: Any, X: Array) -> np.ndarray:
-        """The likeliest cluster of each row."""
+        """Return the most likely cluster of each row."""
         wide = accumulator_dtype(xp, X)
         linear, constant, quadratic, shift = (
             None if values is None else asarray_like(xp, X, values, wide) for values in self.score_coefficients()
@@ -209,22 +213,22 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
     def score_coefficients(self) -> ScoreCoefficients:
-        """What x − shift and its square are multiplied with, and what is added, for the likelihood of each cluster."""
+        """Return linear, constant and quadratic terms of each cluster's log-likelihood in x − shift, and the shift."""
         found: ScoreCoefficients = self._cache_derived(_score_coefficients, "centers_", "precisions_", "offsets_")
         return found
 
     def predict(self, X: Any) -> np.ndarray:
-        """The number of each vector's cluster, 0 … n_clusters_ − 1."""
+        """Return the cluster number of each vector, from 0 to n_clusters_ − 1."""
         check_is_fitted(self)
         X = self._checked(X)
         return self._codes(array_namespace(X), X)
 
     def _predict_custom(self, X: np.ndarray) -> np.ndarray:
-        """What the user's own clusterer says of each row."""
+        """Return the cluster of each row by the user's own clusterer."""
         found = np.asarray(self.clusterer_.predict(X))
         if found.shape != (len(X),):
             name = type(self.clusterer).__name__
-            raise InputError(f"{name}.predict gave shape {found.shape} for {len(X)} rows: need one cluster for each")
+            raise ShapeError(f"{name}.predict returned shape {found.shape} for {len(X)} rows: need one cluster per row")
         return found
 
     def _codes(self, xp: Any, X: Array) -> np.ndarray:
@@ -238,27 +242,49 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return places
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
-        """Learn what is not the means, from the rows of each cluster."""
+        """Fit what is needed besides the means, from the rows of each cluster."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
         return subtract(xp, X, self._parts(X, "means_"), self._codes(xp, X))
 
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        if not isinstance(self.clusterer, str):
+            raise ParameterError(
+                f"the clusterer is a {type(self.clusterer).__name__}, which ONNX cannot express: "
+                'use clusterer="kmeans" or "gmm"'
+            )
+        codes = self._add_codes(graph, vectors)
+        return self._add_removal(graph, graph.subtract_means(vectors, self.means_, codes), codes)
+
+    def _add_codes(self, graph: Graph, vectors: str) -> str:
+        """Add nodes that find each vector's cluster, in float64: rounding could move a vector across a border."""
+        linear, constant, quadratic, shift = self.score_coefficients()
+        x = graph.add("Sub", graph.cast(vectors, np.float64), shift)
+        scores = graph.add("Add", graph.add("MatMul", x, linear), constant)
+        if quadratic is not None:
+            scores = graph.add("Add", scores, graph.add("MatMul", graph.add("Mul", x, x), quadratic))
+        return graph.add("ArgMax", scores, axis=1, keepdims=0)
+
+    def _add_removal(self, graph: Graph, centered: str, codes: str) -> str:
+        """Add what follows the subtraction of means: nothing."""
+        return centered
+
 
 class ClusterNull(ClusterCenter):
-    """In each cluster, subtract the mean and take out the first principal directions of that cluster.
+    """Subtract the mean of each cluster and remove its first principal directions.
 
     Parameters
     ----------
     n_clusters : "auto" or int
-        How many; see `ClusterCenter`.
+        The number of clusters; see `ClusterCenter`.
     n_components : int
-        Directions taken out in each cluster. A cluster with fewer rows gives up what it has.
+        The number of directions to remove in each cluster; fewer in a cluster with few rows.
     clusterer : {"kmeans", "gmm"} or estimator
         See `ClusterCenter`.
     sample : int
-        Rows of a file or store that clusters are learnt from.
+        The number of random rows of a file or store on which clusters are fitted.
     random_state : int, RandomState or None
-        For the clusterer and the sample.
+        Random seed of the clusterer and the sample.
 
     Examples
     --------
@@ -289,12 +315,12 @@ class ClusterNull(ClusterCenter):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not is_count(self.n_components):
-            raise InputError(f"n_components is {self.n_components!r}: need a whole number of at least 0")
+            raise ParameterError(f"n_components is {self.n_components!r}: need a whole number of at least 0")
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
         k = int(self.n_components)
         self.components_ = np.zeros((len(members), k, X.shape[1]))
-        """Unit vectors, one row for each direction; zero where a cluster has fewer."""
+        """Unit vectors, one row per direction; zero where a cluster has fewer."""
 
         def directions(cluster: int) -> np.ndarray:
             return first_directions(X[members[cluster]].astype(np.float64) - means[cluster], k)
@@ -304,7 +330,7 @@ class ClusterNull(ClusterCenter):
 
     def _apply(self, xp: Any, X: Array) -> Array:
         codes = self._codes(xp, X)
-        means, components = self._parts(X, "means_"), self._held(xp, X, "components_")
+        means, components = self._parts(X, "means_"), self._fitted_like(xp, X, "components_")
 
         def without(rows: Array, cluster: int) -> Array:
             V = components[cluster, :, :]
@@ -327,20 +353,31 @@ class ClusterNull(ClusterCenter):
         parts = [without(take(xp, X, at), int(cluster)) for cluster, at in zip(here, places, strict=True)]
         return take(xp, xp.concat(parts, axis=0), np.argsort(np.concatenate(places), kind="stable"))
 
+    def _add_removal(self, graph: Graph, centered: str, codes: str) -> str:
+        """Add nodes that remove the directions of each vector's cluster; coordinates along the others are set to 0."""
+        clusters, k, d = self.components_.shape
+        if not k:
+            return centered
+        flat = self.components_.reshape(clusters * k, d)
+        owners = np.repeat(np.arange(clusters), k)[None, :]
+        own = graph.add("Equal", graph.add("Unsqueeze", codes, np.asarray([1])), owners)
+        along = graph.add("MatMul", centered, flat.T.astype(np.float32))
+        return graph.remove_directions(centered, flat, graph.add("Mul", along, graph.cast(own, np.float32)))
+
 
 def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> ScoreCoefficients:
-    """−½(x−m)ᵀP(x−m) + const of each cluster, in powers of x − shift.
+    """Return −½(x−m)ᵀP(x−m) + const of each cluster, in powers of x − shift.
 
-    The square counts only where clusters differ in P, which is a multiple of the identity for K-means.
+    The square matters only if clusters differ in P; for K-means P is a multiple of the identity.
     """
-    shift = centers.mean(axis=0)  # so that a large mean does not eat the digits
+    shift = centers.mean(axis=0)  # so that a large mean costs no digits
     P, m = precisions, centers - shift
     quadratic = None if np.array_equal(P, np.broadcast_to(P[0], P.shape)) else -0.5 * P.T
     return (m * P).T, offsets - 0.5 * (m * m * P).sum(axis=1), quadratic, shift
 
 
 def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
-    """The first k principal directions of centred rows, fewer if there are no more, from the smaller Gram matrix."""
+    """Return the first k principal directions of centered rows, or fewer, from the smaller Gram matrix."""
     n, d = rows.shape
     k = min(k, n - 1, d)
     if k < 1:
@@ -351,6 +388,6 @@ def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
     values, vectors = values[::-1], vectors[:, ::-1]
     real = values > max(values[0], 0) * max(n, d) * np.finfo(np.float64).eps
     if wide:
-        # a small direction comes out of the Gram matrix with some of the large ones in it: made orthogonal again
+        # small directions from the Gram matrix contain some of the large ones: orthogonalize them
         return np.asarray(np.linalg.qr(rows.T @ (vectors[:, real] / np.sqrt(values[real])))[0].T)
     return np.asarray(vectors[:, real].T)

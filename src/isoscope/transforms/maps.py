@@ -1,10 +1,10 @@
-"""Apply a fitted repair with NumPy alone."""
+"""The formulas of affine repairs, and a way to apply saved ones without importing scikit-learn, which takes seconds."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,40 +18,54 @@ if TYPE_CHECKING:
 
 
 def subtract(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
-    """X without each part, or without these rows of it, one part after the other."""
+    """Subtract each part from X, one after the other; with `rows`, subtract these rows of each part."""
     for part in parts:
-        held = asarray_like(xp, X, part, X.dtype)
-        X = X - (held if rows is None else take(xp, held, rows))
+        values = asarray_like(xp, X, part, X.dtype)
+        X = X - (values if rows is None else take(xp, values, rows))
     return X
 
 
+def _remove_components(centered: Array, get: Callable[[str], Array]) -> Array:
+    V = get("components_")
+    return centered - (centered @ V.T) @ V
+
+
+AFFINE_MAPS: dict[str, Callable[[Array, Callable[[str], Array]], Array]] = {
+    "Center": lambda centered, get: centered,
+    "Standardize": lambda centered, get: centered / get("scale_"),
+    "AllButTheTop": _remove_components,
+    "Whiten": lambda centered, get: centered @ get("matrix_"),
+}
+"""The formula of each affine repair, applied to centered vectors; the second argument gives fitted arrays by name."""
+
+
 def split_float32(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means as a sum of two float32 arrays: subtracted one after the other, no digit of a large mean is lost."""
+    """Split means into two float32 arrays; subtracting both loses no digit of a large mean."""
     high = to_float32(means)
     return high, to_float32(means - high)
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
-    """Values as float32."""
+    """Return values as float32."""
     return values.astype(np.float32)
 
 
 class PlainRepair:
-    """What a command needs of a saved repair: to repair arrays, bit for bit as the class itself would."""
+    """A saved affine repair that NumPy alone applies, with the same bits as the scikit-learn class."""
 
     def __init__(self, folder: str | os.PathLike[str], name: str, steps: list[_Step], dimensions: int) -> None:
         self.folder, self.name, self.steps, self.n_features_in_ = folder, name, steps, dimensions
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """The repaired vectors, in the precision of X."""
-        kind = X.dtype
-        X = X if kind.itemsize >= 4 else X.astype(np.float32)
+        """Return the repaired vectors, in the dtype of X."""
+        dtype = X.dtype
+        X = X if dtype.itemsize >= 4 else X.astype(np.float32)
         for step in self.steps:
             X = step(X)
-        return X.astype(kind, copy=False)
+        return X.astype(dtype, copy=False)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write it again, as it was read."""
+        """Copy the files of the saved repair."""
         shutil.copytree(self.folder, folder)
 
 
@@ -59,37 +73,29 @@ class _Step:
     """One affine repair."""
 
     def __init__(self, kind: str, tensors: dict[str, np.ndarray]) -> None:
-        self.kind, self.tensors = kind, tensors
+        self.map, self.tensors = AFFINE_MAPS[kind], tensors
 
     @cached_property
-    def _float32_arrays(self) -> dict[str, Any]:
-        held: dict[str, Any] = {name: to_float32(values) for name, values in self.tensors.items()}
-        return held | {"mean_": split_float32(self.tensors["mean_"])}
+    def _float32_tensors(self) -> dict[str, np.ndarray]:
+        return {name: to_float32(values) for name, values in self.tensors.items()}
 
-    @property
-    def _wide(self) -> dict[str, Any]:
-        return {**self.tensors, "mean_": (self.tensors["mean_"],)}
+    @cached_property
+    def _float32_mean(self) -> tuple[np.ndarray, np.ndarray]:
+        return split_float32(self.tensors["mean_"])
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        held: dict[str, Any] = self._float32_arrays if X.dtype == np.float32 else self._wide
-        centred: np.ndarray = subtract(np, X, held["mean_"])
-        if self.kind == "Standardize":
-            return np.asarray(centred / held["scale_"])
-        if self.kind == "AllButTheTop":
-            V = held["components_"]
-            return np.asarray(centred - (centred @ V.T) @ V)
-        return np.asarray(centred @ held["matrix_"]) if self.kind == "Whiten" else centred
-
-
-_KINDS = {"Center", "Standardize", "AllButTheTop", "Whiten"}
+        narrow = X.dtype == np.float32
+        means = self._float32_mean if narrow else (self.tensors["mean_"],)
+        tensors = self._float32_tensors if narrow else self.tensors
+        return np.asarray(self.map(subtract(np, X, means), tensors.__getitem__))
 
 
 def load_plain(folder: str | os.PathLike[str]) -> PlainRepair | None:
-    """A saved repair whose steps are all affine; None if one treats clusters apart. Refused like any other if bad."""
+    """Return a saved repair whose steps are all affine; None if a step treats clusters separately."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         parts = split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]
-        if not {about["class"] for about, _ in parts} <= _KINDS:
+        if not all(about["class"] in AFFINE_MAPS for about, _ in parts):
             return None
-        steps = [_Step(about["class"], held) for about, held in parts]
+        steps = [_Step(about["class"], values) for about, values in parts]
         return PlainRepair(folder, config["class"], steps, int(config["dimensions"]))

@@ -1,4 +1,4 @@
-"""How a repair is kept: a folder with its numbers as safetensors and the rest as JSON; never pickle."""
+"""Save and load repairs: a folder with arrays as safetensors and the rest as JSON; never pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isoscope
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, InputError, NotFoundError, OutputError, ParameterError
 from isoscope._io.files import atomic_replace
 from isoscope.sketching.file import checksum
 
@@ -34,43 +34,43 @@ _FITTED_ARRAYS = {
     "ClusterCenter": ("clusters_", "means_", "centers_", "precisions_", "offsets_"),
     "ClusterNull": ("clusters_", "means_", "centers_", "precisions_", "offsets_", "components_"),
 }
-"""What each class knows once it is fitted."""
+"""The fitted arrays of each class."""
 _ADDRESS = re.compile(r"[\w+]{2,}:/")  # a path has one slash of the two, a drive one letter
 _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
-    """Where a repair can be saved; an `InputError` for a folder of something else, and for what is no folder."""
-    if _ADDRESS.match(os.fspath(folder)):  # not shown: a password may stand in it
-        raise InputError("a repair is saved in a folder, not at an address: name a folder")
+    """Return the path of a folder to save a repair in; an `OutputError` if it exists and is not a saved repair."""
+    if _ADDRESS.match(os.fspath(folder)):  # not quoted: it may contain a password
+        raise OutputError("a repair is saved in a folder, not at an address: name a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):
-        raise InputError(f"{folder} is there and is not a saved repair: give another folder, or remove it")
+        raise OutputError(f"{folder} exists and is not a saved repair: name another folder, or remove it")
     return target
 
 
 def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
-    """Write a fitted repair to a folder, whole or not at all."""
+    """Write a fitted repair to a folder, atomically."""
     from safetensors.numpy import save_file
 
     about, tensors = _serialize(repair)
     config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
     target = check_save_folder(folder)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary_folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        beside.mkdir(parents=True)
-        with atomic_replace(beside / NUMBERS) as temporary:  # for the sake of its syncing
+        temporary_folder.mkdir(parents=True)
+        with atomic_replace(temporary_folder / NUMBERS) as temporary:  # which also flushes it to disk
             save_file(tensors, temporary)
-        with atomic_replace(beside / CONFIG) as temporary:
+        with atomic_replace(temporary_folder / CONFIG) as temporary:
             temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        _put(beside, target)
+        _replace_folder(temporary_folder, target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A fitted repair in words and in numbers; those of a chain's steps are told apart by the step's number."""
+    """Return a repair's configuration and arrays; the arrays of a chain's steps have the step's number as a prefix."""
     name = type(repair).__name__
     about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
     if hasattr(repair, "feature_names_in_"):
@@ -81,24 +81,24 @@ def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return about, {f"{i}.{key}": value for i, (_, held) in enumerate(steps) for key, value in held.items()}
     if name not in _FITTED_ARRAYS:
         known = ", ".join([*_FITTED_ARRAYS, CHAIN])
-        raise InputError(f"a {name} is not one of isoscope's own repairs: only {known} can be saved")
+        raise ParameterError(f"a {name} cannot be saved: need one of {known}")
     parameters = {
         key: value.item() if isinstance(value, np.generic) else value
         for key, value in repair.get_params(deep=False).items()
     }
     if not isinstance(parameters.get("clusterer", ""), str):
-        raise InputError(
-            f"the clusterer is a {type(parameters['clusterer']).__name__}, which can be kept only by pickle: "
+        raise ParameterError(
+            f"the clusterer is a {type(parameters['clusterer']).__name__}, which only pickle can save: "
             'save a repair with clusterer="kmeans" or "gmm"'
         )
     if not isinstance(parameters.get("random_state"), int | None):
-        del parameters["random_state"]  # the state of a generator is no part of what was learnt
+        del parameters["random_state"]  # the state of a generator is not a fitted value
     about["parameters"] = parameters
     return about, {key: np.asarray(getattr(repair, key), order="C") for key in _FITTED_ARRAYS[name]}
 
 
 def _is_repair_folder(folder: Path) -> bool:
-    """Whether only a repair is lost with a folder: many a model is a `config.json` and a `model.safetensors` too."""
+    """Return whether a folder is empty or holds only a repair; many models have files of the same names."""
     if not folder.is_dir():
         return False
     held = {path.name for path in folder.iterdir()}
@@ -111,8 +111,8 @@ def _is_repair_folder(folder: Path) -> bool:
     return isinstance(config, dict) and config.get("format") == FORMAT
 
 
-def _put(made: Path, target: Path) -> None:
-    """Rename a whole folder into place; the old one is kept until the new one stands."""
+def _replace_folder(made: Path, target: Path) -> None:
+    """Rename a complete folder into place; the old one is kept until then."""
     old = made.with_suffix(".old")
     if target.exists():
         os.replace(target, old)
@@ -126,19 +126,19 @@ def _put(made: Path, target: Path) -> None:
 
 
 def load_transform(folder: str | os.PathLike[str]) -> Repair:
-    """Read a repair that `save` wrote, whatever its class.
+    """Return a saved repair of any class.
 
     Parameters
     ----------
     folder : path
-        The folder.
+        The folder that `save` wrote.
 
     Examples
     --------
     >>> import numpy as np, isoscope
     >>> X = np.random.default_rng(0).standard_normal((100, 4)) + 3
-    >>> isoscope.Center().fit(X).save("centred")
-    >>> repair = isoscope.load_transform("centred")
+    >>> isoscope.Center().fit(X).save("centered")
+    >>> repair = isoscope.load_transform("centered")
     >>> repair, bool(abs(repair.transform(X).mean()) < 1e-12)
     (Center(), True)
     """
@@ -147,30 +147,32 @@ def load_transform(folder: str | os.PathLike[str]) -> Repair:
 
 
 def load(folder: str | os.PathLike[str]) -> Any:
-    """Read what `save` wrote; an `InputError` that names the folder if it cannot."""
+    """Return a saved repair; an `InputError` that names the folder if it cannot be read."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         return _build_repair(config, tensors)
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `save` wrote, in words and in numbers, seen to be whole."""
+    """Return the configuration and the arrays of a saved repair, checked."""
     from safetensors.numpy import load_file
 
     folder = Path(folder)
     with reraise_as_input_error(folder):
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise InputError(f"{folder} does not hold a repair of isoscope's: its {CONFIG} says another format")
+            raise FileFormatError(f"{folder} does not hold a repair of isoscope: its {CONFIG} has another format")
         if config["version"] > VERSION:
-            raise InputError(
-                f"{folder} is of version {config['version']}, this isoscope reads up to {VERSION}: upgrade it"
+            raise FileFormatError(
+                f"{folder} has version {config['version']}, this isoscope reads up to {VERSION}: upgrade isoscope"
             )
         if config["class"] not in {*_FITTED_ARRAYS, CHAIN}:
-            raise InputError(f"{folder} holds a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}")
+            raise FileFormatError(
+                f"{folder} holds a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}"
+            )
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
-            raise InputError(f"{folder} was changed after it was written: its checksum differs; fit it again")
+            raise FileFormatError(f"{folder} was changed after it was written: its checksum differs; fit it again")
         for about, held in split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]:
             _check_numbers(about, held)
         return config, tensors
@@ -178,7 +180,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
 
 @contextmanager
 def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Have whatever goes wrong with a folder said as an `InputError` that names it."""
+    """Turn any error of the block into an `InputError` that names the folder."""
     from safetensors import SafetensorError
 
     try:
@@ -186,23 +188,25 @@ def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(
+        raise NotFoundError(
             f"{folder} cannot be read as a repair: {error.strerror or error} ({error.filename})"
         ) from error
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} is not a whole repair: {type(error).__name__} {error}; fit it again") from error
+        raise FileFormatError(
+            f"{folder} is not a complete repair: {type(error).__name__} {error}; fit it again"
+        ) from error
 
 
 def split_steps(
     config: dict[str, Any], tensors: dict[str, np.ndarray]
 ) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """The steps of a chain, in words and in numbers."""
+    """Return the configuration and the arrays of each step of a chain."""
     found, width = [], int(config["dimensions"])
     for i, about in enumerate(config["steps"]):
         if about["class"] not in _FITTED_ARRAYS:
             raise ValueError(f"step {i} is a {about['class']!r}")
         if int(about["dimensions"]) != width:
-            raise ValueError(f"step {i} takes {about['dimensions']} dimensions and is given {width}")
+            raise ValueError(f"step {i} takes {about['dimensions']} dimensions and gets {width}")
         mark = f"{i}."
         held = {key.removeprefix(mark): value for key, value in tensors.items() if key.startswith(mark)}
         found.append((about, held))
@@ -211,7 +215,7 @@ def split_steps(
 
 
 def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-    """Refuse a repair that lacks an array, or has one of another shape, or with NaN."""
+    """Raise an error if an array is missing, has another shape or holds NaN."""
     names, d = _FITTED_ARRAYS[about["class"]], int(about["dimensions"])
     if missing := set(names) - tensors.keys():
         raise KeyError(", ".join(sorted(missing)))
@@ -225,7 +229,7 @@ def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> Non
     if "means_" in names:
         counts = {name: len(tensors[name]) for name in names}
         if len(set(counts.values())) > 1:
-            raise ValueError(f"its arrays are of different numbers of clusters: {counts}")
+            raise ValueError(f"its arrays have different numbers of clusters: {counts}")
 
 
 def _build_repair(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:

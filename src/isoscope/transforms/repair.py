@@ -1,4 +1,4 @@
-"""What all repairs share: how their input is checked, in which library they compute, how they are saved."""
+"""The base class of repairs: checking input, choosing the array library, saving."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.arrays import asarray_like, to_numpy
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, ParameterError, ShapeError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
@@ -22,18 +22,19 @@ from isoscope.transforms.maps import split_float32, to_float32
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+    from isoscope.transforms.export import Graph
 
 FLOATS = [np.float64, np.float32]
 _ACCEPTED_DTYPES = frozenset(map(np.dtype, (*FLOATS, np.float16)))
 
 _DERIVED_CACHE: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = WeakKeyDictionary()
-"""What follows from learnt arrays, beside the repairs: scikit-learn wants `transform` to leave the object as it is."""
+"""Values derived from fitted arrays; not in the objects, because scikit-learn forbids `transform` to change them."""
 
 
 class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A map of vectors that was learnt from a corpus and never learns anew when it is applied."""
+    """A map of vectors that is fitted to a corpus once, and then applied to corpus and queries alike."""
 
-    _fitted_attribute = "mean_"  # what is there once it is fitted
+    _fitted_attribute = "mean_"  # exists once it is fitted
     n_features_in_: int
 
     def __sklearn_tags__(self) -> Any:
@@ -42,15 +43,15 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, self._fitted_attribute)  # n_features_in_ is there after a fit that failed as well
+        return hasattr(self, self._fitted_attribute)  # n_features_in_ also exists after a failed fit
 
     def transform(self, X: Any) -> Array:
-        """The repaired vectors, in the library and precision of X.
+        """Return the repaired vectors, in the array library and dtype of X.
 
         Parameters
         ----------
         X : (n, d) array
-            NumPy, or a torch tensor, through which the gradient passes. NaN in a tensor stays in its row.
+            A NumPy array, or a torch tensor, which keeps its gradient. NaN in a tensor stays in its row.
         """
         check_is_fitted(self)
         X = self._checked(X)
@@ -60,12 +61,12 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return xp.astype(self._apply(xp, xp.astype(X, xp.float32)), X.dtype)
 
     def _checked(self, X: Any) -> Array:
-        """Vectors to be placed or repaired: a torch tensor as it is, anything else as a NumPy array."""
+        """Return X checked: a torch tensor as it is, anything else as a NumPy array."""
         if self._is_plain(X):
             return X
         if is_source(X):
-            raise InputError(
-                f"X is a {type(X).__name__}: only fit reads from it; give an (n, d) array, "
+            raise ParameterError(
+                f"X is a {type(X).__name__}: only fit reads from it; pass an (n, d) array, "
                 "for example each batch.vectors of open_store(X).batches()"
             )
         if is_torch_array(X):
@@ -74,66 +75,79 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, dtype=[*FLOATS, np.float16], reset=False)
 
     def _is_plain(self, X: Any) -> bool:
-        """Whether scikit-learn would give X back as it is: it takes longer to find out than a query to be repaired."""
+        """Return whether scikit-learn would return X unchanged; its own check takes longer than repairing a query."""
         return (
             type(X) is np.ndarray
             and X.dtype in _ACCEPTED_DTYPES
             and X.ndim == 2
             and len(X) > 0
             and X.shape[1] == self.n_features_in_
-            and not hasattr(self, "feature_names_in_")  # it warns that X has none
+            and not hasattr(self, "feature_names_in_")  # scikit-learn warns if X has none
             and bool(np.isfinite(X).all())
         )
 
     def _apply(self, xp: Any, X: Array) -> Array:
         raise NotImplementedError
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether the repair is one matrix and one vector: y = x·A + b."""
+        return False
+
+    def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the matrix A and the vector b of y = x·A + b, if the repair is affine."""
+        raise ParameterError(f"{self!r} treats clusters separately: it is not one matrix and one vector")
+
+    def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
+        """Add the nodes that map `vectors` to the repaired ones, and return the name of the last output."""
+        raise NotImplementedError
+
     def _check_tensor(self, X: Any) -> None:
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise InputError(
+            raise ShapeError(
                 f"X has shape {tuple(X.shape)}: {type(self).__name__} was fitted to vectors of {self.n_features_in_} "
                 "dimensions, one in each row"
             )
         if not X.dtype.is_floating_point:
-            raise InputError(f"X has dtype {X.dtype}: need floating-point numbers")
+            raise ParameterError(f"X has dtype {X.dtype}: need floating-point numbers")
 
-    def _held(self, xp: Any, X: Array, name: str) -> Array:
-        """A learnt array beside X: in its library, on its device, in its precision."""
+    def _fitted_like(self, xp: Any, X: Array, name: str) -> Array:
+        """Return a fitted array in the library, on the device and in the dtype of X."""
         if is_numpy_array(X) and X.dtype == np.float32:
             return self._cache_derived(to_float32, name)
         return asarray_like(xp, X, getattr(self, name), X.dtype)
 
     def _parts(self, X: Array, name: str) -> tuple[np.ndarray, ...]:
-        """Learnt means as `minus` wants them for X."""
+        """Return fitted means in the form that `subtract` needs for X."""
         return self._cache_derived(split_float32, name) if X.dtype.itemsize < 8 else (getattr(self, name),)
 
     def _cache_derived(self, work: Callable[..., Any], *names: str) -> Any:
-        """`work` of the learnt arrays of these names, done again only when one of them is another array."""
-        learnt = [getattr(self, name) for name in names]
+        """Return `work` of the fitted arrays of these names, cached until one of them is replaced."""
+        arrays = [getattr(self, name) for name in names]
         kept = _DERIVED_CACHE.setdefault(self, {})
         before, found = kept.get((work, names), (None, None))
-        if before is None or any(old is not new for old, new in zip(before, learnt, strict=True)):
-            found = work(*learnt)
-            kept[work, names] = learnt, found
+        if before is None or any(old is not new for old, new in zip(before, arrays, strict=True)):
+            found = work(*arrays)
+            kept[work, names] = arrays, found
         return found
 
     def _check_parameters(self) -> None:
-        """Refuse parameters that mean nothing."""
+        """Raise a `ParameterError` for invalid parameters."""
 
     def _update_derived(self) -> None:
-        """Work out what follows from what was learnt and saved."""
+        """Set attributes that follow from the saved ones."""
 
-    # where it goes
+    # export
 
     def to_sentence_transformers(self) -> Any:
-        """A module that repairs the embeddings of a Sentence Transformers pipeline when it is appended to it.
+        """Return a module that repairs embeddings at the end of a Sentence Transformers pipeline.
 
-        An affine repair becomes the library's own `Dense`, which loads anywhere, without isoscope; its parameters are
-        frozen until it is loaded. Its float32 loses the digits of a mean that is thousands of times the spread, which
-        `transform` and `to_onnx` keep.
+        An affine repair becomes the library's own `Dense`, which loads without isoscope; its parameters are frozen
+        until it is loaded. If the mean is thousands of times the spread, its float32 loses digits that `transform` and
+        `to_onnx` keep.
 
-        A clustered repair becomes a `RepairModule`: a saved pipeline with it needs isoscope and, from
-        Sentence Transformers 6 on, ``trust_remote_code=True``, which the library asks for every class not its own.
+        A clustered repair becomes a `RepairModule`. A saved pipeline with it needs isoscope and, from
+        Sentence Transformers 6 on, ``trust_remote_code=True``, as for every class outside that library.
 
         Examples
         --------
@@ -149,17 +163,17 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return to_sentence_transformers(self)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """The repair as an ONNX model: "vectors", (n, d) float32, to "repaired".
+        """Return the repair as an ONNX model from "vectors", (n, d) float32, to "repaired".
 
         Parameters
         ----------
         path : path, optional
-            Where to write it; an interrupted write leaves the old file.
+            A file to write, atomically.
 
         Returns
         -------
         onnx.ModelProto
-            Also if it is written.
+            The model, also if it is written.
 
         Examples
         --------
@@ -174,10 +188,10 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return to_onnx(self, path)
 
-    # how it is kept
+    # saving
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted repair to a folder: numbers as safetensors, the rest as JSON; never pickle."""
+        """Write the fitted repair to a folder: arrays as safetensors, the rest as JSON; never pickle."""
         from isoscope.transforms.persistence import save
 
         check_is_fitted(self)
@@ -185,30 +199,30 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote."""
+        """Return the repair that `save` wrote."""
         from isoscope.transforms.persistence import load
 
         found = load(folder)
         if not isinstance(found, cls):
-            raise InputError(f"{folder} holds a {type(found).__name__}, not a {cls.__name__}")
+            raise FileFormatError(f"{folder} holds a {type(found).__name__}, not a {cls.__name__}")
         return found
 
 
 def is_source(X: Any) -> bool:
-    """Whether X is somewhere to read vectors from, and not an array of them."""
+    """Return whether X is a source of vectors, and not an array."""
     return isinstance(X, Store | Sketch | str | os.PathLike)
 
 
 def as_store(X: Any) -> Store:
-    """The store that a path names, or is already."""
+    """Return X as a store, opened if it is a path."""
     return X if isinstance(X, Store) else open_store(X)
 
 
 def to_host(X: Any) -> Any:
-    """X for scikit-learn, which cannot read a tensor that has a gradient, lives on a device or is bfloat16."""
+    """Return X as NumPy for scikit-learn, also if it is a tensor with a gradient, on a device or in bfloat16."""
     return to_numpy(X) if is_torch_array(X) else X
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Whether a parameter is a whole number of at least `least`."""
+    """Return whether a parameter is a whole number of at least `least`."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least

@@ -1,4 +1,4 @@
-"""A clustered repair at the end of a Sentence Transformers pipeline."""
+"""A clustered repair as a module of a Sentence Transformers pipeline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sentence_transformers.base.modules import Module
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import NotFoundError
 from isoscope.transforms.persistence import load
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RepairModule(Module):  # type: ignore[misc]
-    """Repairs "sentence_embedding", and is kept in the folder that `Repair.save` writes.
+    """Apply a repair to "sentence_embedding"; it is saved as `Repair.save` does.
 
-    The name of this class stands in saved pipelines: it stays where it is.
+    Saved pipelines contain the module path of this class: do not move or rename it.
     """
 
     def __init__(self, repair: Repair) -> None:
@@ -24,20 +24,20 @@ class RepairModule(Module):  # type: ignore[misc]
         self.repair = repair
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """The features with their embeddings repaired."""
+        """Return the features with repaired embeddings."""
         features["sentence_embedding"] = self.repair.transform(features["sentence_embedding"])
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Dimensions of what comes out."""
+        """Return the number of output dimensions."""
         return len(self.repair.get_feature_names_out())
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the pipeline's repr shows."""
+        """Return what the repr of a pipeline shows."""
         return {"repair": repr(self.repair)}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write the repair as `Repair.save` does: its numbers are safetensors always."""
+        """Write the repair as `Repair.save` does, always as safetensors."""
         self.repair.save(output_path)
 
     @classmethod
@@ -51,7 +51,7 @@ class RepairModule(Module):  # type: ignore[misc]
         local_files_only: bool = False,
         **kwargs: Any,
     ) -> Self:
-        """Read what `save` wrote, from a folder or the hub."""
+        """Return a saved module from a folder or the hub."""
         folder = cls.load_dir_path(
             model_name_or_path,
             subfolder=subfolder,
@@ -61,5 +61,5 @@ class RepairModule(Module):  # type: ignore[misc]
             local_files_only=local_files_only,
         )
         if folder is None:
-            raise InputError(f"{model_name_or_path} has no folder {subfolder!r} with a repair in it: save it again")
+            raise NotFoundError(f"{model_name_or_path} has no folder {subfolder!r} with a repair: save it again")
         return cls(load(folder))
