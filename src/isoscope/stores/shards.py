@@ -214,10 +214,16 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -
         if starts[-1] + rows <= row < n:
             starts.append(row)
     bare = store
-    for role in store.given:
+    for role in store.given_columns:
         bare = bare.without(role)
     layout = bare.layout() if beside else None
     return [
-        Span(bare, start, stop - start, {role: values[start:stop] for role, values in store.given.items()}, layout)
+        Span(
+            bare,
+            start,
+            stop - start,
+            {role: values[start:stop] for role, values in store.given_columns.items()},
+            layout,
+        )
         for start, stop in zip(starts, [*starts[1:], n], strict=True)
     ]

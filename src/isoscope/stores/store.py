@@ -91,7 +91,7 @@ class Store(ABC):
         return None
 
     @property
-    def given(self) -> Mapping[str, np.ndarray]:
+    def given_columns(self) -> Mapping[str, np.ndarray]:
         """The columns whose values the caller passed, by role."""
         return self._given
 
