@@ -65,15 +65,15 @@ def same(store, parts):
 @pytest.mark.parametrize("form", FORMATS, ids=repr)
 def test_every_format(form, written):
     store = open_store(written(form))
-    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+    same(store, spans(store, 100 * D * store.dtype.itemsize, other_columns=True))
     more = store.with_column("labels", np.arange(N) % 7).with_column("by", np.arange(N) // 50)
-    same(more, spans(more, 150 * D * store.dtype.itemsize, beside=True))
+    same(more, spans(more, 150 * D * store.dtype.itemsize, other_columns=True))
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=repr)
 def test_every_format_without_a_column_and_mapped(form, written):
     store = open_store(written(form)).without("text").mapped(np.negative, D)
-    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+    same(store, spans(store, 100 * D * store.dtype.itemsize, other_columns=True))
 
 
 @pytest.mark.parametrize("kind", ["array", "pyarrow", "pandas", "polars"])
@@ -86,11 +86,11 @@ def test_stores_in_memory(truth, kind):
     else:
         source = truth.vectors if kind == "array" else table
     store = open_store(source)
-    parts = spans(store, 100 * D * 4, beside=True)
+    parts = spans(store, 100 * D * 4, other_columns=True)
     same(store, parts)
     if kind == "array":
         return
-    tables = [batch.other_columns for part in parts for batch in sent(part).batches(beside=True)]
+    tables = [batch.other_columns for part in parts for batch in sent(part).batches(other_columns=True)]
     assert [price for each in tables for price in each.column("price").to_pylist()] == [1.5 * i for i in range(N)]
 
 
@@ -125,7 +125,7 @@ def test_shards_of_odd_and_empty_row_groups(tmp_path_factory, shards, groups, ro
     lengths, dtypes = zip(*shards, strict=True)
     folder = write_shards(tmp_path_factory.getbasetemp() / "odd", lengths, dtypes, groups)
     store = open_store(folder)
-    parts = spans(store, rows * 3 * store.dtype.itemsize, beside=True)
+    parts = spans(store, rows * 3 * store.dtype.itemsize, other_columns=True)
     same(store, parts)
 
 
@@ -162,4 +162,4 @@ def test_a_table_of_a_database_is_sent_without_its_columns(truth, tmp_path):
     parts = spans(store, 100 * D * 4)
     np.testing.assert_array_equal(read(store, parts)[0], truth.vectors)
     with pytest.raises(isoscope.InputError, match="omit the engine, or write the vectors only"):
-        sent(spans(store, 100 * D * 4, beside=True)[0])
+        sent(spans(store, 100 * D * 4, other_columns=True)[0])

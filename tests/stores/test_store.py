@@ -117,7 +117,7 @@ def test_passed_values_become_columns(form, written, truth, rng):
 def test_a_pass_can_start_at_any_row(store, form, truth, beside):
     cuts = [batch.start for batch in store.batches(rows=64)]
     for start in (cuts[3], 1, 500, N - 1):
-        batches = list(store.batches(form.columns.split(), rows=64, start=start, beside=beside))
+        batches = list(store.batches(form.columns.split(), rows=64, start=start, other_columns=beside))
         assert batches[0].start == start
         np.testing.assert_array_equal(np.concatenate([b.vectors for b in batches]), truth.vectors[start:])
         if "text" in form.columns:

@@ -188,5 +188,5 @@ def test_other_columns_are_read_only_on_request(tmp_path):
     store = open_store(saved_parquet(wide_table(), tmp_path))
     assert [batch.other_columns for batch in store.batches()] == [None] * 3
     names = [name for name in wide_table().schema.names if name != "state"]
-    assert next(store.batches(beside=True)).other_columns.schema.names == names
-    assert next(open_store(np.eye(3)).batches(beside=True)).other_columns is None
+    assert next(store.batches(other_columns=True)).other_columns.schema.names == names
+    assert next(open_store(np.eye(3)).batches(other_columns=True)).other_columns is None

@@ -193,11 +193,11 @@ def _truncate_piece(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
-def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -> list[Span]:
+def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
     """Split a store into spans of about `most_bytes` bytes, at rows where reading can start at once.
 
     A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With
-    `beside` each span has the layout of the full table.
+    `other_columns` each span has the layout of the full table.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -
     bare = store
     for role in store.given_columns:
         bare = bare.without(role)
-    layout = bare.layout() if beside else None
+    layout = bare.layout() if other_columns else None
     return [
         Span(
             bare,

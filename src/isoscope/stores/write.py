@@ -109,7 +109,7 @@ def rows_to_write(store: Store, columns: bool, start: int = 0) -> Iterator[Batch
     if not columns:
         return store.batches(start=start)
     if store.layout() is not None:
-        return store.batches(start=start, beside=True)
+        return store.batches(start=start, other_columns=True)
     own = output_names(store)
     return (
         batch._replace(columns={own[role]: values for role, values in batch.columns.items()})

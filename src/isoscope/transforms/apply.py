@@ -314,7 +314,7 @@ def _resume_key(work: _BatchTransform, ending: str, columns: bool) -> dict[str, 
     """What must be the same for a run to be gone on with; None if that cannot be known."""
     store = work.store
     digest = _digest(work.repair)
-    if digest is None or not store.files or store._given:
+    if digest is None or not store.files or store.given_columns:
         return None
     stats = [file.stat() for file in store.files]
     files = [

@@ -71,7 +71,7 @@ def repair_parts(
     """
     columns = columns and store.layout() is not None
     ending = ".parquet" if columns else ".npy"
-    parts = spans(store, beside=columns)
+    parts = spans(store, other_columns=columns)
     work = _PartJob(write, repair, folder.absolute(), ending, columns)
     wanted = {"about": about, "parts": [len(part) for part in parts], "ending": ending}
     if folder.exists() and not folder.is_dir():

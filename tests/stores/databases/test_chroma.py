@@ -93,7 +93,7 @@ def test_documents_and_metadata_stand_beside_with_the_settings_of_the_index(fold
     assert layout.schema.names == ["id", "embedding", "document", "metadata"]
     assert layout.schema.metadata[b"isoscope:distance"] == b"dot"
     assert json.loads(layout.schema.metadata[b"isoscope:chroma"])["ef_construction"] == 50
-    record = next(store.batches(rows=20, beside=True)).other_columns
+    record = next(store.batches(rows=20, other_columns=True)).other_columns
     assert record.column("document")[7].as_py() == "text 7"
     assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
 

@@ -52,7 +52,7 @@ def test_documents_metadata_and_the_index_go_from_collection_to_collection(tmp_p
     store = open_chroma(parse_address(f"chroma:{tmp_path}#docs"), ColumnSpec())
     destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#mended"))
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
-    for batch in store.batches(["ids"], rows=7, beside=True):
+    for batch in store.batches(["ids"], rows=7, other_columns=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)
     made = client.get_collection("mended", embedding_function=None)

@@ -86,7 +86,7 @@ def test_every_column_stands_beside(database, door):
     database.create_table("docs", table())
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "text", "label", "vector", "when"]
-    beside = pa.Table.from_batches([batch.other_columns for batch in store.batches(rows=70, beside=True)])
+    beside = pa.Table.from_batches([batch.other_columns for batch in store.batches(rows=70, other_columns=True)])
     assert beside.equals(table().drop_columns(["vector"]))
 
 

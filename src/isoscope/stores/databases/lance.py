@@ -105,7 +105,7 @@ class LancePieces:
         with reraise_as_input_error(self._address):
             self._table.checkout(self._version)
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """See `Pieces`."""
         return self.schema
 
