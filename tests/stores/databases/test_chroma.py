@@ -122,7 +122,7 @@ def test_a_folder_that_the_program_has_open_its_own_way_is_said(tmp_path):
 def test_what_is_not_there_is_said_in_a_line(folder, name, message):
     with pytest.raises(InputError, match=message):
         opened(f"chroma:{folder}{name}")
-    with pytest.raises(InputError, match="has nothing named dense: but embedding"):
+    with pytest.raises(InputError, match="has nothing named dense; choose from embedding"):
         opened(f"chroma:{folder}#docs", vectors="dense")
     with pytest.raises(InputError, match="has no column nothing for labels"):
         opened(f"chroma:{folder}#docs", labels="nothing")

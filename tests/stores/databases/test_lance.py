@@ -132,7 +132,7 @@ def test_what_is_not_there_is_said_in_a_line(database, door, name, message):
     database.create_table("empty", schema=table().schema)
     with pytest.raises(InputError, match=message):
         opened(door + name)
-    with pytest.raises(InputError, match="has nothing named vektor: but vector"):
+    with pytest.raises(InputError, match="has nothing named vektor; choose from vector"):
         opened(f"{door}#docs", vectors="vektor")
 
 

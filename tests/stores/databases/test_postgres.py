@@ -260,7 +260,7 @@ def test_a_server_that_is_gone_for_good_is_one_line(cloud, hasty):
         (("table=docs", "table=no.docs"), "there is no table no.docs"),
         (("table=docs", "table=a.b.c"), "need NAME or SCHEMA.NAME"),
         (("table=docs", "table=docs&column=embeding"), "has no column embeding: is it embedding?"),
-        (("table=docs", "table=docs&column=text"), "text does not hold vectors, but embedding"),
+        (("table=docs", "table=docs&column=text"), "text does not hold vectors; choose from embedding"),
         (("table=docs", "table=docs&key=idd"), "no column idd for key=: is it id?"),
         (("table=docs", "table=docs&nonsense=1"), "cannot be read"),
         (("?table=docs", ""), "does not say which table"),
