@@ -1,4 +1,4 @@
-"""Judgements as files hold them: what stands there is read, what cannot be is said with its place."""
+"""Relevance judgments and graded pairs from files; errors name the line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_way_to_write_qrels_is_the_same(tmp_path, lines, split, end, bom):
     assert read_qrels(written(tmp_path, text)) == MEANT
 
 
-def test_ids_with_spaces_stand_between_tabs(tmp_path):
+def test_ids_may_contain_spaces_between_tabs(tmp_path):
     assert read_qrels(written(tmp_path, "query-id\tcorpus-id\tscore\nq 1\td 1\t1\n")) == {"q 1": {"d 1": 1.0}}
 
 
@@ -48,7 +48,7 @@ def test_a_dict_of_any_keys():
 
 
 @pytest.mark.parametrize("empty", ["", "\n\n", "query-id\tcorpus-id\tscore\n"])
-def test_a_file_without_judgments_is_refused(tmp_path, empty):
+def test_a_file_without_judgments_is_rejected(tmp_path, empty):
     with pytest.raises(InputError, match="no judgments"):
         read_qrels(written(tmp_path, empty))
 
@@ -62,31 +62,31 @@ def test_a_file_without_judgments_is_refused(tmp_path, empty):
         (b"q1 0 d1 1\nq\xff 0 d2 1\n", "not text in UTF-8"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place(tmp_path, text, words):
+def test_errors_in_qrels_name_the_line(tmp_path, text, words):
     with pytest.raises(InputError, match=words):
         read_qrels(written(tmp_path, text))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file(tmp_path):
     for read in (read_qrels, read_pairs):
         with pytest.raises(InputError, match="does not exist"):
             read(tmp_path / "none.tsv")
 
 
 @pytest.mark.parametrize("source", [{"q": ["d"]}, {"q": {"d": "high"}}, {"q": {"d": None}}])
-def test_a_dict_that_is_no_qrels(source):
+def test_a_dict_of_another_form_is_rejected(source):
     with pytest.raises(InputError, match="qrels is not"):
         read_qrels(source)
 
 
 @pytest.mark.parametrize("source", [[("q", "d", 1)], 5])
-def test_what_is_no_qrels_at_all(source):
+def test_other_objects_are_rejected_as_qrels(source):
     with pytest.raises(InputError):
         read_qrels(source)
 
 
 @pytest.mark.parametrize("value", ["inf", "nan"])
-def test_relevance_that_is_no_finite_number(tmp_path, value):
+def test_relevance_must_be_finite(tmp_path, value):
     with pytest.raises(InputError):
         read_qrels(written(tmp_path, f"q1 d1 1\nq1 d2 {value}\n"))
     with pytest.raises(InputError):
@@ -116,7 +116,7 @@ def test_tabs(tmp_path, head, end):
     assert_meant(read_pairs(written(tmp_path, end.join(lines) + end + end)))
 
 
-def test_named_columns_may_stand_anywhere(tmp_path):
+def test_named_columns_may_be_in_any_order(tmp_path):
     text = "\n".join(["split\tscore\tid2\tid1", *(f"dev\t{g}\t{b}\t{a}" for a, b, g in PAIRS)])
     assert_meant(read_pairs(written(tmp_path, text)))
 
@@ -169,20 +169,20 @@ def test_three_sequences():
         ("\n".join(f"{a}\t{g}" for a, _, g in PAIRS), "2 columns without names"),
     ],
 )
-def test_what_is_wrong_with_pairs_is_said(tmp_path, text, words):
+def test_errors_in_pairs(tmp_path, text, words):
     with pytest.raises(InputError, match=words) as error:
         read_pairs(written(tmp_path, text))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "[1]\n", '{"id1": 1}\n{"id2": 2}\n', "{"])
-def test_what_is_no_json_lines(tmp_path, text):
+def test_invalid_json_lines_are_rejected(tmp_path, text):
     with pytest.raises(InputError):
         read_pairs(written(tmp_path, text, "p.jsonl"))
 
 
 @pytest.mark.parametrize("source", [5, ([1], [2]), None])
-def test_what_is_no_pairs(source):
+def test_other_objects_are_rejected_as_pairs(source):
     with pytest.raises(InputError, match="need a file, or"):
         read_pairs(source)
 
@@ -192,12 +192,12 @@ def test_sequences_of_different_lengths():
         read_pairs(([1, 2, 3], [1, 2], [1, 2, 3]))
 
 
-def test_three_numbers_are_no_sequences():
+def test_three_numbers_are_rejected():
     with pytest.raises(InputError):
         read_pairs((1, 2, 3))
 
 
-def test_a_table_of_three_columns_is_told_what_to_do():
+def test_a_table_of_three_columns_is_rejected_with_advice():
     with pytest.raises(InputError, match="need a file, or"):
         read_pairs({"id1": list("ab") * 12, "id2": list("cd") * 12, "score": GRADES})
 
@@ -213,6 +213,6 @@ def test_a_line_ends_where_the_file_says(tmp_path, mark, name):
     assert read_pairs(written(tmp_path, "\n".join(lines), name)).first == texts
 
 
-def test_the_line_that_is_said_is_the_files(tmp_path):
+def test_line_numbers_count_empty_lines(tmp_path):
     with pytest.raises(InputError, match="line 27 has 4 columns"):
         read_pairs(written(tmp_path, "\n".join(["id1\tid2\tscore", "", *lines_of(PAIRS), "a\tb\tc\t3"])))

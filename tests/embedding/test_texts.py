@@ -54,7 +54,7 @@ def test_datasets_give_the_same_with_the_names_of_classes(tmp_path):
         open_texts(tmp_path / "kept")
 
 
-def test_lines_paragraphs_or_the_whole_file(tmp_path):
+def test_lines_paragraphs_or_the_entire_file(tmp_path):
     path = tmp_path / "poem.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\n\r\nthree \nfour")
     assert texts(path) == ["one", "two", "", "", "three ", "four"]
@@ -80,7 +80,7 @@ def test_columns_are_found_by_usual_names_or_named(written):
         open_texts(path, text="nothing")
 
 
-def test_labels_of_a_csv_are_numbers_where_they_are_written_so(tmp_path):
+def test_labels_of_a_csv_are_integers_if_written_as_such(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,1\nb,-2\nc,007\nd,\n")
     assert labels(tmp_path / "a.csv") == [1, -2, "007", None]
 
@@ -98,19 +98,19 @@ def test_labels_of_a_csv_are_numbers_where_they_are_written_so(tmp_path):
         (b"", "a.csv", "is empty"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path, content, name, words):
+def test_errors_name_the_line(tmp_path, content, name, words):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words):
         texts(tmp_path / name)
 
 
 @pytest.mark.parametrize("given", [["a"], ["a", "b", "c"]])
-def test_labels_must_be_as_many_as_texts(given):
+def test_the_number_of_labels_must_match(given):
     with pytest.raises(InputError, match=f"labels has {len(given)} entries"):
         texts(["a", "b"], labels=given)
 
 
-def test_what_cannot_be_texts_is_refused(tmp_path):
+def test_invalid_sources_of_texts_are_rejected(tmp_path):
     for source, words in ((5, "is a int"), (b"abc", "is a bytes"), ([1], "text 0 is a int")):
         with pytest.raises(InputError, match=words):
             texts(source)
@@ -121,7 +121,7 @@ def test_what_cannot_be_texts_is_refused(tmp_path):
         open_texts(tmp_path / "plain.txt", text="text")
 
 
-def test_no_hub_is_said_with_what_to_do(monkeypatch):
+def test_an_unreachable_hub_is_reported_with_advice(monkeypatch):
     datasets = pytest.importorskip("datasets")
 
     def unreachable(*_, **__):

@@ -7,7 +7,7 @@ import pytest
 from isoscope._io.files import atomic_replace
 
 
-def test_what_was_written_takes_the_place(tmp_path):
+def test_the_new_file_replaces_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     for text in ("first", "second"):
         with atomic_replace(path) as temporary:
@@ -24,7 +24,7 @@ def write_half(path, interruption):
 
 
 @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt, MemoryError])
-def test_an_interruption_leaves_the_old_file_and_no_litter(tmp_path, interruption):
+def test_an_interruption_leaves_the_old_file_and_no_temporary_file(tmp_path, interruption):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(interruption):
@@ -39,7 +39,7 @@ def test_an_interruption_of_the_first_write_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
+def test_the_old_file_exists_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with atomic_replace(path) as temporary:
@@ -47,7 +47,7 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
         assert path.read_text() == "old"
 
 
-def test_of_two_writers_at_once_the_last_one_stays(tmp_path):
+def test_the_last_of_two_concurrent_writers_wins(tmp_path):
     path = tmp_path / "a.txt"
     with atomic_replace(path) as first:
         with atomic_replace(path) as second:
@@ -58,7 +58,7 @@ def test_of_two_writers_at_once_the_last_one_stays(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_the_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+def test_the_content_is_flushed_before_the_rename(tmp_path, monkeypatch):
     calls = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync") or fsync(handle))
@@ -81,7 +81,7 @@ def test_the_finished_file_has_ordinary_permissions(tmp_path, mask):
         os.umask(before)
 
 
-def test_a_bare_name_is_beside_the_caller(tmp_path, monkeypatch):
+def test_a_bare_name_is_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with atomic_replace("a.txt") as temporary:
         temporary.write_text("new")
@@ -102,7 +102,7 @@ def test_a_directory_in_the_way_stays(tmp_path):
     assert (tmp_path / "a").is_dir()
 
 
-def test_a_link_stays_one_and_permissions_stay_what_they_were(tmp_path):
+def test_links_and_permissions_are_kept(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Lines come whole, with their numbers, whatever the size of the blocks they are read in."""
+"""Lines and their numbers do not depend on the size of the blocks."""
 
 import gzip
 import os
@@ -64,7 +64,7 @@ def test_a_quote_that_does_not_end(tmp_path):
         list(lines.read_lines(tmp_path / "a.csv", quoted=True))
 
 
-def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
+def test_an_endless_line_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_LONGEST_LINE", 2**22)
     (tmp_path / "a.jsonl").write_bytes(b"[" + b"1," * 2**23)
     with pytest.raises(InputError, match=r"line 1 is longer than 4 MB: is it a text file\?"):
@@ -85,7 +85,7 @@ def test_a_long_text_is_read_in_little_memory(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
-def test_a_pass_that_is_left_closes_its_file(tmp_path):
+def test_an_abandoned_pass_closes_its_file(tmp_path):
     (tmp_path / "a.txt").write_text("w 1 2\n" * 100)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Parquet and Arrow: lists of any kind, read by pieces, a bad row named by its number."""
+"""Parquet and Arrow: lists of any type, read in pieces; errors name the row."""
 
 import tracemalloc
 
@@ -24,7 +24,7 @@ def read(path, **asked):
 
 @pytest.mark.parametrize("kind", ["halffloat", "float", "double", "int8", "int64"])
 @pytest.mark.parametrize("size", [-1, 3])
-def test_numbers_of_every_kind(kind, size, tmp_path):
+def test_every_number_type(kind, size, tmp_path):
     vectors = pa.array([[1, 2, 3], [4, 5, 6]], pa.list_(pa.float64(), size)).cast(
         pa.list_(getattr(pa, {"halffloat": "float16", "float": "float32", "double": "float64"}.get(kind, kind))(), size)
     )
@@ -71,7 +71,7 @@ def test_tables_without_vectors_or_rows(tmp_path):
         read(parquet(tmp_path, {"v": [[1.0]], "text": ["a"]}), vectors="text")
 
 
-def test_lists_of_floats_go_before_lists_of_token_numbers(tmp_path):
+def test_lists_of_floats_take_precedence_over_lists_of_token_numbers(tmp_path):
     path = parquet(tmp_path, {"input_ids": [[1, 2, 3], [4, 5]], "state": [[0.5, 1.0], [1.5, 2.0]]})
     assert read(path).tolist() == [[0.5, 1.0], [1.5, 2.0]]
 
@@ -98,7 +98,7 @@ def test_columns_of_many_kinds(tmp_path):
         open_store(path, labels="v")
 
 
-def test_missing_labels_are_counted_over_the_whole_file(tmp_path):
+def test_missing_labels_are_counted_over_the_entire_file(tmp_path):
     labels = [None if i in (150, 250, 299) else i % 3 for i in range(300)]
     path = parquet(tmp_path, {"v": [[1.0, 2.0]] * 300, "label": labels}, row_group_size=100)
     store = open_store(path)
@@ -118,7 +118,7 @@ def test_missing_text_is_empty(tmp_path):
     assert store.text.tolist() == ["a", ""]
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path, monkeypatch):
+def test_only_the_requested_columns_are_read(tmp_path, monkeypatch):
     path = parquet(tmp_path, {"v": [[1.0], [2.0]], "label": [0, 1], "text": ["a", "b"]})
     asked = []
     real = pq.ParquetFile.iter_batches
@@ -166,7 +166,7 @@ def test_a_damaged_page_is_named(place, tmp_path, truth):
 
 
 @pytest.mark.parametrize("packed", [None, "lz4"])
-def test_what_is_not_packed_is_read_where_the_file_is_mapped(packed, tmp_path):
+def test_uncompressed_values_are_read_in_place(packed, tmp_path):
     """One record batch of all rows: it need not fit into memory."""
     vectors = np.random.default_rng(0).standard_normal((20_000, 64)).astype(np.float32)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 64)
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_mapped_is_read(tmp_path, monkeypatch):
         np.testing.assert_array_equal(store.take([3, 0]), vectors[[3, 0]])
 
 
-def test_a_lack_of_memory_is_not_laid_to_the_file(tmp_path, monkeypatch):
+def test_a_memory_error_does_not_blame_the_file(tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise pa.ArrowMemoryError("malloc of size 1024 failed")
 

@@ -1,4 +1,4 @@
-"""Which column is which, and how values are handed out."""
+"""Choosing columns by name, and the values they give."""
 
 import numpy as np
 import pytest
@@ -39,12 +39,12 @@ def test_the_vectors_are_found(candidates, said, expected):
         ([], ["text", "id"], None, "f holds no vectors; it has text, id: need rows of numbers"),
     ],
 )
-def test_vectors_that_cannot_be_found_are_said(candidates, others, said, message):
+def test_errors_of_choosing_the_vectors(candidates, others, said, message):
     with pytest.raises(InputError, match=message):
         choose_vectors(candidates, ColumnSpec(said), "f", others=others)
 
 
-def test_roles_have_usual_names_and_given_ones_go_before():
+def test_roles_have_usual_names_and_requested_names_take_precedence():
     available = ["Topic", "label", "sentence", "token", "other"]
     assert choose_columns(available, ColumnSpec(), "f") == {"labels": "label", "types": "token", "text": "sentence"}
     wanted = ColumnSpec(None, {"labels": "other", "text": np.zeros(3)})
@@ -60,13 +60,13 @@ def test_roles_have_usual_names_and_given_ones_go_before():
 @pytest.mark.parametrize(
     "name", ["id", "_id", "ids", "Doc_ID", "docid", "uuid", "key", "query_id", "query-id", "corpus-id"]
 )
-def test_ids_have_usual_names_too_and_are_no_dimensions(name):
+def test_ids_have_usual_names_and_are_not_dimensions(name):
     assert choose_columns(["other", name], ColumnSpec(), "f") == {"ids": name}
     assert choose_columns([name, "other"], ColumnSpec(None, {"ids": "other"}), "f") == {"ids": "other"}
     assert choose_dimensions([name, "0", "1"], ColumnSpec()) == ["0", "1"]
 
 
-def test_ids_are_whole_numbers_or_strings():
+def test_ids_are_integers_or_strings():
     for values, expected in (([3, 4], [3, 4]), (["a", "007"], ["a", "007"]), (np.array([1.0, 2.0]), [1, 2])):
         found, missing = plain_values(values, "ids")
         assert (found.tolist(), missing) == (expected, None)
@@ -77,7 +77,7 @@ def test_ids_are_whole_numbers_or_strings():
     assert plain_values([1, None], "ids")[1].tolist() == [False, True]
 
 
-def test_a_column_that_names_a_row_is_no_dimension():
+def test_a_column_of_ids_or_labels_is_not_a_dimension():
     assert choose_dimensions(["id", "0", "1", "Label", "grade"], ColumnSpec(None, {"types": "grade"})) == ["0", "1"]
     assert choose_dimensions(["x", "y", "label"], ColumnSpec()) == ["x", "y"]
     assert choose_dimensions(["a", "y"], ColumnSpec()) == ["a"]
@@ -98,7 +98,7 @@ def test_a_column_that_names_a_row_is_no_dimension():
         (np.array(["2024-01-02"], "M8[D]"), np.array(["2024-01-02"], object)),
     ],
 )
-def test_labels_are_whole_numbers_numbers_or_strings(values, expected):
+def test_labels_are_integers_floats_or_strings(values, expected):
     found, missing = plain_values(values, "labels")
     assert missing is None
     assert found.dtype == expected.dtype
@@ -124,7 +124,7 @@ def test_missing_labels_are_noticed_and_missing_text_is_empty(values):
         ([[1], [1, 2]], "one value for each row"),
     ],
 )
-def test_labels_of_two_kinds_or_shapes_are_refused(values, message):
+def test_labels_of_mixed_types_or_wrong_shapes_are_rejected(values, message):
     with pytest.raises(InputError, match=message):
         plain_values(values, "labels")
 

@@ -75,7 +75,7 @@ FRAMES += [pyarrow_table, pyarrow_batch, dataset, dataset_with_an_order]
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_every_table_gives_the_cloud(frame, truth, rng):
+def test_every_table_gives_the_same_vectors(frame, truth, rng):
     store = open_store(frame(truth))
     assert (len(store), store.dim) == (N, D)
     assert store.dtype == (np.float64 if frame is pandas_python_lists else np.float32)
@@ -97,7 +97,7 @@ def test_columns_that_hold_only_vectors(truth):
         open_store(pa.scalar(1))
 
 
-def test_a_nan_in_a_data_frame_stays_one():
+def test_nan_in_a_data_frame_stays_nan():
     pd = pytest.importorskip("pandas")
     wide = pd.DataFrame({"a": [1.0, np.nan], "b": [2.0, 3.0]})
     lists = pd.DataFrame({"v": [np.array([1.0, 2.0]), np.array([np.nan, 3.0])]})
@@ -105,7 +105,7 @@ def test_a_nan_in_a_data_frame_stays_one():
         np.testing.assert_array_equal(next(open_store(frame).chunks()), [[1, 2], [np.nan, 3]])
 
 
-def test_data_frames_that_are_refused():
+def test_data_frames_that_are_rejected():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match="v is null in row 1"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], None]})).chunks())
@@ -119,7 +119,7 @@ def test_data_frames_that_are_refused():
         open_store(pd.DataFrame({"v": [[1.0], [2.0]], "label": ["x", None]})).column("labels")
 
 
-def test_lazy_and_split_tables_are_refused_with_advice(truth):
+def test_lazy_tables_and_dataset_dicts_are_rejected_with_advice(truth):
     pl, datasets = (pytest.importorskip(name) for name in ("polars", "datasets"))
     with pytest.raises(InputError, match=r"pass source\.collect\(\)"):
         open_store(polars_arrays(truth).lazy())

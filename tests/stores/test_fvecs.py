@@ -1,4 +1,4 @@
-"""fvecs and its kin."""
+"""fvecs, bvecs and ivecs files."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ def records(path, rows, number):
 
 
 @pytest.mark.parametrize(("ending", "number"), [("fvecs", "<f4"), ("bvecs", "u1"), ("ivecs", "<i4")])
-def test_numbers_of_three_kinds(ending, number, tmp_path):
+def test_three_number_types(ending, number, tmp_path):
     store = open_store(records(tmp_path / f"a.{ending}", [[1, 2, 3], [4, 5, 6]], number))
     assert store.dtype == np.dtype(number)
     assert next(store.chunks()).tolist() == [[1, 2, 3], [4, 5, 6]]
     assert store.take([1, 1, 0])[:, 0].tolist() == [4, 4, 1]
 
 
-def test_half_a_record_is_said(tmp_path):
+def test_a_truncated_record_is_reported(tmp_path):
     path = records(tmp_path / "a.fvecs", np.eye(3), "<f4")
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(

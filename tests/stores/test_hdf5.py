@@ -1,4 +1,4 @@
-"""HDF5, by the layout of ann-benchmarks or any other."""
+"""HDF5 files, of ann-benchmarks and others."""
 
 import sys
 
@@ -28,7 +28,7 @@ def test_a_dataset_is_chosen(tmp_path):
         open_store(path, vectors="q", types="other")
 
 
-def test_strings_of_fixed_and_of_free_length(tmp_path):
+def test_strings_of_fixed_and_variable_length(tmp_path):
     path = file_of(tmp_path / "a.h5", v=np.eye(2), label=np.array([b"a", b"\xc3\xa9"]), text=["x", "yy"])
     assert open_store(path).labels.tolist() == ["a", "é"]
     assert open_store(path).column("text", [1, 0, 1]).tolist() == ["yy", "x", "yy"]

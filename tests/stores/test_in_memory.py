@@ -24,7 +24,7 @@ def test_every_library_gives_its_values(library, truth, rng):
     np.testing.assert_array_equal(store.take(rows), truth.vectors[rows])
 
 
-def test_bfloat16_comes_as_float32_and_float16_as_itself(truth):
+def test_bfloat16_becomes_float32_and_float16_stays(truth):
     torch = pytest.importorskip("torch")
     tensor = torch.tensor(truth.vectors, requires_grad=True).to(torch.bfloat16)
     store = open_store(tensor)
@@ -37,7 +37,7 @@ def test_bfloat16_comes_as_float32_and_float16_as_itself(truth):
     np.testing.assert_array_equal(store.take([5]), tensor.detach().float().numpy()[[5]])
 
 
-def test_lists_and_whole_numbers():
+def test_lists_and_integers():
     assert open_store([[1, 2], [3, 4]]).take([1]).tolist() == [[3, 4]]
     whole = np.array([[2**40, 1]], np.int64)
     assert open_store(whole).dtype == np.int64
@@ -60,7 +60,7 @@ def test_lists_and_whole_numbers():
         (None, ""),
     ],
 )
-def test_what_is_no_cloud_is_refused(source, message):
+def test_arrays_that_are_not_rows_of_vectors_are_rejected(source, message):
     with pytest.raises(InputError, match=message or None):
         open_store(source)
 

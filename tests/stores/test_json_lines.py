@@ -1,4 +1,4 @@
-"""JSON lines: objects or bare lists, a bad line named by its number."""
+"""JSON lines: objects or bare lists; errors name the line."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_lines_that_are_wrong(text, message, tmp_path):
         read(lines(tmp_path, text))
 
 
-def test_the_digits_are_all_kept(tmp_path):
+def test_all_digits_are_kept(tmp_path):
     numbers = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123456789]
     text = json.dumps({"v": numbers})
     assert read(lines(tmp_path, text)) == [numbers]
@@ -88,6 +88,6 @@ def test_a_key_is_chosen_and_bare_lists_have_none(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[\n  [1, 2],\n  [3, 4]\n]\n", "[[1, 2], [3, 4]]", '{\n "v": [1]\n}'])
-def test_one_json_value_is_refused_with_advice(text, tmp_path):
+def test_a_single_json_value_is_rejected_with_advice(text, tmp_path):
     with pytest.raises(InputError, match=r"a\.json is one JSON value: .*jq -c '\.\[\]' a\.json > a\.jsonl"):
         read(lines(tmp_path, text, "a.json"))

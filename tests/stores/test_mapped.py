@@ -1,4 +1,4 @@
-"""A store behind a function is the store of what the function makes."""
+"""A mapped store equals a store of the function's results."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def half(rows):
 
 
 @each_format
-def test_vectors_go_through_and_columns_stay(form, written, truth):
+def test_vectors_are_transformed_and_columns_stay(form, written, truth):
     store = open_store(written(form))
     found = store.mapped(half, D // 2)
     assert (len(found), found.dim, found.dtype, found.name) == (N, D // 2, store.dtype, store.name)
@@ -48,7 +48,7 @@ def test_a_mapped_store_is_written_and_audited_like_any_other(ending, tmp_path, 
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("f2", "f2"), ("f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i4", "f4")])
-def test_the_precision_is_kept_and_whole_numbers_become_float32(dtype, expected):
+def test_the_precision_is_kept_and_integers_become_float32(dtype, expected):
     rows = np.arange(12).reshape(6, 2).astype(dtype)
     repair = isoscope.Center().fit(rows.astype("f8"))
     found = open_store(rows).mapped(repair.transform, 2)
@@ -57,7 +57,7 @@ def test_the_precision_is_kept_and_whole_numbers_become_float32(dtype, expected)
     assert open_store(rows).mapped(repair.transform, 2, dtype="f8").take([0]).dtype == np.float64
 
 
-def test_values_given_and_columns_left_out_go_along(truth):
+def test_passed_values_and_hidden_columns_are_kept(truth):
     store = open_store(truth.vectors, labels=truth.labels, text=truth.words)
     found = store.without("labels").mapped(half, D // 2)
     assert list(found.columns) == ["text"]
@@ -65,7 +65,7 @@ def test_values_given_and_columns_left_out_go_along(truth):
     assert found.with_column("types", truth.labels).types.tolist() == truth.labels.tolist()
 
 
-def test_a_function_that_makes_something_else_is_said(truth):
+def test_a_function_with_a_wrong_result_shape_is_reported(truth):
     found = open_store(truth.vectors).mapped(half, D)
     with pytest.raises(InputError, match=rf"returned shape \(1000, {D // 2}\) for \(1000, {D}\): need \(1000, {D}\)"):
         list(found)

@@ -1,4 +1,4 @@
-"""Arrays in files: the rows asked for, and no more of the file than they take."""
+"""Memory-mapped arrays: only the requested rows are mapped."""
 
 from pathlib import Path
 
@@ -23,13 +23,13 @@ def written(array, path, offset, order):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("offset", [0, 128, 4095, 70_000])
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(4990, 9000), slice(7, 7), slice(-2, None)])
-def test_a_slice_is_the_array_s(truth, tmp_path, order, offset, rows):
+def test_slices_equal_those_of_the_array(truth, tmp_path, order, offset, rows):
     np.testing.assert_array_equal(written(truth, tmp_path / "a", offset, order)[rows], truth[rows])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("window", [1, 500, 64 * 2**20])
-def test_scattered_rows_are_the_array_s_whatever_is_mapped_at_a_time(truth, tmp_path, order, window, monkeypatch):
+def test_scattered_rows_equal_those_of_the_array_for_any_window(truth, tmp_path, order, window, monkeypatch):
     monkeypatch.setattr(in_memory, "_WINDOW_BYTES", window)
     mapped = written(truth, tmp_path / "a", 200, order)
     for rows in ([], [0], [4999], [0, 1, 2, 17, 18, 2500, 4998, 4999], range(0, 5000, 3)):
@@ -39,7 +39,7 @@ def test_scattered_rows_are_the_array_s_whatever_is_mapped_at_a_time(truth, tmp_
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not say what is mapped")
 @pytest.mark.parametrize("ending", [".npy", ".safetensors", ".fvecs", ".npz"])
-def test_no_more_is_mapped_than_a_batch(tmp_path, ending):
+def test_at_most_one_batch_is_mapped(tmp_path, ending):
     path, rows = tmp_path / f"wide{ending}", np.ones((50_000, 64), np.float32)
     if ending == ".npy":
         np.save(path, rows)
@@ -64,7 +64,7 @@ def mapped_bytes(path):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_has_become_shorter_is_said(truth, tmp_path, order):
+def test_a_file_that_became_shorter_is_reported(truth, tmp_path, order):
     mapped = written(truth, tmp_path / "a", 0, order)
     (tmp_path / "a").write_bytes(b"short")
     with pytest.raises(InputError, match="became shorter after it was opened: open it again"):
@@ -75,7 +75,7 @@ def test_a_file_that_has_become_shorter_is_said(truth, tmp_path, order):
 
 @pytest.mark.parametrize("how", ["another in its place", "written over", "longer"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_becomes_another_while_it_is_read_is_not_read_on(truth, tmp_path, how, order):
+def test_reading_stops_if_the_file_is_replaced(truth, tmp_path, how, order):
     np.save(tmp_path / "a.npy", np.asarray(truth, order=order))
     np.save(tmp_path / "b.npy", np.asarray(-truth, order=order))
     batches = open_store(tmp_path / "a.npy").batches(rows=300)

@@ -1,4 +1,4 @@
-"""NumPy's files: mapped, never unpickled, refused with a reason."""
+"""NumPy files: mapped, never unpickled, rejected with a reason."""
 
 import tracemalloc
 import zipfile
@@ -16,14 +16,14 @@ def saved(path, array):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i4", "i8", "u8"])
-def test_numbers_come_as_they_are_kept(dtype, tmp_path):
+def test_numbers_keep_their_dtype(dtype, tmp_path):
     array = np.arange(12).reshape(4, 3).astype(dtype)
     store = open_store(saved(tmp_path / "a.npy", array))
     assert store.dtype == array.dtype
     np.testing.assert_array_equal(next(store.chunks()), array)
 
 
-def test_extended_precision_comes_as_float64(tmp_path):
+def test_extended_precision_becomes_float64(tmp_path):
     store = open_store(saved(tmp_path / "a.npy", np.eye(3, dtype=np.longdouble)))
     assert store.dtype == np.float64 == next(store.chunks()).dtype
 
@@ -43,12 +43,12 @@ def test_extended_precision_comes_as_float64(tmp_path):
         (np.zeros((2, 2), [("a", "f4")]), r"holds values of dtype \[\('a'"),
     ],
 )
-def test_arrays_that_are_no_vectors(array, message, tmp_path):
+def test_arrays_that_are_not_vectors(array, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.npy {message}"):
         open_store(saved(tmp_path / "a.npy", array))
 
 
-def test_nothing_pickled_is_run(tmp_path, monkeypatch):
+def test_pickled_data_is_never_executed(tmp_path, monkeypatch):
     def refuse(*args, **more):
         raise AssertionError("unpickled")
 
@@ -63,7 +63,7 @@ def test_nothing_pickled_is_run(tmp_path, monkeypatch):
         open_store(tmp_path / "a.npz", labels="label")
 
 
-def test_an_npz_has_one_array_chosen(tmp_path):
+def test_one_array_of_an_npz_is_chosen(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, p=np.eye(3), q=np.ones((3, 2)), kind=np.array(["a", "b", "c"]), loose=np.arange(5))
     with pytest.raises(InputError, match=r'several candidates for the vectors: p, q; name one: vectors="p"'):
@@ -77,7 +77,7 @@ def test_an_npz_has_one_array_chosen(tmp_path):
         open_store(path)
 
 
-def test_a_flipped_bit_in_a_packed_array_is_noticed(tmp_path, truth):
+def test_a_flipped_bit_in_a_compressed_array_is_noticed(tmp_path, truth):
     path = tmp_path / "a.npz"
     np.savez_compressed(path, truth.vectors)
     data = bytearray(path.read_bytes())

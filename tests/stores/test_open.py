@@ -1,4 +1,4 @@
-"""The right door for every source, and a clear word at the wrong one."""
+"""Every source is opened by its format; errors are one clear line."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ from tests.stores.conftest import FORMATS, D, N
 
 
 def refused(path, match=None, **asked):
-    """Opening or reading it gives one clear line that names it."""
+    """Check that opening or reading raises an error of one line that names the file."""
     with pytest.raises(InputError, match=match) as caught:
         for _ in open_store(path, **asked).batches():
             pass
@@ -25,7 +25,7 @@ def refused(path, match=None, **asked):
     return message
 
 
-def test_a_missing_file_has_its_neighbours_named(tmp_path):
+def test_a_missing_file_is_reported_with_similar_names(tmp_path):
     np.save(tmp_path / "vectors.npy", np.eye(3))
     refused(tmp_path / "vector.npy", r"does not exist: did you mean vectors\.npy\?")
     refused(tmp_path / "quite_else.parquet", "does not exist: check the spelling")
@@ -35,14 +35,14 @@ def test_a_missing_file_has_its_neighbours_named(tmp_path):
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if "shards" not in f.name], ids=repr)
-def test_an_empty_file_is_named(form, tmp_path):
+def test_an_empty_file_is_reported(form, tmp_path):
     path = tmp_path / form.name
     path.touch()
     refused(path, "is empty")
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if "shards" not in f.name], ids=repr)
-def test_rubbish_is_named(form, tmp_path, rng):
+def test_random_bytes_are_reported(form, tmp_path, rng):
     path = tmp_path / form.name
     path.write_bytes(b"\x01\x02" + rng.bytes(2000))
     refused(path)
@@ -54,7 +54,7 @@ CUT |= {"a.fvecs", "a.bin", "gensim.bin", "a.vec", "a.txt.gz", "a.jsonl.gz", "a.
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f.name in CUT], ids=repr)
 @pytest.mark.parametrize("share", [0.001, 0.5, 0.97])
-def test_a_cut_file_is_named(form, share, written, tmp_path):
+def test_a_truncated_file_is_reported(form, share, written, tmp_path):
     whole = written(form).read_bytes()
     path = tmp_path / form.name
     path.write_bytes(whole[: int(share * len(whole)) + 1])
@@ -65,13 +65,13 @@ def test_a_cut_file_is_named(form, share, written, tmp_path):
     ("name", "write"),
     [(f.name, f.write) for f in FORMATS if f.name in {"a.npy", "a.npz", "a.parquet", "a.feather", "a.hdf5"}],
 )
-def test_a_file_of_unknown_name_is_known_by_its_first_bytes(name, write, written, tmp_path, truth):
+def test_a_file_of_unknown_ending_is_recognized_by_its_first_bytes(name, write, written, tmp_path, truth):
     path = tmp_path / "vectors.data"
     path.write_bytes(written(next(f for f in FORMATS if f.name == name)).read_bytes())
     np.testing.assert_array_equal(np.concatenate(list(open_store(path).chunks())), truth.vectors)
 
 
-def test_formats_that_are_not_known_are_said_with_those_that_are(tmp_path):
+def test_unknown_formats_are_reported_with_the_known_ones(tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"something else")
     refused(tmp_path / "a.xyz", r"unknown ending \.xyz.*\.npy, .*\.parquet, .*\.jsonl")
     (tmp_path / "plain").write_bytes(b"something else")
@@ -84,7 +84,7 @@ def test_formats_that_are_not_known_are_said_with_those_that_are(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything may be read")
-def test_a_file_that_may_not_be_read(tmp_path):
+def test_an_unreadable_file(tmp_path):
     np.save(tmp_path / "a.npy", np.eye(3))
     (tmp_path / "a.npy").chmod(0)
     refused(tmp_path / "a.npy", "may not be read")
@@ -112,7 +112,7 @@ def test_ctrl_c_passes_through(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f.columns], ids=repr)
-def test_a_column_that_is_not_there_is_said_with_those_that_are(form, written):
+def test_an_unknown_column_is_reported_with_the_known_ones(form, written):
     known = "word" if form.name.split(".")[1:2] in (["txt"], ["vec"], ["bin"]) else "label"
     with pytest.raises(InputError, match=rf"has no column flavour for labels: the columns are .*{known}"):
         open_store(written(form), labels="flavour")
@@ -169,6 +169,6 @@ def test_a_name_with_glob_characters_is_a_file_first(tmp_path, truth):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+def test_a_pipe_is_rejected_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
     refused(tmp_path / "a.npy", 'is not a regular file: pipe an .npy into "-"')

@@ -11,7 +11,7 @@ from isoscope.stores.open import open_store
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8"])
-def test_numbers_come_as_they_are_kept(dtype, tmp_path):
+def test_numbers_keep_their_dtype(dtype, tmp_path):
     array = np.arange(12).reshape(4, 3).astype(dtype)
     save_file({"odd": np.ones(1, np.uint8), "v": array}, tmp_path / "a.safetensors")
     store = open_store(tmp_path / "a.safetensors")
@@ -19,7 +19,7 @@ def test_numbers_come_as_they_are_kept(dtype, tmp_path):
     np.testing.assert_array_equal(next(store.chunks()), array)
 
 
-def test_bfloat16_comes_as_float32(tmp_path, truth):
+def test_bfloat16_becomes_float32(tmp_path, truth):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file as save_torch
 
@@ -65,7 +65,7 @@ def test_a_precision_below_16_bits_is_not_read(tmp_path):
         ([], 16, ""),
     ],
 )
-def test_tensors_that_do_not_fill_the_file_are_refused(tmp_path, about, body, why):
+def test_tensors_that_do_not_fill_the_file_are_rejected(tmp_path, about, body, why):
     head = json.dumps({"v": about}).encode()
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(body))

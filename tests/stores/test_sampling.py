@@ -1,4 +1,4 @@
-"""The sample: which rows it holds depends on their numbers and the seed, on nothing else."""
+"""The rows of a sample depend only on their numbers and the seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sampled(X, size, *, seed=0, cuts=(), **columns):
 
 
 def numbered(n, d=3):
-    """A cloud whose rows say their number."""
+    """Vectors that hold their row number."""
     return np.repeat(np.arange(n, dtype=np.float64)[:, None], d, axis=1)
 
 
@@ -33,7 +33,7 @@ def numbered(n, d=3):
 
 
 @given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 2**32 - 1), st.lists(st.integers(0, 300), max_size=12))
-def test_the_choice_does_not_depend_on_how_rows_are_cut_into_batches(n, size, seed, cuts):
+def test_the_sample_does_not_depend_on_the_batches(n, size, seed, cuts):
     X, text = numbered(n), np.array([f"row {i}" for i in range(n)])
     whole = sampled(X, size, seed=seed, text=text)
     parts = sampled(X, size, seed=seed, cuts=[cut for cut in cuts if cut <= n], text=text)
@@ -45,14 +45,14 @@ def test_the_choice_does_not_depend_on_how_rows_are_cut_into_batches(n, size, se
 
 
 @given(st.integers(1, 50), st.integers(0, 20), st.integers(0, 2**32 - 1))
-def test_a_sample_that_has_room_is_every_row_in_order(n, room, seed):
+def test_a_large_sample_is_every_row_in_order(n, room, seed):
     found = sampled(numbered(n), n + room, seed=seed, cuts=[n // 2])
     np.testing.assert_array_equal(found.rows, np.arange(n))
     np.testing.assert_array_equal(found.vectors, numbered(n))
 
 
 @given(st.integers(2, 300), st.integers(0, 2**32 - 1))
-def test_smaller_samples_lie_in_larger_ones_and_are_what_a_smaller_sampler_takes(n, seed):
+def test_smaller_samples_are_subsets_of_larger_ones(n, seed):
     found = sampled(numbered(n), 200, seed=seed)
     before: set[int] = set()
     for m in range(1, len(found) + 3):
@@ -65,13 +65,13 @@ def test_smaller_samples_lie_in_larger_ones_and_are_what_a_smaller_sampler_takes
             np.testing.assert_array_equal(found.at(at).rows, sampled(numbered(n), m, seed=seed).rows)
 
 
-def test_two_stores_of_one_length_give_the_same_rows(rng):
+def test_two_stores_of_the_same_length_give_the_same_rows(rng):
     a = sampled(rng.standard_normal((400, 3)), 40, seed=7, cuts=[111])
     b = sampled(rng.standard_normal((400, 12)).astype(np.float32), 40, seed=7, cuts=[7, 300])
     np.testing.assert_array_equal(a.rows, b.rows)
 
 
-def test_more_rows_can_only_push_rows_out():
+def test_more_rows_only_replace_rows_of_the_sample():
     few, many = (set(sampled(numbered(n), 40).rows.tolist()) for n in (400, 500))
     assert {row for row in many if row < 400} <= few
     assert len(many - few) > 0
@@ -80,7 +80,7 @@ def test_more_rows_can_only_push_rows_out():
 # against chance
 
 
-def test_every_row_is_as_likely_as_every_other_and_so_is_every_pair():
+def test_all_rows_and_all_pairs_are_equally_likely():
     n, size, draws = 500, 50, 400
     taken = np.zeros((draws, n))
     for seed in range(draws):
@@ -96,12 +96,12 @@ def test_every_row_is_as_likely_as_every_other_and_so_is_every_pair():
         assert abs(pairs - trials * both) < 4 * np.sqrt(trials * both)
 
 
-def test_seeds_choose_apart():
+def test_seeds_give_different_samples():
     first, second = (set(sampled(numbered(1000), 100, seed=seed).rows.tolist()) for seed in (0, 1))
     assert len(first & second) < 30  # 10 by chance
 
 
-def test_keys_of_many_rows_are_all_different_and_do_not_depend_on_where_counting_began():
+def test_keys_differ_and_do_not_depend_on_the_first_row():
     keys = row_keys(0, 20_000, 3)
     assert len(np.unique(keys)) == 20_000
     np.testing.assert_array_equal(row_keys(12_345, 100, 3), keys[12_345:12_445])
@@ -114,7 +114,7 @@ def test_keys_of_many_rows_are_all_different_and_do_not_depend_on_where_counting
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_passed_over(bad):
+def test_rows_that_are_not_finite_are_skipped(bad):
     X = numbered(100)
     X[10:50, 1] = bad
     found = sampled(X, 80, cuts=[30, 31])
@@ -124,7 +124,7 @@ def test_rows_that_are_not_finite_are_passed_over(bad):
     assert not ((few.rows >= 10) & (few.rows < 50)).any()
 
 
-def test_the_sample_keeps_no_hold_on_the_batch():
+def test_the_sample_does_not_keep_the_batch_in_memory():
     X = numbered(10)
     found = sampled(X, 10)
     X[:] = -1

@@ -12,7 +12,7 @@ from isoscope.stores.shards import natural_sort_key
 from tests.stores.conftest import FORMATS, Cloud, write_jsonl
 
 
-def test_numbers_in_names_are_numbers():
+def test_shards_are_sorted_by_the_numbers_in_their_names():
     names = ["shard-10", "shard-2", "shard-1", "a", "10", "2", "2b"]
     ordered = [p.name for p in sorted(map(Path, names), key=natural_sort_key)]
     assert ordered == ["2", "2b", "10", "a", "shard-1", "shard-2", "shard-10"]
@@ -31,7 +31,7 @@ def test_a_glob_and_a_folder_are_the_same(written, truth):
     np.testing.assert_array_equal(next(open_store(f"{folder}/shard-0*").chunks()), truth.vectors[:84])
 
 
-def test_shards_of_two_precisions_come_in_the_finer(tmp_path):
+def test_shards_of_two_precisions_get_the_higher_one(tmp_path):
     store = open_store(folder_of(tmp_path, a=np.eye(2, dtype="f4"), b=np.eye(2, dtype="f8")))
     assert store.dtype == np.float64
     assert {chunk.dtype for chunk in store.chunks()} == {np.dtype(np.float64)}
@@ -52,7 +52,7 @@ def test_columns_must_be_in_all_shards(tmp_path, truth):
         open_store(tmp_path, labels="label")
 
 
-def test_ids_that_one_shard_lacks_are_done_without_unless_they_are_named(tmp_path):
+def test_ids_missing_in_one_shard_are_ignored_unless_requested(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"v": [1, 2], "id": 5}\n')
     (tmp_path / "b.jsonl").write_text('{"v": [3, 4]}\n')
     store = open_store(tmp_path)
@@ -86,7 +86,7 @@ def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
     assert len(open_store(tmp_path / "*.np*")) == 4
 
 
-def test_a_missing_label_in_a_shard_has_its_row_in_the_whole(tmp_path):
+def test_a_missing_label_in_a_shard_has_its_row_in_the_store(tmp_path):
     for name, label in (("a", "1"), ("b", "null")):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"v": [1, 2], "label": {label}}}\n' * 3)
     with pytest.raises(InputError, match="label has no value in 3 of 6 rows, first in row 3"):

@@ -1,4 +1,4 @@
-"""A store cut into spans, each sent to another process and read there, is the store: rows, columns, numbers, tables."""
+"""Spans that are pickled and read again give the rows, columns, row numbers and tables of the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stores.conftest import FORMATS, Cloud, D, N, arrow_table
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    """Batches of 70 rows, so that a store of 1,000 can be cut."""
+    """Batches of 70 rows, so that a store of 1,000 has several spans."""
     monkeypatch.setattr(whole_stores, "_MOST_ROWS", 70)
 
 
@@ -27,7 +27,7 @@ def sent(span):
 
 
 def read(store, parts):
-    """What the spans give, one behind the other, where they arrive."""
+    """Return the batches of all spans after pickling."""
     roles = [*store.columns]
     batches = [batch for part in parts for batch in sent(part).numbered_batches(roles)]
     ends = [0, *np.cumsum([len(batch.vectors) for batch in batches])]
@@ -38,13 +38,13 @@ def read(store, parts):
 
 
 def beside(store):
-    """The other columns of the table; the vectors' own is made anew where it is written."""
+    """Return the other columns of the table."""
     layout = store.layout()
     return None if layout is None else (layout.vectors, str(layout.others))
 
 
 def same(store, parts):
-    """All that the spans give is what the store gives."""
+    """Check that the spans give the same as the store."""
     assert sum(map(len, parts)) == len(store)
     assert [part.first for part in parts] == [0, *np.cumsum([len(part) for part in parts])[:-1]]
     assert all(len(part) for part in parts)
@@ -65,19 +65,19 @@ def same(store, parts):
 @pytest.mark.parametrize("form", FORMATS, ids=repr)
 def test_every_format(form, written):
     store = open_store(written(form))
-    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+    same(store, spans(store, 100 * D * store.dtype.itemsize, other_columns=True))
     more = store.with_column("labels", np.arange(N) % 7).with_column("by", np.arange(N) // 50)
-    same(more, spans(more, 150 * D * store.dtype.itemsize, beside=True))
+    same(more, spans(more, 150 * D * store.dtype.itemsize, other_columns=True))
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=repr)
-def test_every_format_without_a_column_and_sent_through_a_function(form, written):
+def test_every_format_without_a_column_and_mapped(form, written):
     store = open_store(written(form)).without("text").mapped(np.negative, D)
-    same(store, spans(store, 100 * D * store.dtype.itemsize, beside=True))
+    same(store, spans(store, 100 * D * store.dtype.itemsize, other_columns=True))
 
 
 @pytest.mark.parametrize("kind", ["array", "pyarrow", "pandas", "polars"])
-def test_what_is_in_memory(truth, kind):
+def test_stores_in_memory(truth, kind):
     table = arrow_table(truth, "list").append_column("price", [np.arange(N) * 1.5])
     if kind == "pandas":
         source = table.to_pandas()
@@ -86,16 +86,16 @@ def test_what_is_in_memory(truth, kind):
     else:
         source = truth.vectors if kind == "array" else table
     store = open_store(source)
-    parts = spans(store, 100 * D * 4, beside=True)
+    parts = spans(store, 100 * D * 4, other_columns=True)
     same(store, parts)
     if kind == "array":
         return
-    tables = [batch.other_columns for part in parts for batch in sent(part).batches(beside=True)]
+    tables = [batch.other_columns for part in parts for batch in sent(part).batches(other_columns=True)]
     assert [price for each in tables for price in each.column("price").to_pylist()] == [1.5 * i for i in range(N)]
 
 
 def write_shards(folder, lengths, dtypes, groups):
-    """Parquet of odd row groups, in two precisions."""
+    """Write Parquet files with row groups of unequal size, in two precisions."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -125,11 +125,11 @@ def test_shards_of_odd_and_empty_row_groups(tmp_path_factory, shards, groups, ro
     lengths, dtypes = zip(*shards, strict=True)
     folder = write_shards(tmp_path_factory.getbasetemp() / "odd", lengths, dtypes, groups)
     store = open_store(folder)
-    parts = spans(store, rows * 3 * store.dtype.itemsize, beside=True)
+    parts = spans(store, rows * 3 * store.dtype.itemsize, other_columns=True)
     same(store, parts)
 
 
-def test_where_it_is_cut_does_not_depend_on_the_limit_of_memory(tmp_path, monkeypatch):
+def test_spans_do_not_depend_on_the_memory_limit(tmp_path, monkeypatch):
     monkeypatch.undo()
     np.save(tmp_path / "a.npy", np.zeros((300_000, 96), np.float32))
     store = open_store(tmp_path / "a.npy")
@@ -139,7 +139,7 @@ def test_where_it_is_cut_does_not_depend_on_the_limit_of_memory(tmp_path, monkey
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet", "npz"])
-def test_a_file_that_has_become_another_is_not_read(truth, tmp_path, ending):
+def test_a_changed_file_is_not_read(truth, tmp_path, ending):
     from tests.stores.conftest import write_npy, write_npz, write_parquet
 
     write = {"npy": write_npy, "parquet": write_parquet, "npz": write_npz}[ending]
@@ -155,11 +155,11 @@ def test_a_file_in_memory_is_not_copied_before_it_is_sent():
     assert all(np.shares_memory(batch.vectors, rows) for span in spans(open_store(rows)) for batch in span.batches())
 
 
-def test_a_table_of_a_database_is_sent_without_its_columns_or_not_at_all(truth, tmp_path):
+def test_a_table_of_a_database_is_sent_without_its_columns(truth, tmp_path):
     lancedb = pytest.importorskip("lancedb", reason="LanceDB is not installed")
     lancedb.connect(tmp_path).create_table("docs", arrow_table(truth))
     store = open_store(f"lancedb:{tmp_path}#docs")
     parts = spans(store, 100 * D * 4)
     np.testing.assert_array_equal(read(store, parts)[0], truth.vectors)
     with pytest.raises(isoscope.InputError, match="omit the engine, or write the vectors only"):
-        sent(spans(store, 100 * D * 4, beside=True)[0])
+        sent(spans(store, 100 * D * 4, other_columns=True)[0])

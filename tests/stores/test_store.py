@@ -1,4 +1,4 @@
-"""Whatever the format, a store gives the same cloud."""
+"""Every format gives the same vectors and columns."""
 
 import pickle
 
@@ -57,7 +57,7 @@ def test_batches_carry_their_place_and_their_columns(store, form, truth):
 
 
 @each_format
-def test_rows_are_found_in_the_order_asked(store, form, truth, rng):
+def test_rows_are_returned_in_the_requested_order(store, form, truth, rng):
     for rows in (rng.integers(0, N, 50), [999, 0, 999, 500], np.arange(10, 40, 3), [0], []):
         found = store.take(rows)
         assert (found.dtype, found.shape) == (store.dtype, (len(rows), D))
@@ -65,7 +65,7 @@ def test_rows_are_found_in_the_order_asked(store, form, truth, rng):
 
 
 @each_format
-def test_columns_are_read_whole_or_in_part(store, form, truth, rng):
+def test_columns_are_read_completely_or_in_part(store, form, truth, rng):
     rows = rng.integers(0, N, 20)
     text = np.array(truth.words, object)
     for role, values in (("labels", truth.labels), ("types", None), ("text", text), ("ids", np.arange(N))):
@@ -82,13 +82,13 @@ def test_columns_are_read_whole_or_in_part(store, form, truth, rng):
 
 @each_format
 @pytest.mark.parametrize("rows", [[N], [-1], [0, 5, N + 3]])
-def test_a_row_that_does_not_exist_is_said(store, rows):
+def test_a_row_that_does_not_exist_is_reported(store, rows):
     with pytest.raises(InputError, match=rf"row (1000|-1|1003) does not exist: .* has rows 0…{N - 1}"):
         store.take(rows)
 
 
 @each_format
-def test_a_pass_may_be_left_and_two_may_go_side_by_side(store, truth):
+def test_passes_can_be_abandoned_and_interleaved(store, truth):
     first, second = store.batches(rows=100), store.batches(rows=10)
     next(first), next(second)
     for batch in (next(first), next(second)):
@@ -100,7 +100,7 @@ def test_a_pass_may_be_left_and_two_may_go_side_by_side(store, truth):
 
 
 @each_format
-def test_values_of_the_callers_own_stand_beside(form, written, truth, rng):
+def test_passed_values_become_columns(form, written, truth, rng):
     labels = [f"c{v}" for v in truth.labels]
     store = open_store(written(form), labels=labels, types=truth.labels + 0.5)
     assert store.labels.tolist() == labels
@@ -114,10 +114,10 @@ def test_values_of_the_callers_own_stand_beside(form, written, truth, rng):
 
 @each_format
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_pass_may_begin_at_any_row(store, form, truth, beside):
+def test_a_pass_can_start_at_any_row(store, form, truth, beside):
     cuts = [batch.start for batch in store.batches(rows=64)]
     for start in (cuts[3], 1, 500, N - 1):
-        batches = list(store.batches(form.columns.split(), rows=64, start=start, beside=beside))
+        batches = list(store.batches(form.columns.split(), rows=64, start=start, other_columns=beside))
         assert batches[0].start == start
         np.testing.assert_array_equal(np.concatenate([b.vectors for b in batches]), truth.vectors[start:])
         if "text" in form.columns:
@@ -136,14 +136,14 @@ def test_a_sketch_of_a_store_is_that_of_its_rows(written, truth):
 def test_a_store_is_opened_as_itself(truth):
     store = open_store(truth.vectors)
     assert open_store(store) is store
-    labelled = open_store(store, labels=truth.labels)
-    assert labelled.labels is not None
+    labeled = open_store(store, labels=truth.labels)
+    assert labeled.labels is not None
     assert store.labels is None
     with pytest.raises(InputError, match="name its columns when you open it"):
         open_store(store, labels="label")
 
 
-def test_what_cannot_be_asked_of_a_store(truth):
+def test_invalid_requests_to_a_store(truth):
     store = open_store(truth.vectors, labels=truth.labels)
     with pytest.raises(InputError, match="array has no text: it has labels; name the column with"):
         store.batches(["text"])
@@ -160,17 +160,17 @@ def test_what_cannot_be_asked_of_a_store(truth):
             store.take(wrong)
 
 
-def test_a_batch_is_16_megabytes_unless_it_is_said():
+def test_a_batch_has_16_megabytes_by_default():
     assert default_rows(64) == 65_536
     assert default_rows(768) == 2**24 // 4 // 768
     assert default_rows(10**8) == 1
 
 
-# what rows are parted by
+# groups of rows
 
 
 @each_format
-def test_any_column_serves_as_groups_and_only_if_asked_for(form, written, truth):
+def test_any_column_can_group_rows_but_only_on_request(form, written, truth):
     if "labels" not in form.columns:
         pytest.skip("the format has no labels")
     path = written(form)
@@ -188,13 +188,13 @@ def test_groups_may_be_given_as_values(truth):
     kinds = np.arange(N) % 4
     store = open_store(truth.vectors, by=kinds)
     np.testing.assert_array_equal(store.column("by"), kinds)
-    labelled = open_store(truth.vectors, labels=kinds, by="labels")
-    np.testing.assert_array_equal(labelled.column("by", [5, 2]), kinds[[5, 2]])
-    assert "by" not in labelled.without("by").columns
+    labeled = open_store(truth.vectors, labels=kinds, by="labels")
+    np.testing.assert_array_equal(labeled.column("by", [5, 2]), kinds[[5, 2]])
+    assert "by" not in labeled.without("by").columns
 
 
 def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
-    """Such as the states that a model gave, held in memory, by their layer."""
+    """For example the states of a model in memory, by layer."""
     layers = np.arange(N) % 3
     table = pa.table({"embedding": list(truth.vectors), "layer": layers, "label": truth.labels})
     for part, rows in (("0", slice(0, 5)), ("1", slice(5, None))):
@@ -213,7 +213,7 @@ def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
         open_store(table).group_by("embedding")
 
 
-def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(tmp_path, truth):
+def test_an_unknown_column_to_group_by_is_reported_with_the_known_ones(tmp_path, truth):
     table = pa.table({"embedding": list(truth.vectors), "layer": np.arange(N) % 3, "note": truth.words})
     assert open_store(table, by="layer").columns == {"by": "layer"}
     with pytest.raises(InputError, match="has no column depth for by: the columns are layer, note"):
@@ -231,7 +231,7 @@ def test_a_column_to_group_by_that_is_not_there_is_refused_with_those_that_are(t
 
 
 @each_format
-def test_words_are_as_frequent_as_their_place_says(form, written):
+def test_word_frequencies_follow_the_rank(form, written):
     if "frequency" not in form.columns:
         pytest.skip("no word vectors")
     store = open_store(written(form), by="rank")
@@ -250,10 +250,20 @@ def test_words_are_as_frequent_as_their_place_says(form, written):
         ([1.0, np.nan, 3, 4, 5, np.nan], "has no value in 2 of 6 rows"),
     ],
 )
-def test_what_cannot_be_a_frequency_is_refused(values, complaint):
+def test_invalid_frequencies_are_rejected(values, complaint):
     with pytest.raises(InputError, match=complaint):
         open_store(np.eye(6), frequency=values)
 
 
 def test_numbers_in_text_are_frequencies():
     np.testing.assert_array_equal(open_store(np.eye(3), frequency=["10", "2.5", "0"]).frequency, [10, 2.5, 0])
+
+
+def test_the_repr_has_name_rows_and_dimensions(tmp_path):
+    assert repr(open_store(np.zeros((3, 2), np.float32))) == "Store(array: 3 rows, 2 dimensions, float32)"
+    (tmp_path / "a.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
+    store = open_store(tmp_path / "a.csv")
+    assert "rows not counted" in repr(store)  # counting would read the file
+    assert len(store) == 2
+    assert repr(store) == "Store(a.csv: 2 rows, 2 dimensions, float64, with labels)"
+    assert repr(store.mapped(lambda rows: rows[:, :1], 1)) == "Store(a.csv: 2 rows, 1 dimension, float64, with labels)"

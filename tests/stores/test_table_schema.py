@@ -1,4 +1,4 @@
-"""What stands beside the vectors in a table comes through: names, kinds, order, values."""
+"""The other columns of a table are kept: names, types, order, values."""
 
 import datetime as dt
 
@@ -16,7 +16,7 @@ N, D = 50, 3
 
 
 def wide_table(kind="list"):
-    """A table with ten columns of many kinds, the vectors in their midst."""
+    """Return a table with ten columns of many types, the vectors in the middle."""
     numbers = pa.array(np.arange(N * D, dtype=np.float32))
     lists = (
         pa.FixedSizeListArray.from_arrays(numbers, D)
@@ -115,7 +115,7 @@ def test_a_column_for_each_dimension_becomes_one_of_lists_in_its_place(tmp_path)
     assert pq.read_table(tmp_path / "a.parquet").schema.names == ["name", "vectors", "note", "label", "embedding"]
 
 
-def test_values_given_stand_behind_and_what_is_left_out_is_left_out(tmp_path):
+def test_passed_values_are_appended_and_hidden_columns_are_omitted(tmp_path):
     path = saved_parquet(wide_table(), tmp_path)
     store = open_store(path, text=[f"t{i}" for i in range(N)], ids=np.arange(N))
     write_store(store.without("labels"), tmp_path / "b.parquet")
@@ -139,7 +139,7 @@ def test_pandas_and_polars_keep_their_columns(tmp_path):
         assert pq.read_table(tmp_path / "a.parquet").to_pydict() == columns  # what Arrow cannot hold is not there
 
 
-def test_a_dataset_keeps_what_it_knows_of_its_columns(tmp_path):
+def test_a_dataset_keeps_its_column_metadata(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         {
@@ -157,7 +157,7 @@ def test_a_dataset_keeps_what_it_knows_of_its_columns(tmp_path):
         (tmp_path / "b.parquet").unlink()
 
 
-def test_shards_of_several_kinds_are_joined_or_said(tmp_path):
+def test_shards_with_different_columns_are_unified_or_rejected(tmp_path):
     first = pa.table({"v": [[1.0, 2.0]], "n": pa.array([1], "int16"), "only": ["a"]})
     second = pa.table({"v": [[3.0, 4.0]], "n": pa.array([2], "int64"), "more": ["b"]})
     (tmp_path / "shards").mkdir()
@@ -177,16 +177,16 @@ def test_shards_of_several_kinds_are_joined_or_said(tmp_path):
     assert write_store(tmp_path / "shards", tmp_path / "all.parquet", columns=False) == 2
 
 
-def test_a_column_that_parquet_cannot_hold_is_said(tmp_path):
+def test_a_column_that_parquet_cannot_hold_is_reported(tmp_path):
     table = pa.table({"v": [[1.0, 2.0]], "odd": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
     with pytest.raises(InputError, match=r"a column cannot be written to Parquet: .*--vectors-only"):
         write_store(table, tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_read_as_before_unless_its_columns_are_asked_for(tmp_path):
+def test_other_columns_are_read_only_on_request(tmp_path):
     store = open_store(saved_parquet(wide_table(), tmp_path))
     assert [batch.other_columns for batch in store.batches()] == [None] * 3
     names = [name for name in wide_table().schema.names if name != "state"]
-    assert next(store.batches(beside=True)).other_columns.schema.names == names
-    assert next(open_store(np.eye(3)).batches(beside=True)).other_columns is None
+    assert next(store.batches(other_columns=True)).other_columns.schema.names == names
+    assert next(open_store(np.eye(3)).batches(other_columns=True)).other_columns is None

@@ -1,4 +1,4 @@
-"""CSV and TSV: dimensions or lists, quotes and all, a bad cell named by its line."""
+"""CSV and TSV: columns of numbers or lists, with quotes; errors name the line."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_text_of_digits_keeps_its_zeros(tmp_path):
     assert open_store(table(tmp_path, "a,b,text\n1,2,007\n3,4,8\n")).text.tolist() == ["007", "8"]
 
 
-def test_columns_that_were_named_are_no_dimensions(tmp_path):
+def test_requested_columns_are_not_dimensions(tmp_path):
     path = table(tmp_path, "a,b,grade\n1,2,9\n3,4,8\n")
     assert open_store(path).dim == 3
     store = open_store(path, labels="grade")
@@ -113,7 +113,7 @@ def test_tables_that_are_wrong(text, message, tmp_path):
         read(table(tmp_path, text))
 
 
-def test_a_missing_label_is_said(tmp_path):
+def test_a_missing_label_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"a\.csv: label has no value in 1 of 2 rows, first in row 1"):
         _ = open_store(table(tmp_path, "a,b,label\n1,2,x\n3,4,\n")).labels
 
@@ -123,10 +123,22 @@ def test_a_cell_longer_than_the_csv_modules_limit(tmp_path):
     assert open_store(table(tmp_path, f'v,text\n"[{cell}]",x\n')).take([0]).shape == (1, 10_000)
 
 
-def test_an_id_with_zeros_before_it_stays_what_it_is(tmp_path):
+def test_an_id_with_leading_zeros_stays_text(tmp_path):
     path = tmp_path / "a.csv"
     for ids, expected in ((["007", "12"], ["007", "12"]), (["7", "12"], [7, 12]), (["-1", "0"], [-1, 0])):
         path.write_text("id,a,b\n" + "".join(f"{i},1.5,2\n" for i in ids))
         assert open_store(path).ids.tolist() == expected
     path.write_text("id,a,b\n1.0,1.5,2\n")
     assert open_store(path).ids.tolist() == ["1.0"]
+
+
+def test_integers_with_too_many_digits_are_one_error(tmp_path):
+    digits = "1" * 5000
+    with pytest.raises(InputError, match="column label holds an integer of 5,000 digits"):
+        _ = open_store(table(tmp_path, f"a,b,label\n1,2,{digits}\n3,4,5\n")).labels
+    assert open_store(table(tmp_path, f"a,b,id\n1,2,{digits}\n3,4,5\n")).ids.tolist() == [digits, "5"]
+    with pytest.raises(InputError, match="line 1 holds an integer with too many digits"):
+        read(table(tmp_path, f"[{digits}, 2]\n", "a.jsonl"))
+    nested = f'{{"a": {{"v": [9, 9]}}, "v": [{digits[:400]}, 2]}}'  # which only Python parses
+    with pytest.raises(InputError, match=r"line 2: 1{30}… in the vector is too large for float64"):
+        read(table(tmp_path, f'{{"v": [1, 2]}}\n{nested}\n', "a.jsonl"))

@@ -1,4 +1,4 @@
-"""Word vectors as they are published."""
+"""Word vectors in their published formats."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_text_that_is_wrong(text, message, tmp_path):
         read(words(tmp_path, text))
 
 
-def test_a_bad_line_is_no_matter_to_the_rows_before(tmp_path):
+def test_rows_before_a_bad_line_can_be_read(tmp_path):
     store = open_store(words(tmp_path, "the 1 2\nof 3 4\nin 5 x\n"))
     assert store.take([1, 0]).tolist() == [[3, 4], [1, 2]]
     with pytest.raises(InputError, match="line 3: 'x'"):

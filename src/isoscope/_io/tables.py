@@ -163,9 +163,7 @@ def format_names(names: Sequence[str]) -> str:
 
 
 def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool, spaces: bool) -> Table:
-    first = next((block[:1].decode(path)[0] for block in read_lines(path, quoted=quoted) if len(block)), None)
-    if first is None:
-        raise MissingValueError(f"{path} is empty: need at least one row")
+    first, first_number = _first_line(path, quoted)
     delimiter = choose_delimiter(first) if quoted else "\t"
 
     def split(line: str) -> list[str]:
@@ -178,11 +176,11 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
     places = {name: i for i, name in reversed([*enumerate(names)])}  # of unnamed columns the first
 
     def read(columns: Sequence[str] | None) -> Iterator[TableBatch]:
-        skip = int(has_names)
         for block in read_lines(path, quoted=quoted):
-            block, skip = block[skip:], max(0, skip - len(block))
             rows, numbers = [], []
             for line, number in zip(block.decode(path), block.numbers, strict=True):
+                if number < first_number + has_names:
+                    continue
                 row = split(line)
                 if len(row) < len(names) and not line.strip():
                     continue
@@ -197,6 +195,15 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
                 yield TableBatch(path, {name: [row[places[name]] or None for row in rows] for name in chosen}, numbers)
 
     return Table(path, list(dict.fromkeys(names)), read)
+
+
+def _first_line(path: Path, quoted: bool) -> tuple[str, int]:
+    """Return the first line that is not blank, and its number."""
+    for block in read_lines(path, quoted=quoted):
+        for i, line in enumerate(block.lines):
+            if line.strip():
+                return block[i : i + 1].decode(path)[0], block.numbers[i]
+    raise MissingValueError(f"{path} is empty: need at least one row")
 
 
 def choose_delimiter(line: str) -> str:

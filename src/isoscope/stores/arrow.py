@@ -31,7 +31,7 @@ class Pieces(Protocol):
     @property
     def lengths(self) -> Sequence[int]: ...  # noqa: D102
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """Return a schema that fits the values of all pieces."""
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
@@ -87,7 +87,7 @@ class ArrowStore(Store):
 
     def _layout(self) -> Layout:
         with _reraise_as_input_error(self._where):
-            schema = self._pieces.settled()
+            schema = self._pieces.full_schema()
         return wide_layout(schema, self._lists) if self._wide else Layout(schema, self._lists[0])
 
     def has_column(self, name: str) -> bool:
@@ -189,7 +189,7 @@ class ParquetPieces:
             self.schema = file.schema_arrow
         self.lengths = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """See `Pieces`."""
         return self.schema
 
@@ -227,7 +227,7 @@ class IpcPieces:
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """See `Pieces`."""
         return self.schema
 

@@ -139,33 +139,33 @@ def _describe_candidates(candidates: Sequence[str]) -> str:
 def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, np.ndarray | None]:
     """Return values as int64, float64 or strings, and a mask of missing ones (or None); missing text becomes ""."""
     where = where or role
-    found = _as_objects(values)
-    if found.ndim != 1:
-        raise ShapeError(f"{where} has shape {found.shape}: need one value for each row")
-    if found.dtype.kind == "O" and set(map(type, found.tolist())) == {str} and role not in ("ids", "frequency"):
-        return found, None
+    array = _as_objects(values)
+    if array.ndim != 1:
+        raise ShapeError(f"{where} has shape {array.shape}: need one value for each row")
+    if array.dtype.kind == "O" and set(map(type, array.tolist())) == {str} and role not in ("ids", "frequency"):
+        return array, None
     missing = None
-    if found.dtype.kind == "f":
-        missing = np.isnan(found)
-    elif found.dtype.kind in "Mm":
-        missing = np.isnat(found)
-    elif found.dtype.kind == "O":
-        missing = np.fromiter((v is None or v != v for v in found), bool, len(found))
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+    elif array.dtype.kind in "Mm":
+        missing = np.isnat(array)
+    elif array.dtype.kind == "O":
+        missing = np.fromiter((v is None or v != v for v in array), bool, len(array))
     if missing is not None and not missing.any():
         missing = None
     if role == "text":
-        return _as_text(found, missing), None
+        return _as_text(array, missing), None
     if missing is not None:
-        return found, missing
+        return array, missing
     if role == "frequency":
-        return _frequencies(found, where), None
-    if found.dtype.kind == "O":
-        found = _check_single_type(found, where)
-    if found.dtype.kind in "bi" or (found.dtype.kind == "u" and (not found.size or found.max() < 2**63)):
-        return found.astype(np.int64), None
-    if found.dtype.kind == "f" and role == "ids":
-        return _to_integer_ids(found, where), None
-    return (found.astype(np.float64) if found.dtype.kind == "f" else _as_text(found, None)), None
+        return _frequencies(array, where), None
+    if array.dtype.kind == "O":
+        array = _check_single_type(array, where)
+    if array.dtype.kind in "bi" or (array.dtype.kind == "u" and (not array.size or array.max() < 2**63)):
+        return array.astype(np.int64), None
+    if array.dtype.kind == "f" and role == "ids":
+        return _to_integer_ids(array, where), None
+    return (array.astype(np.float64) if array.dtype.kind == "f" else _as_text(array, None)), None
 
 
 def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
@@ -180,17 +180,17 @@ def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
 def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     """Return frequencies as float64; raise an error unless all are finite and none is negative."""
     try:
-        found = values.astype(np.float64)
+        numbers = values.astype(np.float64)
     except (TypeError, ValueError):
         raise ParameterError(f"{where} holds {_first_non_number(values)!r}: frequencies must be numbers") from None
-    wrong = ~(np.isfinite(found) & (found >= 0))
+    wrong = ~(np.isfinite(numbers) & (numbers >= 0))
     if wrong.any():
         raise ParameterError(
-            f"{where} holds {found[wrong][0]:g} in row {int(np.argmax(wrong))} "
+            f"{where} holds {numbers[wrong][0]:g} in row {int(np.argmax(wrong))} "
             f"({plural(int(wrong.sum()), 'such row')}): "
             "frequencies must be finite and at least 0"
         )
-    return found
+    return numbers
 
 
 def _first_non_number(values: np.ndarray) -> Any:
@@ -205,10 +205,10 @@ def _first_non_number(values: np.ndarray) -> Any:
 
 def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
     """Return ids that a table keeps as floats as integers."""
-    found = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
-    if (found != values).any():
-        raise ParameterError(f"{where} holds {values[found != values][0]}: ids must be integers or strings")
-    return found
+    integers = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
+    if (integers != values).any():
+        raise ParameterError(f"{where} holds {values[integers != values][0]}: ids must be integers or strings")
+    return integers
 
 
 def _as_objects(values: Any) -> np.ndarray:
@@ -218,14 +218,14 @@ def _as_objects(values: Any) -> np.ndarray:
     if isinstance(values, list | tuple) and not all(isinstance(v, str | bytes) for v in values):
         kinds = {type(v) for v in values}
         if len(kinds) > 1 and not kinds <= {int, float, bool}:
-            found = np.empty(len(values), object)
-            found[:] = values
-            return found
+            array = np.empty(len(values), object)
+            array[:] = values
+            return array
     try:
-        found = np.asarray(values)
+        array = np.asarray(values)
     except ValueError:
         raise ShapeError("labels, types, text, ids, … must have one value for each row; these are lists") from None
-    return found.astype(object) if found.dtype.kind in "UTS" else found
+    return array.astype(object) if array.dtype.kind in "UTS" else array
 
 
 def _check_single_type(values: np.ndarray, where: str) -> np.ndarray:

@@ -44,7 +44,7 @@ class _Table:
         self.lengths = [table.num_rows]
         self._table = table
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         return self.schema
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
@@ -72,7 +72,7 @@ class _Frame:
             return False
         return True
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """Infer the schema from all rows: the first may all be missing, or happen to be integers."""
         import pyarrow as pa
 
@@ -122,7 +122,7 @@ class _Dataset:
         self.lengths = [len(dataset)]
         self._dataset = dataset
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         return self.schema
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:

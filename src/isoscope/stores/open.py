@@ -219,27 +219,27 @@ def _shards_in(folder: Path) -> list[Path]:
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
     for formats in (_BINARY, _TEXT):
         kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)
-        found = sorted((path for path in files if _suffix(path) in formats), key=natural_sort_key)
+        paths = sorted((path for path in files if _suffix(path) in formats), key=natural_sort_key)
         if len(kinds) > 1:
-            endings = sorted({_suffix(path) for path in found})
+            endings = sorted({_suffix(path) for path in paths})
             raise ParameterError(
                 f"{folder} has files of several formats, {', '.join(endings)}: choose with a glob, "
                 f'"{folder}/*{endings[0]}"'
             )
-        if found:
-            return found
+        if paths:
+            return paths
     below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     hint = f"; did you mean {below[0]}?" if below else ""
     raise NotFoundError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
 
 
 def _match_files(pattern: Path) -> list[Path]:
-    found = sorted(
+    paths = sorted(
         (Path(p) for p in glob.glob(str(pattern), recursive=True) if os.path.isfile(p)), key=natural_sort_key
     )
-    if not found:
+    if not paths:
         raise NotFoundError(f"{pattern} matches no file: check the folder and the pattern")
-    return found
+    return paths
 
 
 def _describe_missing(path: Path) -> str:

@@ -193,11 +193,11 @@ def _truncate_piece(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
-def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -> list[Span]:
+def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
     """Split a store into spans of about `most_bytes` bytes, at rows where reading can start at once.
 
     A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With
-    `beside` each span has the layout of the full table.
+    `other_columns` each span has the layout of the full table.
 
     Examples
     --------
@@ -214,10 +214,16 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES, *, beside: bool = False) -
         if starts[-1] + rows <= row < n:
             starts.append(row)
     bare = store
-    for role in store.given:
+    for role in store.given_columns:
         bare = bare.without(role)
-    layout = bare.layout() if beside else None
+    layout = bare.layout() if other_columns else None
     return [
-        Span(bare, start, stop - start, {role: values[start:stop] for role, values in store.given.items()}, layout)
+        Span(
+            bare,
+            start,
+            stop - start,
+            {role: values[start:stop] for role, values in store.given_columns.items()},
+            layout,
+        )
         for start, stop in zip(starts, [*starts[1:], n], strict=True)
     ]

@@ -91,7 +91,7 @@ class Store(ABC):
         return None
 
     @property
-    def given(self) -> Mapping[str, np.ndarray]:
+    def given_columns(self) -> Mapping[str, np.ndarray]:
         """The columns whose values the caller passed, by role."""
         return self._given
 
@@ -135,7 +135,7 @@ class Store(ABC):
         return other
 
     def batches(
-        self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, beside: bool = False
+        self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, other_columns: bool = False
     ) -> Iterator[Batch]:
         """Read all rows in order, in batches; call it again for another pass.
 
@@ -147,7 +147,7 @@ class Store(ABC):
             The maximum number of rows in a batch (default: 16 MB of float32).
         start : int
             The number of the first row to read.
-        beside : bool
+        other_columns : bool
             Whether to read all other columns of a table as well, into `Batch.other_columns`.
         """
         columns = [columns] if isinstance(columns, str) else list(columns)
@@ -159,7 +159,8 @@ class Store(ABC):
         rows = default_rows(self.dim) if rows is None else check_integer(rows, "rows")
         if rows < 1:
             raise ParameterError(f"rows is {rows}: need at least 1 row in a batch")
-        return self._read_batches(columns, rows, check_integer(start, "start"), self.layout() if beside else None)
+        layout = self.layout() if other_columns else None
+        return self._read_batches(columns, rows, check_integer(start, "start"), layout)
 
     def _read_batches(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
         names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))

@@ -412,7 +412,7 @@ class _JsonLines:
             if not isinstance(value, int | float):
                 kind = MissingValueError if value is None else FileFormatError
                 raise kind(f"{where}: {json.dumps(value)[:30]} in the vector is not a number")
-            if isinstance(value, int) and abs(value) > np.finfo(self.dtype).max:
+            if isinstance(value, int) and abs(value) > float(np.finfo(self.dtype).max):
                 raise FileFormatError(f"{where}: {str(value)[:30]}… in the vector is too large for float64")
         if len(vector) != self.dim:
             raise ShapeError(

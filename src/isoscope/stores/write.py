@@ -134,7 +134,7 @@ def rows_to_write(store: Store, columns: bool) -> Iterator[Batch]:
     if not columns:
         return store.batches()
     if store.layout() is not None:
-        return store.batches(beside=True)
+        return store.batches(other_columns=True)
     names = output_names(store)
     return (
         batch._replace(columns={names[role]: values for role, values in batch.columns.items()})

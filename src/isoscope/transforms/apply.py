@@ -254,7 +254,7 @@ def _resume_key(work: _BatchTransform, columns: bool) -> dict[str, Any] | None:
     """Return what must be equal to resume a run; None if it cannot be determined."""
     store = work.store
     digest = _digest(work.repair)
-    if digest is None or not store.files or store._given:
+    if digest is None or not store.files or store.given_columns:
         return None
     stats = [file.stat() for file in store.files]
     files = [

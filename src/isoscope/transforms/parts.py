@@ -76,7 +76,7 @@ def repair_parts(
     """
     columns = columns and store.layout() is not None
     ending = ".parquet" if columns else ".npy"
-    parts = spans(store, beside=columns)
+    parts = spans(store, other_columns=columns)
     run = RunFolder(folder.absolute(), REPAIR_MANIFEST, REPAIR_SCHEMA, parts=("part-*",), can_restart=True)
     job = _PartJob(write, repair, run, ending, columns)
     settings = {"about": key, "parts": [len(part) for part in parts], "ending": ending}

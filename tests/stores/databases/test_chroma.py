@@ -92,7 +92,7 @@ def test_other_columns_are_documents_and_metadata(folder):
     layout = store.layout()
     assert layout.schema.names == ["id", "embedding", "document", "metadata"]
     assert layout.schema.metadata[b"isoscope:distance"] == b"dot"
-    record = next(store.batches(rows=20, beside=True)).other_columns
+    record = next(store.batches(rows=20, other_columns=True)).other_columns
     assert record.column("document")[7].as_py() == "text 7"
     assert json.loads(record.column("metadata")[7].as_py()) == {"label": 1, "title": "title 7"}
 
@@ -121,7 +121,7 @@ def test_folder_opened_with_other_settings_raises(tmp_path):
 def test_missing_collection_raises_one_line(folder, name, message):
     with pytest.raises(InputError, match=message):
         opened(f"chroma:{folder}{name}")
-    with pytest.raises(InputError, match="has nothing named dense: but embedding"):
+    with pytest.raises(InputError, match="has nothing named dense; choose from embedding"):
         opened(f"chroma:{folder}#docs", vectors="dense")
     with pytest.raises(InputError, match="has no column nothing for labels"):
         opened(f"chroma:{folder}#docs", labels="nothing")

@@ -52,7 +52,7 @@ def test_documents_metadata_and_distance_are_copied(tmp_path):
     store = open_chroma(parse_address(f"chroma:{tmp_path}#docs"), ColumnSpec())
     destination = open_chroma_destination(parse_address(f"chroma:{tmp_path}#repaired"))
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
-    for batch in store.batches(["ids"], rows=7, beside=True):
+    for batch in store.batches(["ids"], rows=7, other_columns=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)
     made = client.get_collection("repaired", embedding_function=None)

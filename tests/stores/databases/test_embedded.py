@@ -115,7 +115,7 @@ def test_ids_are_written_once(kind, tmp_path):
         assert write_store(open_store(source, text=[f"t{i}" for i in range(5)]), target) == 5
         store = open_store(where)
         assert sorted(store.ids.tolist()) == ids
-        record = next(store.batches(beside=True)).other_columns
+        record = next(store.batches(other_columns=True)).other_columns
         assert "ids" not in str(record.to_pylist()[0])
 
 

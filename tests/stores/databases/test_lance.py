@@ -86,7 +86,7 @@ def test_every_column_is_read(database, door):
     database.create_table("docs", table())
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "text", "label", "vector", "when"]
-    beside = pa.Table.from_batches([batch.other_columns for batch in store.batches(rows=70, beside=True)])
+    beside = pa.Table.from_batches([batch.other_columns for batch in store.batches(rows=70, other_columns=True)])
     assert beside.equals(table().drop_columns(["vector"]))
 
 
@@ -132,7 +132,7 @@ def test_missing_collection_raises_one_line(database, door, name, message):
     database.create_table("empty", schema=table().schema)
     with pytest.raises(InputError, match=message):
         opened(door + name)
-    with pytest.raises(InputError, match="has nothing named vektor: but vector"):
+    with pytest.raises(InputError, match="has nothing named vektor; choose from vector"):
         opened(f"{door}#docs", vectors="vektor")
 
 

@@ -51,7 +51,7 @@ def test_every_column_is_copied(tmp_path, key):
     store = open_lance(parse_address(f"lancedb:{tmp_path}#docs"), ColumnSpec("vector"))
     destination = open_lance_destination(parse_address(f"lancedb:{tmp_path}#repaired"))
     destination.begin(3, np.dtype(np.float32), store.layout(), {**ABOUT, "ids": key})
-    for batch in store.batches(["ids"], rows=7, beside=True):
+    for batch in store.batches(["ids"], rows=7, other_columns=True):
         destination.write(batch._replace(vectors=np.ascontiguousarray(batch.vectors[:, :3], np.float32)))
     destination.finish(N)
     made = lancedb.connect(tmp_path).open_table("repaired").to_arrow()
@@ -71,7 +71,7 @@ def test_copy_of_an_isoscope_table_has_its_own_note(tmp_path):
     for goes_on in (False, True):
         destination = open_lance_destination(parse_address(second))
         assert destination.begin(D, VECTORS.dtype, store.layout(), {"source": "first"}) is goes_on
-        destination.write(next(store.batches(["ids"], rows=9, beside=True)))
+        destination.write(next(store.batches(["ids"], rows=9, other_columns=True)))
     with pytest.warns(UserWarning, match="is incomplete"):
         assert len(open_lance(parse_address(second), ColumnSpec())) == 9
 

@@ -229,7 +229,7 @@ def test_pages_with_long_texts_are_smaller(postgres, cloud, monkeypatch):
     postgres.fill("long", cloud[:100])
     postgres.run("UPDATE long SET text = repeat('x', CASE WHEN id < 8 THEN 10 ELSE 5000 END)")
     store = isoscope.open_store(postgres.url("long"))
-    batches = list(store.batches(["text"], beside=True))
+    batches = list(store.batches(["text"], other_columns=True))
     assert [len(text) for batch in batches for text in batch.columns["text"]] == [10] * 8 + [5000] * 92
     assert [len(batch.vectors) for batch in batches[:3]] == [8, 32, 9]
     np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in batches]), cloud[:100])

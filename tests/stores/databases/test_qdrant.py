@@ -87,7 +87,7 @@ def test_payload_is_a_json_column(client, door):
     fill(client)
     store = opened(f"{door}#docs")
     assert store.layout().schema.names == ["id", "vector", "payload"]
-    record = next(store.batches(beside=True)).other_columns
+    record = next(store.batches(other_columns=True)).other_columns
     assert json.loads(record.column("payload")[7].as_py()) == {"text": "text 7", "label": 1, "deep": {"a": [7]}}
 
 

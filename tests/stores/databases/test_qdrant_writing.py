@@ -69,7 +69,7 @@ def test_payload_ids_name_and_distance_are_copied(tmp_path):
     store = open_qdrant(parse_address(f"qdrant:{tmp_path}#docs"), ColumnSpec())
     destination = open_qdrant_destination(parse_address(f"qdrant:{tmp_path}#repaired"))  # in the same folder, at once
     destination.begin(D, VECTORS.dtype, store.layout(), {**ABOUT, "ids": "id"})
-    for batch in store.batches(["ids"], rows=7, beside=True):
+    for batch in store.batches(["ids"], rows=7, other_columns=True):
         destination.write(batch._replace(vectors=2 * batch.vectors))
     destination.finish(N)
     destination.close()

@@ -107,7 +107,7 @@ class LancePieces:
         with _translate_errors(self._address):
             self._table.checkout(self._version)
 
-    def settled(self) -> Any:
+    def full_schema(self) -> Any:
         """See `Pieces`."""
         return self.schema
 

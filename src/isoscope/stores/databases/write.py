@@ -157,7 +157,7 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
     layout = store.layout() if columns else None
     ids = ["ids"] if "ids" in store.columns else []
     if layout is not None or not columns:
-        return layout, map(_add_ids, store.batches(ids, beside=layout is not None))
+        return layout, map(_add_ids, store.batches(ids, other_columns=layout is not None))
     own = output_names(store)
 
     def named(batch: Batch) -> Batch:
