@@ -1,4 +1,4 @@
-"""Run a study: settings, arms that can be interrupted, results."""
+"""Run a study: check its settings, run or resume its arms, and write its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError, MissingExtra, plural
+from isoscope._core.errors import InputError, MissingExtra, ParameterError, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace, lock_folder
 from isoscope._io.progress import show_progress
@@ -32,7 +32,7 @@ from isoscope.studies.study import study as study_by_name
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
-    from isoscope.studies.study import Arm, Outcome, Results, Setting, Study, Verdict
+    from isoscope.studies.study import Arm, Outcome, Results, Setting, Study, Table, Verdict
 
 
 SETTINGS_SCHEMA = "isoscope.study-settings/1"
@@ -266,7 +266,7 @@ def run_study(
 
 
 def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
-    """What went wrong with the first arm that failed, and how many did."""
+    """Return the error of the first arm that failed, with the number of failed arms."""
     key, error = next(iter(failed.items()))
     others = f" ({plural(len(failed), 'arm')} failed)" if len(failed) > 1 else ""
     return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
@@ -275,25 +275,25 @@ def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
 def _check_distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     keys = [each.key for each in arms]
     if not arms:
-        raise InputError("there is nothing to run: name a task, a seed and a model at least")
+        raise ParameterError("nothing to run: pass at least one task, one seed and one model")
     if len(set(keys)) < len(keys):
         raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
     return arms
 
 
 def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
-    """The keys of the arms that fit a pattern; of all arms if there is none."""
+    """Return the keys of the arms that match a pattern; of all arms if there are no patterns."""
     keys = [each.key for each in arms]
     if not patterns:
         return set(keys)
     for pattern in patterns:
         if not any(fnmatchcase(key, pattern) for key in keys):
-            raise InputError(f"only is {pattern}: no arm fits; they are called {keys[0]} to {keys[-1]}")
+            raise ParameterError(f"only is {pattern}: no arm matches; arm keys go from {keys[0]} to {keys[-1]}")
     return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
 
 
 def _choose_arms(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
-    """The arms that are asked for, and those that are done."""
+    """Return the requested arms and the finished ones."""
     return [each for each in arms if each.key in asked or _arm_path(folder, each).exists()]
 
 
@@ -401,13 +401,13 @@ def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 def _check_extra(study: Study, setting: Setting) -> None:
     needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
     extra = study.extra_for(setting)
-    lacking = [name for name in needed[extra] if find_spec(name) is None]
-    if lacking:
-        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
+    missing = [name for name in needed[extra] if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f'{study.name} needs {", ".join(missing)}: pip install "isoscope[{extra}]"')
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict for a file, with the cases from which `isoscope.studies.verdicts.judge` derives it."""
+    """Return a verdict as a dictionary for JSON, with the cases from which it is derived."""
     return {
         **asdict(verdict.claim),
         "published": verdict.published,
@@ -420,14 +420,14 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_case(told: Mapping[str, Any]) -> Case:
-    """Return a case of `verdict_to_dict` from its file, where null stands for what is not finite."""
+    """Return a case from its dictionary in JSON, where null stands for numbers that are not finite."""
     low, high = (math.nan if end is None else float(end) for end in told["interval"])
     least, greatest = told["claimed"]
     claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))
     return Case(told["words"], float(told["estimate"]), (low, high), claimed)
 
 
-def _table_to_dict(table: Any) -> dict[str, Any]:
+def _table_to_dict(table: Table) -> dict[str, Any]:
     return {
         "key": table.key,
         "title": table.title,
