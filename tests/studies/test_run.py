@@ -201,13 +201,13 @@ def test_missing_inputs_are_reported_before_any_work(tmp_path):
         run(tmp_path / "run", data=tmp_path)
     with pytest.raises(isoscope.InputError, match=r"is not a folder; pass with --data .* cola/train.tsv"):
         run(tmp_path / "run", data=tmp_path / "nowhere")
-    with pytest.raises(isoscope.InputError, match=r"there is no folder .*config.json.* hub"):
+    with pytest.raises(isoscope.InputError, match=r"no folder .*config.json.* hub"):
         run(tmp_path / "run", models=[tmp_path / "nothing"])
-    with pytest.raises(isoscope.InputError, match="counting has no parameter sale: it has tasks, seeds"):
+    with pytest.raises(isoscope.InputError, match="counting has no parameter sale: choose from tasks, seeds"):
         run(tmp_path / "run", sale=1)
     with pytest.raises(isoscope.InputError, match=r"scale is much: need a number, such as 1\.0"):
         run(tmp_path / "run", scale="much")
-    with pytest.raises(isoscope.InputError, match="two models are called a: rename"):
+    with pytest.raises(isoscope.InputError, match="two models have the name a; rename"):
         run(tmp_path / "run", models=["x/a", "y/a"])
     with pytest.raises(isoscope.InputError, match="nothing to run"):
         run(tmp_path / "run", seeds=[])
@@ -220,8 +220,8 @@ def test_missing_inputs_are_reported_before_any_work(tmp_path):
     [
         ({"seeds": "0,1,0"}, "seeds has 0 twice"),
         ({"tasks": ["three", "three"]}, "tasks has three twice"),
-        ({"seeds": 0}, "seeds is 0: need how many, from 1 to 1000, or which"),
-        ({"seeds": [-1]}, "seeds has -1: need whole numbers from 0 to 4294967295"),
+        ({"seeds": 0}, "seeds is 0: need a number of seeds from 1 to 1000"),
+        ({"seeds": [-1]}, "seeds has -1: need integers from 0 to 4294967295"),
         ({"seeds": [2**32]}, "seeds has 4294967296: need"),
         ({"scale": "nan"}, "scale is nan: need a number"),
         ({"scale": float("inf")}, "scale is inf: need a number"),
@@ -235,7 +235,7 @@ def test_invalid_values_are_rejected_before_any_work(tmp_path, given, words):
 
 def test_a_folder_without_a_model_is_rejected_before_any_work(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(isoscope.InputError, match=r"empty holds no model: need config.json"):
+    with pytest.raises(isoscope.InputError, match=r"empty has no model: need config.json"):
         run(tmp_path / "run", models=[tmp_path / "empty"])
     assert not (tmp_path / "run").exists()
 

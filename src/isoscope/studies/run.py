@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError, MissingExtra, ParameterError, plural
+from isoscope._core.errors import InputError, MissingExtra, NotFoundError, OutputError, ParameterError, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace, lock_folder
 from isoscope._io.progress import show_progress
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 SETTINGS_SCHEMA = "isoscope.study-settings/1"
 _SEED_PARAMETERS = ("seeds", "draws")  # where they are lists
-_MAX_SEEDS = 1000  # a larger number is meant as one seed
-_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
+_MAX_SEEDS = 1000  # a larger number is probably meant as one seed
+_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # a model's folder has at least one of them
 
 
 def make_setting(
@@ -48,10 +48,10 @@ def make_setting(
     quick: bool,
     given: Mapping[str, Any],
 ) -> Setting:
-    """What is to be run: the study's own values, what was given in their place, everything checked."""
+    """Return the checked settings of a run: the study's defaults, replaced by the given values."""
     unknown = [name for name in given if name not in study.parameters]
     if unknown:
-        raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
+        raise ParameterError(f"{study.name} has no parameter {unknown[0]}: choose from {', '.join(study.parameters)}")
     values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
     for name, value in given.items():
         told = range(_check_seed_count(value)) if name == "seeds" and isinstance(value, int) else value
@@ -61,29 +61,29 @@ def make_setting(
     for name in _SEED_PARAMETERS:
         wrong = [each for each in _tuple_or_empty(values.get(name)) if not 0 <= each < 2**32]
         if wrong:
-            raise InputError(f"{name} has {wrong[0]}: need whole numbers from 0 to {2**32 - 1}")
+            raise ParameterError(f"{name} has {wrong[0]}: need integers from 0 to {2**32 - 1}")
     places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
     found = tuple(map(_find_model, places))
     names = [each.name for each in found]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise InputError(f"two models are called {twice[0]}: rename one of the folders")
+        raise ParameterError(f"two models have the name {twice[0]}; rename one of the folders")
     return Setting(found, DataSource(None if data is None else Path(data).expanduser()), values, quick)
 
 
 def _find_model(place: str) -> Model:
-    """A folder that is there, or a name on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
+    """Return the model in a folder, or one on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
-        raise InputError(
-            f"{path} holds no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
+        raise NotFoundError(
+            f"{path} has no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
             "word vectors as vectors.npy and words.txt"
         )
     if path.exists():
-        return Model(os.path.abspath(path))  # which also gives . and .. a name
+        return Model(os.path.abspath(path))  # also resolves . and .. to a name
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
-        raise InputError(
-            f"there is no folder {path}: name one with a model's config.json, weights and tokenizer, as "
+        raise NotFoundError(
+            f"there is no folder {path}: pass one with a model's config.json, weights and tokenizer, as "
             "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
         )
     return Model(place)
@@ -91,7 +91,9 @@ def _find_model(place: str) -> Model:
 
 def _check_seed_count(seeds: int) -> int:
     if not 0 < seeds <= _MAX_SEEDS:
-        raise InputError(f"seeds is {seeds}: need how many, from 1 to {_MAX_SEEDS}, or which, such as {seeds},")
+        raise ParameterError(
+            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list of seeds, such as {seeds},"
+        )
     return seeds
 
 
@@ -242,7 +244,7 @@ def run_study(
     arms = _check_distinct(found.arms(setting))
     asked = _match_keys(arms, (only,) if isinstance(only, str) else only)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: name a folder for the run")
+        raise OutputError(f"{folder} is a file: pass a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         kept = read_settings(folder, told)
