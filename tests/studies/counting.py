@@ -102,7 +102,7 @@ class Counting(Study):
         first = next(iter(sums.values()))
         dots = [Series("dots", list(range(len(first))), first, dots=True), Series("one", [0], [1.0], dashed=True)]
         points = np.random.default_rng(0).standard_normal((30, 3)).tolist()
-        colours = {"kind": ["a", "b", "<c>"] * 10, "size": [float(i) for i in range(30)]}
+        colors = {"kind": ["a", "b", "<c>"] * 10, "size": [float(i) for i in range(30)]}
         return Outcome(
             [Table("sums", "Sums", ("sum", "none"), rows, where="Table 1", note="A note.", row_name="task")],
             [
@@ -112,7 +112,7 @@ class Counting(Study):
                     "By seed.",
                     [Panel("sums", lines, "seed", "sum"), Panel("dots", dots, "seed", "", log_y=True)],
                 ),
-                Figure("cloud of (my) model", "Cloud", "Points.", [Scatter("points", points, colours)], where="Fig. 1"),
+                Figure("cloud of (my) model", "Cloud", "Points.", [Scatter("points", points, colors)], where="Fig. 1"),
             ],
             [
                 Verdict(PAPER.claim("grows"), "3.5", "3 <or> so", Holds.yes),

@@ -76,7 +76,7 @@ def test_every_model_layer_and_corpus_is_an_arm(whole):
     assert len(keys) == 13
 
 
-def test_states_are_taken_away_when_all_layers_are_measured(whole):
+def test_states_are_removed_after_the_last_layer(whole):
     assert not list((whole.folder / "shared").iterdir())
 
 
@@ -180,7 +180,7 @@ def test_words_of_verdicts_and_notes_follow_the_numbers():
     )
 
 
-def test_a_killed_run_goes_on_to_the_same_numbers(place, whole, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_with_the_same_numbers(place, whole, tmp_path, monkeypatch):
     measured, calls = clusters_and_manifolds.measure_layer, []
 
     def failing(*given):

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_text_is_named(name, tmp_path, content, ending, words)
 
 
 @pytest.mark.parametrize("each", DATA_SETS.values(), ids=DATA_SETS)
-def test_what_lacks_is_told_with_where_it_was_looked_for_and_where_it_can_be_had(each, tmp_path):
+def test_errors_for_missing_files_say_where_to_get_them(each, tmp_path):
     with pytest.raises(isoscope.InputError) as told:
         fingerprint_data_sets((each.name,), DataSource(tmp_path))
     for words in (*each.files, str(tmp_path), each.folders[0], each.link, each.hub):

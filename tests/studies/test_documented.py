@@ -37,7 +37,7 @@ def test_every_claim_and_observation_has_a_verdict(name):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_numbers_give_the_verdicts_of_the_page(name):
+def test_the_results_reproduce_the_verdicts_of_the_page(name):
     told = kept(name)
     page = (DOCS / "studies" / f"{name}.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
@@ -56,7 +56,7 @@ def test_the_numbers_give_the_verdicts_of_the_page(name):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_table_of_the_page_is_kept(name):
+def test_every_table_of_the_page_is_in_the_results(name):
     page = (DOCS / "studies" / f"{name}.md").read_text(encoding="utf-8")
     titles = [each["title"] for each in kept(name)["tables"]]
     headings = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
@@ -70,7 +70,7 @@ def test_shrink_the_longest_calls_nothing_refuted_without_an_interval_on_the_oth
         assert (each["holds"] == "no") <= (against > 0), each["key"]
 
 
-def test_the_table_of_all_claims_is_made_of_the_numbers_that_are_kept(study_pages):
+def test_the_table_of_all_claims_matches_the_results(study_pages):
     page = (DOCS / "studies.md").read_text(encoding="utf-8")
     assert study_pages.table(DOCS) in page
 
@@ -92,6 +92,6 @@ def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeyp
     assert "| **[On <counting>](studies/counting.md)**" in study_pages.table(tmp_path / "docs")
 
 
-def test_numbers_are_kept_without_what_only_a_figure_shows(study_pages):
+def test_results_leave_out_the_points_of_figures(study_pages):
     arm = {"score": 0.123456789, "cloud": [[0.0, 1.0]] * 500, "layers": [{"two_nn": 3.0, "line": list(range(65))}]}
     assert study_pages.numbers(arm) == {"score": 0.123457, "layers": [{"two_nn": 3.0}]}

@@ -348,7 +348,7 @@ def _of(run, start):
     return [each for key, each in run.results.items() if key.startswith(start)]
 
 
-def test_a_run_that_was_stopped_goes_on_and_ends_the_same(finished, data, model, vectors, tmp_path):
+def test_a_stopped_run_resumes_with_the_same_results(finished, data, model, vectors, tmp_path):
     class Stop(BaseException):
         pass
 
@@ -455,7 +455,7 @@ def test_notes_list_the_paper_tasks_that_were_not_run(model):
     assert f"Tasks of the paper that were not run: {missing} ({unsupported})." in notes
 
 
-def test_the_bound_on_spearman_stands_beside_ours():
+def test_the_published_bound_on_spearman_is_shown_for_each_task():
     """It is published for all tasks of 1000 updates together, and is no number of a row."""
     tables = {
         each.key: each
@@ -482,7 +482,7 @@ def test_a_series_that_does_not_change_has_no_correlation():
         ({"rows": "-1"}, "rows is -1: need at least 0"),
     ],
 )
-def test_what_cannot_be_run_is_refused(given, words, data, model, tmp_path):
+def test_invalid_parameters_are_rejected(given, words, data, model, tmp_path):
     with pytest.raises(InputError, match=words):
         run_study(NAME, output=tmp_path / "run", models=[model], data=data, **{"tasks": "polarity"} | given)
     assert not (tmp_path / "run").exists()

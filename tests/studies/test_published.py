@@ -33,7 +33,7 @@ def test_claims_have_keys_of_their_own_and_are_sentences(name):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_says_what_it_can_be_told(name):
+def test_a_study_describes_its_parameters(name):
     found = study(name)
     assert "seeds" in found.parameters
     assert found.parameters["seeds"].widens
@@ -61,7 +61,7 @@ def test_of_no_arm_a_study_says_that_nothing_was_tested(name):
     assert not outcome.figures
 
 
-def test_sick_on_the_hub_is_told_to_be_another_set():
+def test_notes_say_that_sick_on_the_hub_differs():
     found = study("isotropic-word-representation-in-bert")
     values = {key: each.full for key, each in found.parameters.items()}
     for data, told in ((DataSource(), True), (DataSource(Path()), False)):

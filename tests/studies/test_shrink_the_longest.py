@@ -56,7 +56,7 @@ def run(place, out, **parameters):
     )
 
 
-def test_each_arm_is_a_fine_tuning_with_its_regulariser(place, whole, tmp_path):
+def test_each_arm_fine_tunes_with_its_regularizer(place, whole, tmp_path):
     assert list(whole.results) == [f"cola/tiny/{arm}/seed-{seed}" for seed in (0, 1) for arm in ARMS]
     told = {"epochs": 1, "batch_size": 16, "learning_rate": 3e-3, "limit": 48, "probe": 24, "every": 1}
     found = finetune(
@@ -95,7 +95,7 @@ def test_tables_hold_the_means_of_the_last_30_per_cent_over_the_seeds(whole):
     assert one["late"]["matthews"] == pytest.approx(sum(wanted) / len(wanted))
 
 
-def test_published_numbers_stand_beside_the_model_of_their_kind(whole):
+def test_published_numbers_are_those_of_the_same_model_type(whole):
     metrics, anisotropy, _ = whole.outcome.tables
     assert metrics.rows[0].published["selected bars"].value == 0.588
     assert metrics.rows[0].of == "bert-base-uncased"
@@ -103,7 +103,7 @@ def test_published_numbers_stand_beside_the_model_of_their_kind(whole):
     assert TaskModelRuns("mrpc", "granite", {NONE: {0: {"family": "roberta"}}}).row == "RoBERTa-MRPC"
 
 
-def test_arms_begin_with_the_same_space_and_go_apart(whole):
+def test_arms_start_from_the_same_space_and_diverge(whole):
     starts = {json.dumps(each["start"]) for each in whole.results.values()}
     lates = {each["late"]["layer_2/anisotropy_1"] for each in whole.results.values()}
     assert len(starts) == 1
@@ -134,7 +134,7 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, 
     assert "(no interval)" in again.outcome.verdicts[0].ours
 
 
-def test_what_saves_time_reaches_the_fine_tuning_and_is_told(place, whole, tmp_path):
+def test_speedup_options_reach_fine_tuning_and_are_noted(place, whole, tmp_path):
     key = f"cola/tiny/{NONE}/seed-0"
     found = run(place, tmp_path / "run", bf16=True, group_lengths=True, only=key)
     assert list(found.results) == [key]
@@ -146,7 +146,7 @@ def test_what_saves_time_reaches_the_fine_tuning_and_is_told(place, whole, tmp_p
     assert found.results[key]["late"] != whole.results[key]["late"]
 
 
-def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tmp_path):
+def test_checkpoints_are_removed_when_the_settings_change(place, tmp_path):
     def stop(stage, done, share, note=""):
         if share > 0.8 / 3:
             raise KeyboardInterrupt
@@ -157,14 +157,14 @@ def test_what_an_interrupted_arm_left_is_gone_when_the_settings_change(place, tm
         assert list((tmp_path / "run" / "work").glob("*/finetuning/seed-0/checkpoint-*"))
 
 
-def test_a_limit_of_nothing_is_all_rows_and_a_rate_of_nothing_the_paper_s(place, whole, tmp_path):
+def test_limit_0_means_all_rows_and_learning_rate_0_the_papers(place, whole, tmp_path):
     values = {**whole.setting.values, "limit": 0, "dev_limit": 0, "learning_rate": 0.0}
     arm = study(NAME).arms(replace(whole.setting, values=values))[0]
     settings = arm.run(ArmContext(tmp_path, tmp_path, lambda share, words: None))["settings"]
     assert (settings["train_rows"], settings["dev_rows"], settings["learning_rate"]) == (96, 48, 5e-5)
 
 
-def test_what_is_not_done_is_not_judged(place, whole):
+def test_claims_without_results_are_not_judged(place, whole):
     setting = Setting((Model(str(place / "tiny")),), DataSource(place / "data"), whole.setting.values, False)
     nothing = study(NAME).outcome(setting, {})
     assert {each.holds for each in nothing.verdicts} == {Holds.untested}
@@ -181,13 +181,13 @@ def test_what_is_not_done_is_not_judged(place, whole):
         ({"tasks": "mrpc"}, "mrpc needs train.tsv"),
         ({"measurements": 0}, "measurements is 0: need at least 1"),
         ({"limit": -3}, "limit is -3: need at least 0"),
-        ({"seeds": (0, -1)}, "seeds has -1: need whole numbers from 0"),
+        ({"seeds": (0, -1)}, "seeds has -1: need integers from 0"),
         ({"weight": "heavy"}, "weight is heavy: need a number"),
         ({"epochs": 0}, "epochs is 0: need a number above 0"),
         ({"batch_size": 0}, "batch_size is 0: need at least 1"),
     ],
 )
-def test_bad_parameters_are_told_in_a_line(place, tmp_path, parameters, words):
+def test_bad_parameters_are_rejected_in_one_line(place, tmp_path, parameters, words):
     with pytest.raises(InputError, match=re.escape(words)):
         run(place, tmp_path / "run", **parameters)
 
@@ -251,7 +251,7 @@ def test_a_case_unlike_the_paper_s_does_not_hold():
     assert set(held(worse).values()) == {Holds.no}
 
 
-def test_scores_of_a_model_that_learnt_nothing_say_nothing():
+def test_scores_of_a_model_that_learned_nothing_are_ignored():
     idle = made({arm: [{"score": 0.0}, {"score": 0.0}] for arm in ARMS})
     found = {each.claim.key: each for each in make_verdicts(study(NAME).published, [idle])}
     assert found["metric-kept"].holds is found["all-on-par"].holds is Holds.untested

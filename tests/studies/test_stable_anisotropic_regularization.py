@@ -39,7 +39,7 @@ def setting(**values):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_a_large_sample_has_the_covariance_that_a_cloud_is_said_to_have(name):
+def test_a_large_sample_has_the_covariance_of_its_distribution(name):
     draw, covariance = DISTRIBUTIONS[name](6)
     X = draw(np.random.default_rng(0), 200_000)
     assert np.cov(X.T) == pytest.approx(covariance, abs=0.06 * np.abs(covariance).max())
@@ -116,7 +116,7 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
         ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0; remove it"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_line(tmp_path, given, words):
+def test_invalid_parameters_are_rejected_in_one_line(tmp_path, given, words):
     with pytest.raises(InputError, match=words) as error:
         run_study(NAME, output=tmp_path / "run", quick=True, **(SMALL | given))
     assert "\n" not in str(error.value)
@@ -266,13 +266,13 @@ def test_collapse_is_an_observation_and_no_claim():
     assert verdicts["helps"].holds is Holds.untested  # no model with λ < 0 learned
 
 
-def test_the_published_cosine_stands_beside_the_largest_weight():
+def test_the_published_cosine_is_compared_with_the_largest_weight():
     asked = setting(part=("b",), seeds=(0,), cosreg=(2.0, 10.0))
     tables, _, _ = outcome_of(asked, made(asked))
     assert set(tables["cosine"].rows[0].published) == {"none", "CosReg 10"}
 
 
-def test_notes_say_what_training_leans_on_and_which_tasks_lack():
+def test_notes_list_the_training_settings_and_missing_tasks():
     from isoscope.studies.stable_anisotropic_regularization.study import SHRINKAGE_STATES
     from isoscope.training.refresh import SHRINKAGE_STATES as taken
 
@@ -282,7 +282,9 @@ def test_notes_say_what_training_leans_on_and_which_tasks_lack():
     some = outcome_of(setting(part=("b",), limit=100), {})[0]["setup"].rows
     assert row.name not in [each.name for each in some]  # so few rows have fewer states
     assert row.ours["value"].mean == row.published["value"].value == SHRINKAGE_STATES  # whatever the analysis takes
-    assert any("rte, cola, mrpc, qnli, sst5, qqp, stsb, squad are left out" in each for each in notes)
+    assert any(
+        "Left out of the paper's tasks: rte, cola, mrpc, qnli, sst5, qqp, stsb, squad." in each for each in notes
+    )
 
 
 # fine-tuning: for real, on a tiny model
@@ -343,7 +345,7 @@ def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
 
 
 @pytest.mark.filterwarnings("ignore:layer_. has collapsed")
-def test_part_b_trains_every_arm_and_goes_on_where_it_was_stopped(place, tmp_path):
+def test_part_b_trains_every_arm_and_resumes(place, tmp_path):
     options = {
         "models": [place / "encoder"],
         "data": place / "data",

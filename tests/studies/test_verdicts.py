@@ -68,7 +68,7 @@ def test_several_cases_make_one_verdict(intervals, expected):
     assert judge(cases(*reversed(intervals))) is expected
 
 
-def test_a_plain_yes_may_need_fewer_than_all_cases():
+def test_the_verdict_yes_may_need_fewer_than_all_cases():
     assert judge(cases(*[YES] * 9, NO), most=0.9) is Holds.yes
     assert judge(cases(*[YES] * 8, NO, NO), most=0.9) is Holds.partly
 
@@ -81,7 +81,7 @@ def test_a_mean_over_seeds_has_student_s_interval_and_one_seed_has_none():
     assert Case.exact("", 0.1, ABOVE_ZERO).holds is Holds.yes
 
 
-def test_a_verdict_tells_its_cases():
+def test_a_verdict_lists_its_cases():
     found = make_verdict(Claim("k", "It falls.", "§1"), Evidence("so", cases(YES, OPEN), "Why."))
     assert found.holds is Holds.partly
     assert found.why == "1 of 2 cases agree, 0 contradict, 1 undecided. Why."

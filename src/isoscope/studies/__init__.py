@@ -1,1 +1,1 @@
-"""The five papers as protocols that can be run, with their published numbers beside ours."""
+"""Protocols of five papers on isotropy, which compare published numbers with ours."""

@@ -1,4 +1,4 @@
-"""The page and the summary of a study."""
+"""Render the page and the summary of a study."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Outcome, Row, Study, Table, Value, Verdict
 
 
-def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folder: Path) -> None:
-    """Write ``summary.md`` and the figures beside it, in ``figures/``; those of a wider start before go."""
+def write_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any], folder: Path) -> None:
+    """Write ``summary.md`` and its figures in ``figures/``, and remove figures of earlier runs."""
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     names = {each.key: f"{figure_name(each.key)}.svg" for each in outcome.figures}
@@ -38,11 +38,11 @@ def write_summary(study: Study, outcome: Outcome, told: Mapping[str, Any], folde
         if path.name not in names.values():
             path.unlink()
     with atomic_replace(folder / "summary.md") as path:
-        path.write_text(render_summary(study, outcome, told), encoding="utf-8")
+        path.write_text(render_summary(study, outcome, facts), encoding="utf-8")
 
 
-def render_summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
-    """The run as Markdown: claims, tables, figures, what differs."""
+def render_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
+    """Return the run as Markdown: claims, tables, figures and notes."""
     paper = study.published.paper
     parts = [
         f"# {paper.title}",
@@ -55,13 +55,13 @@ def render_summary(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> s
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
         "## How this was run",
-        "\n".join(f"- {each}" for each in [*_format_facts(told), RULE, *outcome.notes]),
+        "\n".join(f"- {each}" for each in [*_format_facts(facts), RULE, *outcome.notes]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def render_claims(verdicts: Sequence[Verdict]) -> str:
-    """Return claims with the published evidence, ours, the verdict and its reason as a Markdown table."""
+    """Return a Markdown table of claims with the published evidence, ours, the verdict and its reason."""
     return _render_markdown_table(
         ("claim", "published", "ours", "holds?"),
         [
@@ -110,14 +110,14 @@ def _format_value(value: Value | None, digits: int) -> str:
     )
 
 
-def _format_facts(told: Mapping[str, Any]) -> list[str]:
-    settings = ", ".join(f"{name} {value}" for name, value in told["parameters"].items())
+def _format_facts(facts: Mapping[str, Any]) -> list[str]:
+    settings = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
     return [
-        f"models: {', '.join(told['models'])}",
-        f"data: {', '.join(told['data'])}",
-        f"{'quick; ' if told['quick'] else ''}{settings}",
-        f"{format_run_time(told)}; {told['hardware']}",
-        f"with {', '.join(f'{name} {value}' for name, value in told['versions'].items())}",
+        f"models: {', '.join(facts['models'])}",
+        f"data: {', '.join(facts['data'])}",
+        f"{'quick; ' if facts['quick'] else ''}{settings}",
+        f"{format_run_time(facts)}; {facts['hardware']}",
+        f"with {', '.join(f'{name} {value}' for name, value in facts['versions'].items())}",
     ]
 
 
@@ -131,11 +131,11 @@ def _render_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -
 _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecided: "", Holds.untested: ""}
 
 
-def render_study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -> str:
-    """The page of a run; `told` are the run's facts."""
+def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
+    """Return the HTML page of a run, from its outcome and the facts about it."""
     paper = study.published.paper
     return document(
-        f"{paper.title}, run again",
+        f"{paper.title}: replication",
         isoscope.__version__,
         tag("a", "Skip to the claims", href="#claims", class_="skip"),
         tag(
@@ -154,7 +154,7 @@ def render_study_page(study: Study, outcome: Outcome, told: Mapping[str, Any]) -
             section("figures", "Figures", *(render_figure(each) for each in outcome.figures))
             if outcome.figures
             else None,
-            _render_notes(outcome, told),
+            _render_notes(outcome, facts),
         ),
         styles=["page.css", "advice.css", "training.css", "study.css"],
     )
@@ -196,8 +196,8 @@ def _render_table(table: Table) -> Markup:
 
 
 def _render_rows(row: Row, table: Table) -> list[Markup]:
-    """Ours, and below it the published numbers with the difference of ours from them."""
-    found = [
+    """Return the row of our numbers, and below it the published ones with the difference in parentheses."""
+    rows = [
         tag(
             "tr",
             tag("th", tag("bdi", row.name), scope="row"),
@@ -211,8 +211,8 @@ def _render_rows(row: Row, table: Table) -> list[Markup]:
             for each in table.columns
         ]
         name = f"published{f', {row.of}' if row.of else ''}"
-        found.append(tag("tr", tag("th", name, scope="row"), *cells, class_="theirs"))
-    return found
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells, class_="theirs"))
+    return rows
 
 
 def _render_value(value: Value | None, digits: int) -> Markup:
@@ -232,16 +232,16 @@ def _render_scroll(table: Markup, name: str) -> Markup:
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby=f"{name}-title")
 
 
-def _render_notes(outcome: Outcome, told: Mapping[str, Any]) -> Markup:
+def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Markup:
     rows: list[tuple[object, object]] = [
-        ("Models", ", ".join(told["models"])),
-        ("Data", ", ".join(told["data"])),
-        ("Version", "a quick one, smaller than the paper's" if told["quick"] else "in full"),
-        *(("Set", f"{name} {value}") for name, value in told["parameters"].items()),
-        ("Took", f"{format_run_time(told)}, {told['hardware']}"),
-        ("With", ", ".join(f"{name} {value}" for name, value in told["versions"].items())),
-        ("± is", "the standard deviation over the seeds; the 95% interval of the mean is in the cell's title"),
+        ("Models", ", ".join(facts["models"])),
+        ("Data", ", ".join(facts["data"])),
+        ("Version", "quick, smaller than the paper's" if facts["quick"] else "full"),
+        *(("Parameter", f"{name} {value}") for name, value in facts["parameters"].items()),
+        ("Duration", f"{format_run_time(facts)}, {facts['hardware']}"),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in facts["versions"].items())),
+        ("±", "standard deviation over the seeds; hover over a cell for the 95% interval of its mean"),
         ("Verdicts", RULE),
-        *(("Differs", note) for note in outcome.notes),
+        *(("Note", note) for note in outcome.notes),
     ]
-    return section("notes", "How this was run, and what differs from the paper", render_definition_list(*rows))
+    return section("notes", "How this was run, and differences from the paper", render_definition_list(*rows))

@@ -1,4 +1,4 @@
-"""Run a study: settings, arms that can be interrupted, results."""
+"""Run a study: check its settings, run or resume its arms, and write its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError, MissingExtra, plural
+from isoscope._core.errors import InputError, MissingExtra, NotFoundError, ParameterError, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import jsonable, write_json
@@ -33,13 +33,13 @@ from isoscope.studies.study import study as study_by_name
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
-    from isoscope.studies.study import Arm, Outcome, Results, Setting, Study, Verdict
+    from isoscope.studies.study import Arm, Outcome, Results, Setting, Study, Table, Verdict
 
 
 SETTINGS_SCHEMA = "isoscope.study-settings/1"
 _SEED_PARAMETERS = ("seeds", "draws")  # where they are lists
-_MAX_SEEDS = 1000  # a larger number is meant as one seed
-_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # one of them at least is in a folder of a model
+_MAX_SEEDS = 1000  # a larger number is probably meant as one seed
+_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # a model's folder has at least one of them
 
 
 def make_setting(
@@ -49,10 +49,10 @@ def make_setting(
     quick: bool,
     given: Mapping[str, Any],
 ) -> Setting:
-    """What is to be run: the study's own values, what was given in their place, everything checked."""
+    """Return the checked settings of a run: the study's defaults, replaced by the given values."""
     unknown = [name for name in given if name not in study.parameters]
     if unknown:
-        raise InputError(f"{study.name} has no parameter {unknown[0]}: it has {', '.join(study.parameters)}")
+        raise ParameterError(f"{study.name} has no parameter {unknown[0]}: choose from {', '.join(study.parameters)}")
     values = {name: each.quick if quick else each.full for name, each in study.parameters.items()}
     for name, value in given.items():
         told = range(_check_seed_count(value)) if name == "seeds" and isinstance(value, int) else value
@@ -62,29 +62,29 @@ def make_setting(
     for name in _SEED_PARAMETERS:
         wrong = [each for each in _tuple_or_empty(values.get(name)) if not 0 <= each < 2**32]
         if wrong:
-            raise InputError(f"{name} has {wrong[0]}: need whole numbers from 0 to {2**32 - 1}")
+            raise ParameterError(f"{name} has {wrong[0]}: need integers from 0 to {2**32 - 1}")
     places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
     found = tuple(map(_find_model, places))
     names = [each.name for each in found]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise InputError(f"two models are called {twice[0]}: rename one of the folders")
+        raise ParameterError(f"two models have the name {twice[0]}; rename one of the folders")
     return Setting(found, DataSource(None if data is None else Path(data).expanduser()), values, quick)
 
 
 def _find_model(place: str) -> Model:
-    """A folder that is there, or a name on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
+    """Return the model in a folder, or one on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
-        raise InputError(
-            f"{path} holds no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
+        raise NotFoundError(
+            f"{path} has no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
             "word vectors as vectors.npy and words.txt"
         )
     if path.exists():
-        return Model(os.path.abspath(path))  # which also gives . and .. a name
+        return Model(os.path.abspath(path))  # also resolves . and .. to a name
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
-        raise InputError(
-            f"there is no folder {path}: name one with a model's config.json, weights and tokenizer, as "
+        raise NotFoundError(
+            f"there is no folder {path}: pass one with a model's config.json, weights and tokenizer, as "
             "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
         )
     return Model(place)
@@ -92,7 +92,9 @@ def _find_model(place: str) -> Model:
 
 def _check_seed_count(seeds: int) -> int:
     if not 0 < seeds <= _MAX_SEEDS:
-        raise InputError(f"seeds is {seeds}: need how many, from 1 to {_MAX_SEEDS}, or which, such as {seeds},")
+        raise ParameterError(
+            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list of seeds, such as {seeds},"
+        )
     return seeds
 
 
@@ -242,7 +244,7 @@ def run_study(
 
 
 def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
-    """What went wrong with the first arm that failed, and how many did."""
+    """Return the error of the first arm that failed, with the number of failed arms."""
     key, error = next(iter(failed.items()))
     others = f" ({plural(len(failed), 'arm')} failed)" if len(failed) > 1 else ""
     return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
@@ -251,25 +253,25 @@ def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
 def _check_distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     keys = [each.key for each in arms]
     if not arms:
-        raise InputError("there is nothing to run: name a task, a seed and a model at least")
+        raise ParameterError("nothing to run: pass at least one task, one seed and one model")
     if len(set(keys)) < len(keys):
         raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
     return arms
 
 
 def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
-    """The keys of the arms that fit a pattern; of all arms if there is none."""
+    """Return the keys of the arms that match a pattern; of all arms if there are no patterns."""
     keys = [each.key for each in arms]
     if not patterns:
         return set(keys)
     for pattern in patterns:
         if not any(fnmatchcase(key, pattern) for key in keys):
-            raise InputError(f"only is {pattern}: no arm fits; they are called {keys[0]} to {keys[-1]}")
+            raise ParameterError(f"only is {pattern}: no arm matches; arm keys go from {keys[0]} to {keys[-1]}")
     return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
 
 
 def _choose_arms(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
-    """The arms that are asked for, and those that are done."""
+    """Return the requested arms and the finished ones."""
     return [each for each in arms if each.key in asked or _arm_path(folder, each).exists()]
 
 
@@ -377,13 +379,13 @@ def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
 def _check_extra(study: Study, setting: Setting) -> None:
     needed = {"train": ("torch", "transformers", "accelerate"), "embed": ("torch", "transformers"), "": ()}
     extra = study.extra_for(setting)
-    lacking = [name for name in needed[extra] if find_spec(name) is None]
-    if lacking:
-        raise MissingExtra(f'{study.name} needs {", ".join(lacking)}: pip install "isoscope[{extra}]"')
+    missing = [name for name in needed[extra] if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f'{study.name} needs {", ".join(missing)}: pip install "isoscope[{extra}]"')
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict for a file, with the cases from which `isoscope.studies.verdicts.judge` derives it."""
+    """Return a verdict as a dictionary for JSON, with the cases from which it is derived."""
     return {
         **asdict(verdict.claim),
         "published": verdict.published,
@@ -396,14 +398,14 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_case(told: Mapping[str, Any]) -> Case:
-    """Return a case of `verdict_to_dict` from its file, where null stands for what is not finite."""
+    """Return a case from its dictionary in JSON, where null stands for numbers that are not finite."""
     low, high = (math.nan if end is None else float(end) for end in told["interval"])
     least, greatest = told["claimed"]
     claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))
     return Case(told["words"], float(told["estimate"]), (low, high), claimed)
 
 
-def _table_to_dict(table: Any) -> dict[str, Any]:
+def _table_to_dict(table: Table) -> dict[str, Any]:
     return {
         "key": table.key,
         "title": table.title,

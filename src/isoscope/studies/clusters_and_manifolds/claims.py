@@ -7,9 +7,9 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from isoscope.studies.aggregation import group_by
 from isoscope.studies.clusters_and_manifolds.measure import LayerResults, mean_lid_by_rows
 from isoscope.studies.formatting import format_number, format_range
-from isoscope.studies.rows import group_by
 from isoscope.studies.study import Case, Value
 from isoscope.studies.verdicts import BELOW_ZERO, Evidence, count_cases, judge_claims, share_of
 

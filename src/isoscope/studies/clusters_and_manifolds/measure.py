@@ -15,7 +15,7 @@ from isoscope.auditing.findings.frequency import KINDS, token_kinds
 from isoscope.metrics.clusters import choose_clusters
 from isoscope.metrics.cosine import inter_similarity, intra_similarity
 from isoscope.metrics.neighbors import lid
-from isoscope.studies.rows import group_by
+from isoscope.studies.aggregation import group_by
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Results

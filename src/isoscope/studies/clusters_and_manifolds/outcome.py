@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import plural
+from isoscope.studies.aggregation import group_by, mean_by_seed
 from isoscope.studies.clusters_and_manifolds.claims import make_verdicts
 from isoscope.studies.clusters_and_manifolds.measure import (
     METRICS,
@@ -14,7 +15,6 @@ from isoscope.studies.clusters_and_manifolds.measure import (
     LayerResults,
     mean_lid_by_rows,
 )
-from isoscope.studies.rows import group_by, mean_by_seed
 from isoscope.studies.study import Figure, Outcome, Panel, Row, Scatter, Series, Table, Value
 
 if TYPE_CHECKING:

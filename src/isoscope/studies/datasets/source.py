@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from isoscope._core.errors import InputError, MissingExtra, NotFoundError
+from isoscope._core.errors import InputError, MissingExtra, NotFoundError, ParameterError
 
 _PARQUET_REVISION = "refs/convert/parquet"
 
@@ -37,7 +37,7 @@ class DataSource:
     def files(self, wanted: DataSet) -> list[Path]:
         """Return the files of a data set in the folder; the error for a missing one says where to get it."""
         if self.folder is None:
-            raise InputError(f"{wanted.name} is read from files; pass their folder with --data")
+            raise ParameterError(f"{wanted.name} is read from files; pass their folder with --data")
         if not self.folder.is_dir():
             raise NotFoundError(f"{self.folder} is not a folder; pass with --data one that has {_format_files(wanted)}")
         places = [self.folder / each for each in wanted.folders if (self.folder / each).is_dir()] or [self.folder]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope.studies.aggregation import group_by
 from isoscope.studies.datasets.classified import GLUE
 from isoscope.studies.isotropy_clusters_classifiers.claims import make_verdicts
 from isoscope.studies.isotropy_clusters_classifiers.measure import (
@@ -18,7 +19,6 @@ from isoscope.studies.isotropy_clusters_classifiers.measure import (
     score_correlation,
     series_at_moments,
 )
-from isoscope.studies.rows import group_by
 from isoscope.studies.study import Figure, Outcome, Panel, Row, Series, Table, Value
 from isoscope.studies.verdicts import correlation
 

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import plural
+from isoscope.studies.aggregation import group_by
 from isoscope.studies.formatting import format_number
-from isoscope.studies.rows import group_by
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     MIN_MATTHEWS,
     NONE,

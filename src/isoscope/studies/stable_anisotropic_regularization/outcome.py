@@ -7,8 +7,8 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from isoscope.studies.aggregation import group_by
 from isoscope.studies.formatting import format_number
-from isoscope.studies.rows import group_by
 from isoscope.studies.stable_anisotropic_regularization.runs import (
     NONE,
     Penalty,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from isoscope.studies.rows import group_by
+from isoscope.studies.aggregation import group_by
 
 if TYPE_CHECKING:
     from isoscope.studies.study import Results, Setting
