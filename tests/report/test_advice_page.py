@@ -172,7 +172,7 @@ def test_a_measure_that_was_asked_for_is_asked_for_again():
     text = Parsed(render_advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
     assert "labels='my topic', measure='knn')" in text
     assert "--labels 'my topic' --measure knn --html" in text
-    assert "stands for your own" not in text
+    assert "Replace " not in text
 
 
 def test_nothing_is_applied_where_nothing_is_to_be_done():

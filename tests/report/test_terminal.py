@@ -113,7 +113,7 @@ def test_a_baseline_tells_what_moved(found):
     assert "the two audits differ: sample was 20,000, is 120" in text
     for change in compare_findings(before, found):
         assert (flat(str(change)) in text) == (change.direction != "same")
-    assert "nothing has moved" in printed(terminal.render_audit(found, found))
+    assert "no finding has changed" in printed(terminal.render_audit(found, found))
 
 
 def test_two_audits_stand_side_by_side(found):
