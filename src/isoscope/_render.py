@@ -1,6 +1,6 @@
-"""Renderers of results: which function of `_report` turns a result into text, a page or a figure.
+"""The renderer of each result: the function of `_report` that turns it into text, a page or a figure.
 
-Results import nothing of `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call `render`.
+Results import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call `render`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RENDERERS = {
         "figure": "figures.save_profile",
     },
 }
-"""The renderers by the class of the result and the kind of output."""
+"""The renderers, by class of the result and kind of output."""
 
 
 def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any:

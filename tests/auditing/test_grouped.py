@@ -196,7 +196,7 @@ def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     assert found[6]["mean_cosine"].shown in str(found)
     skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)
     assert "not measured: groups 1, array, groups 1 has 3 vectors" in " ".join(str(skipping).split())
-    assert "3 rows are in no group of these" in str(skipping)
+    assert "3 rows belong to none of these groups" in str(skipping)
 
 
 def test_the_notebook_table_escapes_names():

@@ -140,12 +140,12 @@ def test_how_it_was_measured_is_said():
     advice = made(chosen=2, settings=settings, notes=["A note."], left_out={"Whiten(pca, 9)": "too few rows"})
     text = Parsed(render_advice_page(advice)).text
     for words in (
-        "vectors are compared by euclidean",
-        "Repairs are fitted to the whole source, as the saved repair; no judgments are used.",
+        "vectors compared by euclidean",
+        "Repairs are fitted to all rows of the source, like the saved repair, and without the judgments.",
         "Pairs that share a row, or have equal rows, count as one.",
-        "The intervals of all 4 repairs and all deciding measures hold at once",
-        "the simplest repair that gains significantly and gives away at most 10% of the best significant gain",
-        "+0.123: the pairs are split into 7 folds",
+        "The intervals of all 4 repairs and all deciding measures hold jointly",
+        "the simplest repair that gains significantly and loses at most 10% of the best significant gain",
+        "+0.123. The pairs are split into 7 folds",
         "Standardize → AllButTheTop(6) 18, Whiten 2; 90% agree with the advice",
         "a random sample of 2,000 of 2,552",
         "Seed42",
@@ -172,7 +172,7 @@ def test_a_measure_that_was_asked_for_is_asked_for_again():
     text = Parsed(render_advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
     assert "labels='my topic', measure='knn')" in text
     assert "--labels 'my topic' --measure knn --html" in text
-    assert "stands for your own" not in text
+    assert "Replace " not in text
 
 
 def test_nothing_is_applied_where_nothing_is_to_be_done():
@@ -241,7 +241,7 @@ def test_a_loss_that_is_far_off_squeezes_nothing():
     assert "−0.400" in rows[-1]
 
 
-def test_a_verdict_is_a_shape_a_colour_and_a_sign():
+def test_a_verdict_is_a_shape_a_color_and_a_sign():
     advice = made(GAINS, chosen=2)
     shapes, signs = {}, {}
     for row, trial in zip(rows_of(draw_forest_plot(advice, "spearman")[0]), advice.trials, strict=True):
@@ -401,14 +401,14 @@ def test_a_browser_reads_the_elements_that_were_written(browser, advice, address
 
 
 @needs_browser
-def test_colours_follow_the_scheme(browser, tmp_path):
+def test_colors_follow_the_scheme(browser, tmp_path):
     KINDS["use"].to_html(tmp_path / "advice.html")
     seen = []
     for dark in (False, True):
         tab = browser.open((tmp_path / "advice.html").as_uri(), dark=dark)
         kinds = ("gain", "noise", "loss")
-        colour = "getComputedStyle(document.querySelector('.trial .{} .mark')).fill"
-        seen.append([tab.run(colour.format(kind)) for kind in kinds])
+        color = "getComputedStyle(document.querySelector('.trial .{} .mark')).fill"
+        seen.append([tab.run(color.format(kind)) for kind in kinds])
         assert len(set(seen[-1])) == len(kinds)
         tab.close()
     assert not set(seen[0]) & set(seen[1])

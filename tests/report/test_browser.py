@@ -106,8 +106,8 @@ def test_a_point_under_the_mouse_shows_its_text_and_runs_none_of_it(tab):
     assert tab.run("document.querySelectorAll('.tip img, .tip script').length") == 0
 
 
-def test_each_colouring_is_pressed_alone_and_has_its_legend(tab):
-    selector = "[data-colour]"
+def test_each_coloring_is_pressed_alone_and_has_its_legend(tab):
+    selector = "[data-color]"
     names = tab.run(f"[...document.querySelectorAll('{selector}')].map(b => b.textContent)")
     assert names == ["Label", "Cluster", "Frequency", "Length", "Row number"]
     legends = []

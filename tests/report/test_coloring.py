@@ -15,7 +15,7 @@ def ways_by_key(clouds):
     return [{way.key: way for way in ways} for ways in find_shared_colorings(clouds)]
 
 
-def test_one_cloud_alone_is_coloured_as_by_itself():
+def test_one_cloud_alone_is_colored_as_by_itself():
     own = {way.key: way for way in find_colorings(clouds()[0])}
     shared = ways_by_key(clouds()[:1])[0]
     assert set(shared) == set(own) - {"rows"}
@@ -48,7 +48,7 @@ def test_a_frequency_has_one_shade_in_all_clouds():
     assert found[0]["frequency"].ends == found[1]["frequency"].ends
 
 
-def test_every_colouring_that_some_cloud_has_is_explained():
+def test_every_coloring_that_some_cloud_has_is_explained():
     first, second = clouds()[:2]
     found = find_shared_colorings([dataclasses.replace(first, kinds=None, labels=None), second])
     explained = render_legends(found, "layer")

@@ -66,7 +66,7 @@ def test_what_is_rounding_is_not_drawn(found):
     assert len(figures.draw_spectrum(thin).get_lines()[0].get_xdata()) == 2
 
 
-def test_cosines_without_neighbours(found):
+def test_cosines_without_neighbors(found):
     ax = figures.draw_cosines(dataclasses.replace(found.pictures, nearest_cosines=None))
     assert "nearest neighbors" not in [text.get_text() for text in ax.get_legend().get_texts()]
 
@@ -108,7 +108,7 @@ def test_more_names_than_looks_are_others(found):
     assert "others" in names
 
 
-def test_a_colour_that_is_not_there_says_what_is(found):
+def test_a_color_that_is_not_there_says_what_is(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
     with pytest.raises(InputError, match='color is \'labels\', but this audit has "frequency", "lengths"'):
         figures.draw_points(bare, None, "labels")

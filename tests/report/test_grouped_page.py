@@ -256,15 +256,15 @@ def tab(browser, tmp_path):
     tab.close()
 
 
-def test_stills_are_coloured_alike_and_as_python_did(tab):
+def test_stills_are_colored_alike_and_as_python_did(tab):
     stills = "JSON.stringify([...document.querySelectorAll('.tile svg')].map(s => s.innerHTML.length))"
     classes = "[...new Set([...document.querySelectorAll('.tile svg path')].map(p => p.getAttribute('class')))].join()"
     before = tab.run(stills), tab.run(classes)
-    tab.run("document.querySelector('.shared [data-colour=lengths]').click()")
+    tab.run("document.querySelector('.shared [data-color=lengths]').click()")
     assert "shade-5" in tab.run(classes)
     assert tab.run("document.querySelector('[data-legend=kinds]').hidden") is True
     assert tab.run("document.querySelector('[data-legend=lengths]').checkVisibility()") is True
-    tab.run("document.querySelector('.shared [data-colour=kinds]').click()")
+    tab.run("document.querySelector('.shared [data-color=kinds]').click()")
     assert tab.run(classes) == before[1]
 
 
@@ -272,14 +272,14 @@ def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
     tab.run("document.querySelectorAll('.tile button')[4].focus()")
     tab.run("document.querySelectorAll('.tile button')[4].click()")
     tab.finish()
-    assert tab.run("document.getElementById('stage-title').textContent") == "The cloud of deeper, layer 1"
+    assert tab.run("document.getElementById('stage-title').textContent") == "Point cloud of deeper, layer 1"
     picture = "document.querySelector('dialog canvas').toDataURL()"
     start = tab.run(picture)
     tab.press("ArrowRight")
     tab.finish()
     assert tab.run(picture) != start
-    tab.run("document.querySelector('dialog [data-colour=lengths]').click()")
-    assert tab.run("document.querySelector('.shared [data-colour=lengths]').ariaPressed") == "true"
+    tab.run("document.querySelector('dialog [data-color=lengths]').click()")
+    assert tab.run("document.querySelector('.shared [data-color=lengths]').ariaPressed") == "true"
     tab.run("document.querySelector('[data-close]').click()")
     assert tab.run("document.querySelector('dialog').open") is False
     assert tab.run("document.activeElement.getAttribute('aria-label')") == "Turn the cloud of deeper, layer 1"

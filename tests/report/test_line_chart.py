@@ -43,7 +43,7 @@ def test_there_is_a_mark_for_each_number_and_a_place_for_it(axis, estimates):
     assert "What is told." in next(a["aria-label"] for _, a in Parsed(text).elements if a.get("role") == "img")
 
 
-def test_a_verdict_is_a_shape_and_a_word_and_no_colour_alone():
+def test_a_verdict_is_a_shape_and_a_word_and_no_color_alone():
     text = drawn(course([0.1, 0.2, 0.3, 0.4]))
     shapes = dict(re.findall(r'class="at (\w+) hue-0".*?<path d="([^"]+)"', text))
     assert len(set(shapes.values())) == 3

@@ -43,7 +43,7 @@ def test_cosines_are_densities_over_what_is_to_be_seen(X):
         assert (density * width).sum() == pytest.approx(1, abs=0.02)
 
 
-def test_the_nearest_are_not_drawn_if_neighbours_are_by_distance(X):
+def test_the_nearest_are_not_drawn_if_neighbors_are_by_distance(X):
     assert isoscope.audit(X, metric="euclidean").pictures.nearest_cosines is None
 
 

@@ -110,10 +110,10 @@ def test_a_baseline_tells_what_moved(found):
         before = isoscope.audit(np.random.default_rng(3).standard_normal((300, 16)))
     text = flat(printed(terminal.render_audit(found, before), 200))
     assert "Since array (300 × 16)" in text
-    assert "not like with like: sample was 20,000, is 120" in text
+    assert "the two audits differ: sample was 20,000, is 120" in text
     for change in compare_findings(before, found):
         assert (flat(str(change)) in text) == (change.direction != "same")
-    assert "nothing has moved" in printed(terminal.render_audit(found, found))
+    assert "no finding has changed" in printed(terminal.render_audit(found, found))
 
 
 def test_two_audits_stand_side_by_side(found):
@@ -121,7 +121,7 @@ def test_two_audits_stand_side_by_side(found):
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
-    assert "37.5% of a row's nearest neighbours in one space are nearest in the other" in text
+    assert "37.5% of a row's nearest neighbors in one space are also its nearest in the other" in text
     assert "nearest in the other" not in printed(terminal.render_side_by_side([found, found], [None]))
 
 

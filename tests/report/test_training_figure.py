@@ -22,7 +22,7 @@ def test_six_panels_with_a_line_for_each_layer():
     assert line.get_label() == "layer 3"
 
 
-def test_many_layers_have_a_bar_of_colours_in_place_of_a_legend():
+def test_many_layers_have_a_bar_of_colors_in_place_of_a_legend():
     figure = draw_profile(made(layers=31))
     assert len(figure.axes) == 7
     assert not figure.legends

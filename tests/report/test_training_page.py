@@ -128,7 +128,7 @@ def test_the_key_names_few_layers_and_spans_many(layers, entries):
     assert len(drawn.all("rect")) == (layers if layers > 8 else 0)
 
 
-def test_colours_run_from_the_first_layer_to_the_last():
+def test_colors_run_from_the_first_layer_to_the_last():
     drawn = charts(render_training_page(made(layers=31)))["anisotropy_1"]
     shades = [int(each) for each in re.findall(r"line depth-(\d+)", drawn)]
     assert shades == sorted(shades)

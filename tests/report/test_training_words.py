@@ -43,9 +43,8 @@ def test_the_rest_is_said_of_one_run():
 def test_arms_are_compared():
     runs = Runs({"none": [made(end=0.7), made(end=0.72)], "entropy": made(end=0.4), "cosreg": made(end=0.5)})
     said = training_headline(runs)
-    assert said == (
-        "The last layer (layer 2) ends most isotropic with “entropy” (anisotropy_1 0.400) and least with “none” (0.710)."
-    )
+    assert said.startswith("The last layer (layer 2) ends most isotropic with “entropy” (anisotropy_1 0.400)")
+    assert said.endswith("and least with “none” (0.710).")
     fill = "The number of effective dimensions ends at 62.3 (none), 62.3 (entropy) and 62.3 (cosreg) of 384."
     assert fill in training_paragraph(runs)
 

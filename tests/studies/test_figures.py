@@ -38,7 +38,7 @@ def test_equal_numbers_differ_by_nothing():
     assert format_published(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.00e−5)"
 
 
-def test_clouds_of_one_colouring_lie_beside_each_other_and_many_groups_are_counted():
+def test_clouds_of_one_coloring_lie_beside_each_other_and_many_groups_are_counted():
     points = [[float(i), float(i % 7)] for i in range(60)]
     clouds = [Scatter(f"model {i}", points, {"cluster": [f"{j % 30:02d}" for j in range(60)]}) for i in range(4)]
     drawn = Figure("key", "title", "caption", clouds)

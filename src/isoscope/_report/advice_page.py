@@ -1,4 +1,4 @@
-"""The page of an advice, with the commands that follow from it."""
+"""The page of an advice, with commands that reproduce and apply it, and the table for a notebook."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")
 
 
 def render_commands(advice: Advice) -> Markup:
-    """The section; what was an array has no commands for a shell."""
-    given = () if is_label_free(advice) else _TASK_INPUTS[advice.example]
-    python, shell = [_format_python_call(advice, given)], _build_shell_command(advice, given)
+    """Return the section with commands to reproduce and apply the advice, for Python and (for a file) a shell."""
+    inputs = () if is_label_free(advice) else _TASK_INPUTS[advice.example]
+    python, shell = [_format_python_call(advice, inputs)], _build_shell_command(advice, inputs)
     if not advice.leaves_vectors_unchanged:
         python.append("advice.save('repair')")
         shell += ["-o", "repair"]
@@ -59,21 +59,25 @@ def render_commands(advice: Advice) -> Markup:
     rows: list[tuple[object, object]] = [("In Python", _render_code(*python))]
     if _is_file(advice):
         rows.append(("In a shell", _render_code(shlex.join(shell))))
-    unknown = tuple(name for name in given if name not in advice.given)
-    parts = [tag("h3", "To do it again"), _render_placeholder_note(unknown), render_definition_list(*rows)]
+    unknown = tuple(name for name in inputs if name not in advice.given)
+    parts = [tag("h3", "Reproduce this advice"), _render_placeholder_note(unknown), render_definition_list(*rows)]
     if is_label_free(advice):
         parts += _render_task_commands(advice)
     if not advice.leaves_vectors_unchanged:
         parts += _render_apply_command(advice)
-    return section("commands", "What to type", *parts)
+    return section("commands", "Commands", *parts)
 
 
 def _render_task_commands(advice: Advice) -> list[Markup]:
     lines = [
-        shlex.join(_build_shell_command(advice, given)) if _is_file(advice) else _format_python_call(advice, given)
-        for given in _TASK_INPUTS.values()
+        shlex.join(_build_shell_command(advice, inputs)) if _is_file(advice) else _format_python_call(advice, inputs)
+        for inputs in _TASK_INPUTS.values()
     ]
-    return [tag("h3", "With a task"), tag("p", "Any of these is stronger evidence."), _render_code(*lines)]
+    return [
+        tag("h3", "Get stronger evidence"),
+        tag("p", "Each of these commands tests the repairs on a task."),
+        _render_code(*lines),
+    ]
 
 
 def _render_apply_command(advice: Advice) -> list[Markup]:
@@ -82,24 +86,24 @@ def _render_apply_command(advice: Advice) -> list[Markup]:
         line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out])
     else:
         line = "repaired = advice.repair.transform(vectors)"
-    words = "All that is compared must be repaired alike: the corpus, new vectors, and queries."
-    return [tag("h3", "To use it"), tag("p", words), _render_code(line)]
+    words = "Apply the same repair to everything that you compare: the corpus, new vectors and queries."
+    return [tag("h3", "Apply the repair"), tag("p", words), _render_code(line)]
 
 
 def _is_file(advice: Advice) -> bool:
     return "." in advice.source or parse_address(advice.source) is not None
 
 
-def _format_python_call(advice: Advice, given: tuple[str, ...]) -> str:
+def _format_python_call(advice: Advice, inputs: tuple[str, ...]) -> str:
     words = [repr(advice.source) if _is_file(advice) else "vectors"]
-    words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in given]
+    words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in inputs]
     words += [f"{name}={value!r}" for name, value in _non_default_settings(advice).items()]
     return f"advice = isoscope.advise({', '.join(words)})"
 
 
-def _build_shell_command(advice: Advice, given: tuple[str, ...]) -> list[str]:
+def _build_shell_command(advice: Advice, inputs: tuple[str, ...]) -> list[str]:
     words = ["isoscope", "advise", advice.source]
-    for name in given:
+    for name in inputs:
         words += [f"--{name}", advice.given.get(name, name.upper())]
     for name, value in _non_default_settings(advice).items():
         words += ["--new-rows"] if name == "new_rows" else [f"--{name}", str(value)]
@@ -107,25 +111,22 @@ def _build_shell_command(advice: Advice, given: tuple[str, ...]) -> list[str]:
 
 
 def _non_default_settings(advice: Advice) -> dict[str, object]:
-    """What was asked for besides the task, where it is not what would be done anyway."""
-    asked: dict[str, object] = {}
-    if advice.alone:
-        asked["measure"] = advice.measure
-    usual = AdviceSettings()
-    asked |= {
+    """Return the settings that differ from the defaults."""
+    default = AdviceSettings()
+    changed = {
         name: getattr(advice.settings, name)
         for name in _SETTINGS
-        if getattr(advice.settings, name) != getattr(usual, name)
+        if getattr(advice.settings, name) != getattr(default, name)
     }
-    return asked
+    return ({"measure": advice.measure} if advice.alone else {}) | changed
 
 
 def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
-    """Which words are not to be typed as they are: what was an array has no name."""
+    """Return which words of the commands are placeholders: an array has no name."""
     if not names:
         return None
     words = " and ".join(name.upper() for name in names)
-    return tag("p", f"{words} {'stand' if len(names) > 1 else 'stands'} for your own.", class_="hint")
+    return tag("p", f"Replace {words} with your own data.", class_="hint")
 
 
 def _render_code(*lines: str) -> Markup:
@@ -173,7 +174,7 @@ def render_advice_page(advice: Advice) -> str:
     )
 
 
-# the body
+# page
 
 
 def _render_heading(advice: Advice) -> Markup:
@@ -215,8 +216,8 @@ def _render_gains(advice: Advice) -> Markup:
         title = tag("h3", f"By {words}{decides}")
         figures.append(tag("figure", title, chart, tag("figcaption", caption)))
     lead = (
-        "One line per candidate, simplest first: its score and its gain over the vectors as they are. A gain or loss "
-        "is significant if its interval does not contain 0."
+        "One line per candidate, simplest first: its score, and its gain over the original vectors. A gain or loss is "
+        "significant if its interval does not contain 0."
     )
     return section(
         "gains", "What each repair gains", tag("p", lead, class_="hint"), render_mark_legend(advice), *figures
@@ -224,7 +225,7 @@ def _render_gains(advice: Advice) -> Markup:
 
 
 _MEASURE_RULE = (
-    "A repair that loses significantly by any measure is excluded, and the first measure by which another gains "
+    "A repair that loses significantly by any measure is excluded. The first measure by which another repair gains "
     "significantly decides. "
 )
 
@@ -247,7 +248,7 @@ def _render_numbers(advice: Advice) -> Markup:
     return section(
         "numbers",
         "All numbers",
-        render_scrollable(_render_table(advice), labelled_by="numbers-title"),
+        render_scrollable(_render_table(advice), labeled_by="numbers-title"),
     )
 
 
@@ -287,7 +288,7 @@ def _render_cells(trial: Trial, measure: str, *, first: bool) -> tuple[Markup, M
 
 
 def _ordered_measures(advice: Advice) -> list[str]:
-    """Return the measures, that which decides first."""
+    """Return the measures, the deciding one first."""
     return [advice.measure, *(measure for measure in advice.measures if measure != advice.measure)]
 
 
@@ -295,44 +296,42 @@ def _available_shapes(advice: Advice) -> list[str]:
     return [name for name in SHAPE_NAMES if any(name in trial.shape for trial in advice.trials)]
 
 
-# how it was done
+# notes
 
 
 def _render_notes(advice: Advice) -> Markup:
     settings, others = advice.settings, len(advice.trials) - 1
     examples = PLURALS[advice.example]
     intervals = (
-        f"{format_confidence(advice.settings.confidence)}, of the paired difference to the vectors as they are. "
+        f"{format_confidence(settings.confidence)} confidence, for the paired difference to the original vectors. "
         f"{_INDEPENDENCE_NOTES[advice.example]} "
     )
     if others > 1:
-        intervals += f"The intervals of all {others} repairs and all deciding measures hold at once (max-t)."
+        intervals += f"The intervals of all {others} repairs and all deciding measures hold jointly (max-t)."
     fitted = (
         _FITTING_NOTES[advice.example]
         if settings.new_rows
-        else "to the whole source, as the saved repair; no judgments are used"
+        else "to all rows of the source, like the saved repair, and without the judgments"
     )
     selected = ", ".join(f"{name} {count}" for name, count in advice.selections.items())
     shapes = ", ".join(SHAPE_NAMES[name] for name in _available_shapes(advice))
     rows: list[tuple[object, object]] = [
-        ("Task", f"{_format_examples(advice)}; vectors are compared by {settings.metric}"),
+        ("Task", f"{_format_examples(advice)}; vectors compared by {settings.metric}"),
         ("Fitting", f"Repairs are fitted {fitted}."),
         ("Intervals", intervals),
         (
             "Rule",
-            "Use the simplest repair that gains significantly and gives away at most "
-            f"{100 * TOLERANCE:.0f}% of the best significant gain; if none gains, or most "
-            "selections on parts of the examples choose none, leave the vectors as they are. "
-            f"{_MEASURE_RULE if len(advice.measures) > 1 and not advice.alone else ''}A repair is simpler "
-            "if it learns fewer "
-            "numbers from the corpus.",
+            "Use the simplest repair that gains significantly and loses at most "
+            f"{100 * TOLERANCE:.0f}% of the best significant gain. If no repair gains, or most selections on parts of "
+            "the examples choose none, leave the vectors as they are. "
+            f"{_MEASURE_RULE if len(advice.measures) > 1 and not advice.alone else ''}A repair is simpler if it learns "
+            "fewer numbers from the corpus.",
         ),
         (
             "Expected gain",
-            f"{format_signed(advice.promised_gain)}: the {examples} are split into {settings.folds} "
-            "folds, several times; the "
-            "rule selects a repair on all folds but one, and its choice is scored on that fold. No example is used "
-            "both to select and to score.",
+            f"{format_signed(advice.promised_gain)}. The {examples} are split into {settings.folds} folds, several "
+            "times. The rule selects a repair on all folds but one, and the left-out fold scores it. No example both "
+            "selects and scores.",
         ),
         ("Selected on parts", f"{selected}; {100 * advice.stability:.0f}% agree with the advice"),
     ]
@@ -340,8 +339,8 @@ def _render_notes(advice: Advice) -> Markup:
         rows.append(
             (
                 "Shape",
-                f"{shapes} of each candidate's space, measured on rows it was not fitted to. An IsoScore of 0 is a "
-                "line, of 1 equal variance in all directions.",
+                f"{shapes} of each candidate's space, measured on rows it was not fitted to. An IsoScore of 0 means "
+                "all variance along one direction; 1 means equal variance along all.",
             )
         )
     rows += [
@@ -355,7 +354,7 @@ def _render_notes(advice: Advice) -> Markup:
 
 def _describe_sample(advice: Advice) -> str:
     words = f"a random sample of {advice.settings.sample:,} of {advice.n:,}"
-    return words if advice.example == "row" else f"{words}, and those that the task names"
+    return words if advice.example == "row" else f"{words}, plus the rows that the task needs"
 
 
 # notebooks

@@ -1,4 +1,4 @@
-"""The page of an audit, or of several side by side."""
+"""The page of one audit or of several side by side, and the table for a notebook."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from isoscope._report.html import (
     document,
     join_markup,
     render_chip,
+    render_code,
     render_definition_list,
     render_notebook_table,
     section,
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
     from isoscope._report.svg import Chart
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import Change, HeldOutComparison
+    from isoscope.auditing.finding import Finding
 
 
 def render_heading(
     audits: Sequence[Audit], baseline: Audit | None, agreement: float | None, held_out: HeldOutComparison | None = None
 ) -> Markup:
-    """The verdict before anything else; of two spaces also how far they agree, and what a repair did."""
+    """Return the top of the page: the verdict of each space, their agreement, and the effect of a repair."""
     if len(audits) == 1:
         return tag(
             "header",
@@ -78,11 +80,11 @@ def render_heading(
 
 
 def _find_regressions(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> list[set[str]]:
-    """For each space the findings that are ok and that the repair made worse all the same."""
+    """Return for each space the findings that the repair made worse although they are still ok."""
     if held_out is None:
         return [set() for _ in audits]
-    found = compare_findings(*audits)
-    return [set(), {c.name for c in found if c.after and c.after.verdict == "ok" and c.trend == "worse"}]
+    changes = compare_findings(*audits)
+    return [set(), {c.name for c in changes if c.after and c.after.verdict == "ok" and c.trend == "worse"}]
 
 
 def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> str:
@@ -92,12 +94,12 @@ def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None
 
 
 def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparison) -> Markup:
-    """How a repair was compared, and which findings it made significantly worse or better."""
-    found = compare_findings(before, after)
+    """Return how a repair was evaluated, and which findings it made significantly worse or better."""
+    changes = compare_findings(before, after)
     rows = (
         tag("li", tag("strong", CHANGE_LABELS[trend]), ": ", _format_change(change), class_=f"before {trend}")
         for trend in ("worse", "better")
-        for change in found
+        for change in changes
         if change.trend == trend
     )
     return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
@@ -113,7 +115,7 @@ def _render_size(audit: Audit) -> Markup:
     facts = [
         f"{audit.n:,} vectors × {audit.d:,} dimensions",
         audit.dtype,
-        f"neighbours by {audit.settings.metric}",
+        f"neighbors by {audit.settings.metric}",
         *roles,
     ]
     return tag("p", " · ".join(facts), class_="size")
@@ -142,11 +144,11 @@ def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
 
 
 def _render_drift(audit: Audit, baseline: Audit) -> Markup:
-    """What has changed since the baseline, in a line and a list."""
-    found = compare_findings(baseline, audit)
-    counts = {name: sum(change.direction == name for change in found) for name in CHANGE_LABELS}
+    """Return what has changed since the baseline: the counts, and the findings whose verdict changed."""
+    changes = compare_findings(baseline, audit)
+    counts = {name: sum(change.direction == name for change in changes) for name in CHANGE_LABELS}
     words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    turned = [change for change in found if change.direction in ("better", "worse", "gone")]
+    turned = [change for change in changes if change.direction in ("better", "worse", "gone")]
     rows = (
         tag(
             "li",
@@ -162,14 +164,14 @@ def _render_drift(audit: Audit, baseline: Audit) -> Markup:
         "section",
         tag("h2", "Since the baseline"),
         tag("p", "The baseline is ", tag("bdi", baseline.source), f", {baseline.n:,} × {baseline.d:,}: {words}."),
-        tag("p", f"Not like with like: {caution}.", class_="doubt") if caution else None,
+        tag("p", f"The two audits differ in their settings: {caution}.", class_="doubt") if caution else None,
         tag("ul", *rows) if turned else None,
         class_="drift",
     )
 
 
 def _format_change(change: Change) -> str:
-    """A change; its verdicts are named if they differ."""
+    """Return a change, with its verdicts if they differ."""
     if change.before is None or change.after is None or change.before.verdict != change.after.verdict:
         return _format_verdict_change(change)
     return f"{change.title}, {change.before.shown} → {change.after.shown}"
@@ -182,23 +184,13 @@ def _format_verdict_change(change: Change) -> str:
 
 
 def _describe_agreement(share: float) -> str:
-    kind = (
-        "nearly the same"
-        if share >= 0.9
-        else "much the same"
-        if share >= 0.6
-        else "partly the same"
-        if share >= 0.3
-        else "largely different"
-    )
-    return (
-        f"On average the two spaces agree on {10 * share:.1f} of a row's 10 nearest neighbours: a search in them finds "
-        f"{kind} things."
-    )
+    degrees = ((0.9, "nearly the same"), (0.6, "mostly the same"), (0.3, "partly the same"))
+    degree = next((words for least, words in degrees if share >= least), "mostly different")
+    return f"A search in the two spaces finds {degree} rows: on average, {10 * share:.1f} of the top 10 results agree."
 
 
 MAX_AUDITS = 26
-"""Spaces on one page: each has a letter."""
+"""Number of spaces on one page: each has a letter."""
 
 
 def render_page(
@@ -208,24 +200,24 @@ def render_page(
     agreement: float | None = None,
     held_out: HeldOutComparison | None = None,
 ) -> str:
-    """One audit, or several side by side, as a self-contained document.
+    """Return one audit, or several side by side, as a self-contained HTML document.
 
     Parameters
     ----------
     audits : sequence of Audit
-        One, or up to 26 to compare.
+        One audit, or up to 26 to compare.
     baseline : Audit, optional
-        An earlier audit of the same space: each finding says what it was.
+        An earlier audit of the same space: each finding shows its earlier value.
     agreement : float, optional
-        The share of their nearest neighbours that two spaces have in common.
-    held_out : HeldOut, optional
+        The share of nearest neighbors that two spaces have in common.
+    held_out : HeldOutComparison, optional
         The repair between two audits of the same rows: the page names it and shows what it made better or worse.
 
     Examples
     --------
     >>> import numpy as np, isoscope
-    >>> found = isoscope.audit(np.random.default_rng(0).standard_normal((200, 8)))
-    >>> render_page([found])[:15]
+    >>> audit = isoscope.audit(np.random.default_rng(0).standard_normal((200, 8)))
+    >>> render_page([audit])[:15]
     '<!doctype html>'
     """
     if not 1 <= len(audits) <= MAX_AUDITS:
@@ -259,15 +251,15 @@ def render_page(
 
 
 def _render_findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOutComparison | None) -> Markup:
-    confidence = f"{100 * audits[0].settings.confidence:g}%"
+    confidence = format_confidence(audits[0].settings.confidence)
     lead = tag(
         "p",
         _render_sign("value", "M11 1V17"),
-        "the value, ",
+        "value, ",
         _render_sign("interval", "M2 9H20"),
-        f"its {confidence} interval, ",
+        f"{confidence} interval, ",
         _render_sign("null-mark", "M11 14L16 4H6Z"),
-        "what a cloud of as many rows and dimensions has that is without structure.",
+        "random data of the same size. The findings describe the shape of the vectors, not how well they solve a task.",
         class_="hint",
     )
     if held_out is not None:
@@ -319,7 +311,7 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
 
 
 def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
-    """One space's part of a figure; figures of several spaces say whose it is."""
+    """Return one space's part of a figure, with its name if there are several spaces."""
     whose = tag("h4", tag("bdi", audit.source)) if len(audits) > 1 else None
     return tag("figure", whose, content, tag("figcaption", caption))
 
@@ -332,7 +324,7 @@ def _render_notes(audits: Sequence[Audit]) -> Markup:
             join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
             for audit in audits
         ),
-        tag("p", "What each number means, and how each range is derived: ", tag("code", "docs/findings.md"), "."),
+        tag("p", "What each number means and how its range is derived: see ", tag("code", "docs/findings.md"), "."),
     )
 
 
@@ -340,21 +332,21 @@ def _render_settings(audit: Audit) -> Markup:
     settings = audit.settings
     sampled = [f"{finding.title} ({finding.rows:,} rows)" for finding in audit.findings if finding.sampled]
     rows: list[tuple[str, object]] = [
-        ("Rows", "all" if not sampled else "all, but for: " + ", ".join(sampled)),
+        ("Rows", "all" if not sampled else "all, except for " + ", ".join(sampled)),
         (
             "Pairs of rows",
-            f"all up to {settings.sample:,} rows, a random sample of so many above; seed {settings.seed}",
+            f"all rows, or a random sample of {settings.sample:,} if there are more; seed {settings.seed}",
         ),
-        ("Intervals", f"{100 * settings.confidence:g}% confidence"),
-        ("Rows with NaN or infinity", "refused" if settings.nonfinite == "raise" else "left out and counted"),
+        ("Intervals", f"{format_confidence(settings.confidence)} confidence"),
+        ("Rows with NaN or infinity", "not allowed" if settings.nonfinite == "raise" else "left out and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To do it again", tag("code", _format_command(audit))))
+    rows.append(("To reproduce", tag("code", _format_command(audit))))
     return render_definition_list(*rows)
 
 
 def _format_command(audit: Audit) -> str:
-    """What makes this page again: in a shell for a file or a database, in Python for an array."""
+    """Return the command that reproduces the page: for a shell, or in Python if the source is an array."""
     settings = audit.settings
     if "." not in audit.source and parse_address(audit.source) is None:
         changed = (
@@ -383,7 +375,7 @@ def render_notebook_page(audit: Audit) -> str:
             render_chip(finding.verdict, f"{SYMBOLS[finding.verdict]} {VERDICT_LABELS[finding.verdict]}"),
             tag("span", finding.shown, style="white-space:nowrap"),
             tag("span", finding.interval, style="white-space:nowrap"),
-            join_markup(finding.meaning, None if finding.verdict == "ok" else tag("em", f" {finding.advice}")),
+            join_markup(render_code(finding.meaning), None if finding.verdict == "ok" else _render_advice(finding)),
         )
         for finding in audit.findings
     ]
@@ -396,3 +388,7 @@ def render_notebook_page(audit: Audit) -> str:
         notes=[f"Not measured: {skipped}"] if skipped else [],
         wrap=True,
     )
+
+
+def _render_advice(finding: Finding) -> Markup:
+    return join_markup(" ", tag("em", render_code(finding.advice)))

@@ -1,4 +1,4 @@
-"""Cards of findings with their gauges."""
+"""Cards and tables of findings, each with a scale that shows its verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from isoscope._report.html import join_markup, render_definition_list, tag
+from isoscope._report.html import join_markup, render_code, render_definition_list, render_scrollable, tag
+from isoscope._report.narrate import capitalize, format_confidence
 from isoscope._report.svg import Scale, format_percent
 from isoscope.auditing.finding import VERDICTS, format_number
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 
 _MARGIN = 0.14
-_MIN_LABEL_WIDTH = 0.13  # of the width, which a name in a region needs
+_MIN_LABEL_WIDTH = 0.13  # share of the width that the name of a region needs
 
 
 def draw_meter(finding: Finding) -> Markup | None:
-    """The scale of a finding that is judged by numbers; None if it is for information."""
+    """Return the scale of a finding with its value, interval and thresholds; None if it has no thresholds."""
     ends = [*finding.judged.ok, *finding.judged.bearable]
     if not any(map(math.isfinite, ends)) or math.isnan(finding.value):
         return None
@@ -61,20 +62,20 @@ def draw_meter(finding: Finding) -> Markup | None:
 
 
 def _describe_meter(finding: Finding) -> str:
-    words = f"{finding.shown} on a scale that is {finding.range}"
+    words = f"{finding.shown}; {finding.range}"
     if finding.judged.null is not None and math.isfinite(finding.judged.null):
-        words += f"; a cloud without structure has {format_number(finding.judged.null, finding.form)}"
+        words += f"; random data of the same size has {format_number(finding.judged.null, finding.form)}"
     return words
 
 
 def _choose_scale(finding: Finding, ends: list[float]) -> Scale:
-    """From a little before the first to a little after the last of what is to be seen."""
+    """Return a scale that includes the thresholds, the value, its interval and the reference, with a margin."""
     marks = [*ends, finding.value, finding.low, finding.high, finding.judged.null]
-    seen = [mark for mark in marks if mark is not None and math.isfinite(mark)]
+    known = [mark for mark in marks if mark is not None and math.isfinite(mark)]
     if finding.form == "power":
-        least = max(min(mark for mark in (*seen, 1.0) if mark > 0), 1e-12)
-        return Scale(least / 10, max(1.0, *seen), log=True)
-    low, high = min(seen), max(seen)
+        least = max(min(mark for mark in (*known, 1.0) if mark > 0), 1e-12)
+        return Scale(least / 10, max(1.0, *known), log=True)
+    low, high = min(known), max(known)
     margin = _MARGIN * ((high - low) or abs(high) or 1.0)
     first, last = low - margin, high + margin
     if low >= 0:
@@ -85,22 +86,21 @@ def _choose_scale(finding: Finding, ends: list[float]) -> Scale:
 
 
 def _regions(finding: Finding, scale: Scale) -> list[tuple[float, float, str]]:
-    """(left, right, verdict) from left to right, as shares of the width."""
-    cuts = {0.0, 1.0}
+    """Return (left, right, verdict) from left to right, as shares of the width."""
+    edges = {0.0, 1.0}
     for end in (*finding.judged.ok, *finding.judged.bearable):
         if math.isfinite(end):
-            cuts.add(min(max(scale(end), 0.0), 1.0))
-    places = sorted(cuts)
-    found: list[tuple[float, float, str]] = []
-    for left, right in pairwise(places):
+            edges.add(min(max(scale(end), 0.0), 1.0))
+    regions: list[tuple[float, float, str]] = []
+    for left, right in pairwise(sorted(edges)):
         if right - left < 1e-6:
             continue
         verdict = finding.judged.verdict(scale.value_at((left + right) / 2))
-        if found and found[-1][2] == verdict:
-            found[-1] = (found[-1][0], right, verdict)
+        if regions and regions[-1][2] == verdict:
+            regions[-1] = (regions[-1][0], right, verdict)
         else:
-            found.append((left, right, verdict))
-    return found
+            regions.append((left, right, verdict))
+    return regions
 
 
 SYMBOLS = {"ok": "✓", "look": "◐", "bad": "✕"}
@@ -116,13 +116,13 @@ CHANGE_LABELS = {
 
 
 def badge(verdict: str, *, brief: bool = False) -> Markup:
-    """A verdict as sign, word and colour."""
+    """Return a verdict as a colored badge with a symbol and a word."""
     words = verdict if brief else VERDICT_LABELS[verdict]
     return tag("span", tag("span", SYMBOLS[verdict], aria_hidden="true"), " ", words, class_=f"badge {verdict}")
 
 
 def describe_verdicts(findings: Sequence[Finding]) -> str:
-    """How many findings have which verdict: "2 bad, 3 worth a look, 10 ok"."""
+    """Return how many findings have each verdict: "2 bad, 3 worth a look, 10 ok"."""
     counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in reversed(VERDICTS)}
     return (
         ", ".join(f"{count} {VERDICT_LABELS[verdict]}" for verdict, count in counts.items() if count) or "no findings"
@@ -130,13 +130,13 @@ def describe_verdicts(findings: Sequence[Finding]) -> str:
 
 
 def render_cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
-    """All findings of one space: open cards for what is not ok, lines to unfold for what is."""
+    """Return all findings of one space: cards for those that need attention, folded rows for those that are ok."""
     attention = [finding for finding in audit.findings if finding.verdict != "ok"]
-    well = [finding for finding in audit.findings if finding.verdict == "ok"]
+    fine = [finding for finding in audit.findings if finding.verdict == "ok"]
     return join_markup(
         *(_render_card(finding, audit, since) for finding in attention),
-        tag("h3", "What is well" if attention else "Everything is well") if well else None,
-        tag("div", *(_render_row(finding, audit, since) for finding in well), class_="lines") if well else None,
+        tag("h3", "No action needed") if fine else None,
+        tag("div", *(_render_row(finding, audit, since) for finding in fine), class_="lines") if fine else None,
     )
 
 
@@ -146,8 +146,8 @@ def _render_card(finding: Finding, audit: Audit, since: Mapping[str, Change]) ->
         tag(
             "div",
             tag("header", tag("h3", finding.title), badge(finding.verdict)),
-            tag("p", finding.meaning, class_="meaning"),
-            tag("p", tag("strong", "Try: "), finding.advice, class_="advice"),
+            tag("p", render_code(finding.meaning), class_="meaning"),
+            tag("p", tag("strong", "Try: "), render_code(finding.advice), class_="advice"),
             _render_caveats(finding, audit),
             class_="words",
         ),
@@ -176,8 +176,8 @@ def _render_row(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> 
             draw_meter(finding) or tag("span", class_="meter"),
         ),
         _render_baseline(finding, since),
-        tag("p", finding.meaning, class_="meaning"),
-        tag("p", finding.advice, class_="advice"),
+        tag("p", render_code(finding.meaning), class_="meaning"),
+        tag("p", render_code(finding.advice), class_="advice"),
         _render_caveats(finding, audit),
         _render_range(finding),
         _render_facts(finding),
@@ -195,22 +195,24 @@ def _render_range(finding: Finding) -> Markup:
     words = finding.range
     null = finding.judged.null
     if null is not None and math.isfinite(null):
-        words += f"; without structure: {format_number(null, finding.form)}"
-    return tag("p", words[:1].upper() + words[1:], class_="bounds")
+        words += f"; random data: {format_number(null, finding.form)}"
+    return tag("p", capitalize(words), class_="bounds")
 
 
 def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
-    """What to know before trusting the number: a sample, a close call."""
+    """Return what limits the number: a sample, or an interval that reaches another verdict."""
     words = []
     if finding.sampled:
         words.append(f"Measured on a sample of {finding.rows:,} rows.")
     if finding.borderline:
-        words.append(f"A close call: the {100 * audit.settings.confidence:g}% interval reaches another verdict.")
+        words.append(
+            f"Borderline: the {format_confidence(audit.settings.confidence)} interval reaches another verdict."
+        )
     return tag("p", " ".join(words), class_="doubt") if words else None
 
 
 def _render_baseline(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
-    """What the number was, and whether it is better now."""
+    """Return the value in the baseline, and whether it is better now."""
     change = since.get(finding.name)
     if change is None:
         return None
@@ -227,12 +229,12 @@ def _render_baseline(finding: Finding, since: Mapping[str, Change]) -> Markup | 
 
 
 def _render_details(finding: Finding) -> Markup:
-    return tag("details", tag("summary", "The range, and where it comes from"), _render_facts(finding), class_="more")
+    return tag("details", tag("summary", "Thresholds and details"), _render_facts(finding), class_="more")
 
 
 def _render_facts(finding: Finding) -> Markup:
     rows = [
-        ("Range from", finding.judged.source),
+        ("Thresholds from", finding.judged.source),
         ("Rows", f"{finding.rows:,}{' (a sample)' if finding.sampled else ''}"),
     ]
     rows += [(name.replace("_", " ").capitalize(), _format_detail(value)) for name, value in finding.details.items()]
@@ -241,7 +243,7 @@ def _render_facts(finding: Finding) -> Markup:
 
 
 def _format_detail(value: Any) -> str:
-    """A detail for people."""
+    """Return a detail as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, Mapping):
@@ -256,7 +258,7 @@ def _format_detail(value: Any) -> str:
 
 
 def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
-    """One table with a column for each space; with changes `since` the first, one more column for them."""
+    """Return a table with a column for each space, and one for the changes `since` the first."""
     names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
     worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
     if since is not None:
@@ -281,7 +283,7 @@ def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change]
     if len(audits) == 2:
         return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="beside many")
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="findings-title")
+    return render_scrollable(table, labeled_by="findings-title")
 
 
 def _render_change(change: Change) -> Markup:
@@ -301,11 +303,11 @@ def _render_cell(audit: Audit, name: str, letter: str, change: Change | None) ->
         tag(
             "details",
             tag("summary", "What it means"),
-            tag("p", finding.meaning),
-            tag("p", finding.advice),
+            tag("p", render_code(finding.meaning)),
+            tag("p", render_code(finding.advice)),
             _render_caveats(finding, audit),
             _render_range(finding),
-            tag("p", "From: ", finding.judged.source, class_="bounds"),
+            tag("p", "Thresholds from: ", finding.judged.source, class_="bounds"),
         ),
         data_space=letter,
     )

@@ -1,11 +1,11 @@
-// Draws the cloud of points: each element with data-cloud names the JSON that it is drawn from.
+// Draws point clouds: data-cloud of an element is the id of the JSON with its points.
 (() => {
   "use strict";
 
   const HUES = 7;
   const SHADES = 6;
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
   const element = (name, text = "", className = "") => {
@@ -15,14 +15,14 @@
     return made;
   };
 
-  // Three digits, as the page writes them.
-  const written = (value) => {
+  // A number with three digits, as everywhere on the page.
+  const formatNumber = (value) => {
     const size = Math.abs(value);
     const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
     return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
   };
 
-  // Each point's slot: of a name, −1 if it has no colour of its own; of a number, its shade.
+  // The slot of each point: that of its name (−1 without its own color), or the shade of its number.
   const slotsOf = ({ names, codes, slots, values, low, high, log }, count) => Int16Array.from({ length: count }, (_, i) => {
     if (names) return codes[i] < 0 ? -1 : slots[codes[i]];
     const [a, b, x] = log ? [low, high, values[i]].map((each) => Math.log(Math.max(each, 1e-300))) : [low, high, values[i]];
@@ -43,32 +43,32 @@
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.restyle());
     }
 
-    // Draw these points, by this colouring if they have it.
-    show(held, key) {
-      const bytes = Uint8Array.from(atob(held.points), (mark) => mark.charCodeAt(0));
+    // Draw the points, with this coloring if they have it.
+    show(data, key) {
+      const bytes = Uint8Array.from(atob(data.points), (mark) => mark.charCodeAt(0));
       const view = new DataView(bytes.buffer);
       this.count = bytes.length / 6;
       this.places = Float32Array.from({ length: 3 * this.count }, (_, i) => view.getInt16(2 * i, true) / 32767);
-      this.held = held;
+      this.data = data;
       this.screen = new Float32Array(3 * this.count); // x, y and depth of each point as last drawn
       this.chosen = -1;
       this.tip.hidden = true;
       this.hidden = new Set();
-      this.flat = held.axes.length < 3;
+      this.flat = data.axes.length < 3;
       this.press("[data-view]", this.flat ? "2" : "3");
       this.measure();
       this.reset();
-      this.paintBy(held.colourings.some((each) => each.key === key) ? key : held.colourings[0].key);
+      this.paintBy(data.colorings.some((each) => each.key === key) ? key : data.colorings[0].key);
     }
 
-    // Of a row of buttons, mark the one with this value.
+    // Mark the button with this value as pressed.
     press(selector, value) {
       for (const button of this.box.querySelectorAll(selector)) {
         button.setAttribute("aria-pressed", String(Object.values(button.dataset)[0] === value));
       }
     }
 
-    // How far the bulk of the points reaches, so that a few far ones do not shrink the rest.
+    // The radius of most points; a few far points do not shrink the rest.
     measure() {
       const reach = (of) => {
         const sizes = Float32Array.from({ length: this.count }, (_, i) => of(3 * i)).sort();
@@ -88,29 +88,29 @@
       this.draw();
     }
 
-    get colouring() {
-      return this.held.colourings.find((each) => each.key === this.key);
+    get coloring() {
+      return this.data.colorings.find((each) => each.key === this.key);
     }
 
     paintBy(key) {
       this.key = key;
       this.hidden.clear();
-      this.slots = slotsOf(this.colouring, this.count);
-      this.press("[data-colour]", key);
+      this.slots = slotsOf(this.coloring, this.count);
+      this.press("[data-color]", key);
       this.restyle();
     }
 
     restyle() {
-      const [kind, count] = this.colouring.names ? ["hue", HUES] : ["shade", SHADES];
-      this.colours = Array.from({ length: count }, (_, i) => colour(`${kind}-${i}`));
-      for (const name of ["ink", "quiet", "rule", "panel", "other"]) this[name] = colour(name);
+      const [kind, count] = this.coloring.names ? ["hue", HUES] : ["shade", SHADES];
+      this.colors = Array.from({ length: count }, (_, i) => color(`${kind}-${i}`));
+      for (const name of ["ink", "quiet", "rule", "panel", "other"]) this[name] = color(name);
       this.explain();
       this.draw();
     }
 
     look(slot) {
-      if (!this.colouring.names) return [this.colours[slot], 0];
-      return slot < 0 ? [this.other, 0] : [this.colours[slot % HUES], Math.floor(slot / HUES)];
+      if (!this.coloring.names) return [this.colors[slot], 0];
+      return slot < 0 ? [this.other, 0] : [this.colors[slot % HUES], Math.floor(slot / HUES)];
     }
 
     mark(pen, x, y, size, [fill, shape]) {
@@ -127,19 +127,19 @@
       }
     }
 
-    // The legend: a button for each group, or the ends of the scale.
+    // Build the legend: a button for each group, or the ends of the scale.
     explain() {
       this.legend.replaceChildren();
-      const { names, slots, rest, title, low, high } = this.colouring;
+      const { names, slots, rest, title, low, high } = this.coloring;
       if (!names) {
         const ramp = element("canvas", "", "ramp");
         [ramp.width, ramp.height] = [SHADES * 20, 10];
         const pen = ramp.getContext("2d");
-        this.colours.forEach((fill, i) => {
+        this.colors.forEach((fill, i) => {
           pen.fillStyle = fill;
           pen.fillRect(20 * i, 0, 20, 10);
         });
-        this.enlist(`${title.toLowerCase()} from ${written(low)} `, ramp, ` to ${written(high)}`);
+        this.enlist(`${title.toLowerCase()} from ${formatNumber(low)} `, ramp, ` to ${formatNumber(high)}`);
         return;
       }
       const counts = new Map();
@@ -191,7 +191,7 @@
       });
     }
 
-    // Where a point of the cloud is on the canvas, in CSS pixels, and how near.
+    // The position of a point on the canvas in CSS pixels, and its depth.
     project(x, y, z) {
       const { width, height } = this;
       const [a, b, c, d] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
@@ -245,7 +245,7 @@
       pen.fillStyle = this.quiet;
       pen.font = "12px system-ui, sans-serif";
       pen.textAlign = "center";
-      this.held.axes.slice(0, this.flat ? 2 : 3).forEach((name, axis) => {
+      this.data.axes.slice(0, this.flat ? 2 : 3).forEach((name, axis) => {
         const tip = [0, 0, 0];
         tip[axis] = axis ? Math.min(this.radius, this.tall) : 0.95 * this.radius;
         const to = this.project(...tip);
@@ -281,15 +281,15 @@
       return best;
     }
 
-    // The lines that are said of a point: its text, then what it belongs to.
+    // The lines about a point: its text, then its row, label and other values.
     lines(i) {
-      const facts = [`row ${this.held.rows[i].toLocaleString("en")}`];
-      for (const { key, title, names, codes, values, rest } of this.held.colourings) {
-        if (key === "rows") continue; // said already
-        if (!names) facts.push(`${title.toLowerCase()} ${key === "frequency" && values[i] >= 1 ? values[i].toLocaleString("en") : written(values[i])}`);
+      const facts = [`row ${this.data.rows[i].toLocaleString("en")}`];
+      for (const { key, title, names, codes, values, rest } of this.data.colorings) {
+        if (key === "rows") continue; // already in the list
+        if (!names) facts.push(`${title.toLowerCase()} ${key === "frequency" && values[i] >= 1 ? values[i].toLocaleString("en") : formatNumber(values[i])}`);
         else facts.push(key === "labels" ? `label ${names[codes[i]]}` : codes[i] < 0 ? rest : names[codes[i]]);
       }
-      return [...(this.held.text ? [this.held.text[i] || "(no text)"] : []), facts.join(" · ")];
+      return [...(this.data.text ? [this.data.text[i] || "(no text)"] : []), facts.join(" · ")];
     }
 
     choose(i, aloud = false) {
@@ -316,7 +316,7 @@
       tip.style.top = `${clamp(y + 14, 4, Math.max(4, height - tip.offsetHeight - 4))}px`;
     }
 
-    // From the middle of the cloud outwards.
+    // The points in order, from the center of the cloud outward.
     step(by) {
       const away = (i) => Math.hypot(...this.places.subarray(3 * i, 3 * i + 3));
       const order = this.visible().sort((i, j) => away(i) - away(j) || i - j);
@@ -344,7 +344,7 @@
     listen() {
       const { canvas, box } = this;
       const press = (selector, act) => box.querySelectorAll(selector).forEach((button) => button.addEventListener("click", () => act(button)));
-      press("[data-colour]", (button) => this.paintBy(button.dataset.colour));
+      press("[data-color]", (button) => this.paintBy(button.dataset.color));
       press("[data-view]", (button) => {
         this.flat = button.dataset.view === "2";
         this.press("[data-view]", button.dataset.view);
@@ -369,12 +369,12 @@
       canvas.addEventListener("keydown", (event) => {
         const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
         if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
-        if (event.key === "Escape" && this.chosen < 0) return; // nothing to let go of: it may close what is around
+        if (event.key === "Escape" && this.chosen < 0) return; // no point is selected, so Escape may close the dialog
         event.preventDefault();
         act();
       });
 
-      // With Ctrl alone, which is also what a pinch on a touchpad sends: the page keeps its own scrolling.
+      // Zoom only with Ctrl, which a pinch on a touchpad also sends; otherwise the page scrolls.
       canvas.addEventListener("wheel", (event) => {
         if (!event.ctrlKey && !event.metaKey) return;
         event.preventDefault();

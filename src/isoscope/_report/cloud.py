@@ -1,4 +1,4 @@
-"""Point clouds on a page, and their colors."""
+"""Point clouds on a page: their colors, legends and controls."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS = 20
-"""Groups that have a colour and a shape of their own; the rest are "others"."""
+"""Number of groups with their own color and shape; the rest are "others"."""
 HUES = 7
-"""Colours of groups in page.css; after each round of them the shape changes."""
+"""Number of group colors in colors.css; after each round of them the shape changes."""
 SHADES = 6
-"""Colours of a continuous scale in page.css."""
+"""Number of colors of a continuous scale in colors.css."""
 
-_SHARED_COLORINGS = ("kinds", "labels", "frequency", "clusters", "lengths")  # of several clouds, the first at first
+_SHARED_COLORINGS = ("kinds", "labels", "frequency", "clusters", "lengths")  # in the order of the buttons
 _SHAPES = ("disc", "square", "ring")
 
 
 @dataclass(frozen=True)
 class CategoricalColoring:
-    """A colouring by names: each name has a slot, −1 for those without a colour of their own."""
+    """A coloring by names: each name has a slot, which is −1 for names without their own color."""
 
     key: str
     title: str
     names: list[str]
     codes: np.ndarray
     rest: str
-    given: np.ndarray | None = None
-    """The names' slots where several clouds share them."""
+    shared_slots: np.ndarray | None = None
+    """The slots of the names, if several clouds share them."""
 
     @property
     def slots(self) -> np.ndarray:
-        """The names' slots: the most frequent name has the first."""
-        if self.given is not None:
-            return self.given
+        """The slot of each name; the most frequent name has the first."""
+        if self.shared_slots is not None:
+            return self.shared_slots
         counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
         slots = np.full(len(self.names), -1)
         order = np.argsort(-counts, kind="stable")[:MAX_GROUPS]
@@ -55,11 +55,11 @@ class CategoricalColoring:
 
     @property
     def point_slots(self) -> np.ndarray:
-        """Each point's slot."""
+        """The slot of each point."""
         return np.asarray(np.append(self.slots, -1)[self.codes])
 
-    def held(self) -> dict[str, Any]:
-        """As the script reads it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the coloring as the script reads it."""
         return {
             "key": self.key,
             "title": self.title,
@@ -72,26 +72,26 @@ class CategoricalColoring:
 
 @dataclass(frozen=True)
 class ContinuousColoring:
-    """A colouring by a number, between its 2nd and its 98th percentile."""
+    """A coloring by a number, from its 2nd to its 98th percentile."""
 
     key: str
     title: str
     values: np.ndarray
     log: bool = False
-    given: tuple[float, float] | None = None
-    """The ends where several clouds share them."""
+    shared_ends: tuple[float, float] | None = None
+    """The ends of the scale, if several clouds share them."""
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Where the scale begins and ends."""
-        if self.given is not None:
-            return self.given
+        """The ends of the scale."""
+        if self.shared_ends is not None:
+            return self.shared_ends
         low, high = np.quantile(self.values, [0.02, 0.98])
         return float(f"{low:.4g}"), float(f"{high:.4g}")
 
     @property
     def shades(self) -> np.ndarray:
-        """Each point's shade, from 0."""
+        """The shade of each point, from 0."""
         low, high = self.ends
         values = self.values.astype(np.float64)
         if self.log:
@@ -99,32 +99,32 @@ class ContinuousColoring:
         places = (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
         return np.asarray(np.clip((places * SHADES).astype(int), 0, SHADES - 1))
 
-    def held(self) -> dict[str, Any]:
-        """As the script reads it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the coloring as the script reads it."""
         low, high = self.ends
         values = [float(f"{value:.5g}") for value in self.values.tolist()]
         return {"key": self.key, "title": self.title, "values": values, "low": low, "high": high, "log": self.log}
 
 
 def find_colorings(p: Pictures) -> list[CategoricalColoring | ContinuousColoring]:
-    """What the points can be coloured by."""
-    found: list[CategoricalColoring | ContinuousColoring] = []
+    """Return the ways to color the points."""
+    colorings: list[CategoricalColoring | ContinuousColoring] = []
     if p.labels is not None and len(p.label_names):
         others = len(p.label_names) - MAX_GROUPS
-        found.append(CategoricalColoring("labels", "Label", p.label_names, p.labels, f"{others:,} other labels"))
+        colorings.append(CategoricalColoring("labels", "Label", p.label_names, p.labels, f"{others:,} other labels"))
     if p.clusters is not None:
-        found.append(_cluster_coloring(p.clusters))
+        colorings.append(_cluster_coloring(p.clusters))
     if p.kinds is not None:
-        found.append(CategoricalColoring("kinds", "Kind of token", list(KINDS), p.kinds, "others"))
+        colorings.append(CategoricalColoring("kinds", "Kind of token", list(KINDS), p.kinds, "others"))
     if p.frequency is not None:
-        found.append(ContinuousColoring("frequency", "Frequency", p.frequency, log=True))
-    found.append(ContinuousColoring("lengths", "Length", p.lengths))
-    found.append(ContinuousColoring("rows", "Row number", p.rows))  # word vectors come by frequency, and data by date
-    return found
+        colorings.append(ContinuousColoring("frequency", "Frequency", p.frequency, log=True))
+    colorings.append(ContinuousColoring("lengths", "Length", p.lengths))
+    colorings.append(ContinuousColoring("rows", "Row number", p.rows))  # rows are often ordered by frequency or date
+    return colorings
 
 
 def _cluster_coloring(codes: np.ndarray) -> CategoricalColoring:
-    """Clusters numbered by size, the largest first."""
+    """Return a coloring by cluster, numbered by size from the largest."""
     counts = np.bincount(codes[codes >= 0])
     place = np.argsort(np.argsort(-counts, kind="stable"), kind="stable")
     names = [f"cluster {i + 1}" for i in range(len(counts))]
@@ -132,9 +132,9 @@ def _cluster_coloring(codes: np.ndarray) -> CategoricalColoring:
 
 
 def find_shared_colorings(clouds: Sequence[Pictures]) -> list[list[CategoricalColoring | ContinuousColoring]]:
-    """What the points of several clouds can be coloured by, each name and each frequency with one look in all of them.
+    """Return the ways to color several clouds; a label, kind or frequency has the same color in all of them.
 
-    Clusters are each cloud's own, numbered by size; so are lengths, from its shortest to its longest.
+    Clusters and lengths are those of each cloud: clusters numbered by size, lengths from the shortest to the longest.
     """
     names = sorted({name for p in clouds for name in (p.label_names if p.labels is not None else ())})
     ways = [{way.key: way for way in find_colorings(p)} for p in clouds]
@@ -148,37 +148,37 @@ def find_shared_colorings(clouds: Sequence[Pictures]) -> list[list[CategoricalCo
         one = _merge_colorings([own[key] for own in ways if key in own])
         for own in ways:
             if one is not None and isinstance(way := own.get(key), CategoricalColoring):
-                own[key] = replace(way, given=one.slots)
+                own[key] = replace(way, shared_slots=one.slots)
     counts = [p.frequency for p in clouds if p.frequency is not None]
     if counts:
         ends = ContinuousColoring("frequency", "Frequency", np.concatenate(counts)).ends
         for own in ways:
             if isinstance(way := own.get("frequency"), ContinuousColoring):
-                own["frequency"] = replace(way, given=ends)
+                own["frequency"] = replace(way, shared_ends=ends)
     return [[own[key] for key in _SHARED_COLORINGS if key in own] for own in ways]
 
 
 def render_legends(
     ways: Sequence[Sequence[CategoricalColoring | ContinuousColoring]], each: str
 ) -> dict[str, tuple[str, Markup]]:
-    """The title and the legend of everything that some of several clouds can be coloured by; `each` names one cloud."""
-    found: dict[str, tuple[str, Markup]] = {}
+    """Return the title and the legend of each coloring of several clouds; `each` is the noun for one cloud."""
+    legends: dict[str, tuple[str, Markup]] = {}
     for key in _SHARED_COLORINGS:
         own = [way for some in ways for way in some if way.key == key]
         if not own:
             continue
         one = _merge_colorings(own)
         if key == "lengths":
-            found[key] = own[0].title, render_ramp("from the shortest", f"to the longest of each {each}")
+            legends[key] = own[0].title, render_ramp("from the shortest", f"to the longest of each {each}")
         elif one is not None:
-            found[key] = one.title, render_color_legend(one)
+            legends[key] = one.title, render_color_legend(one)
         else:
-            found[key] = own[0].title, render_color_legend(own[0])
-    return found
+            legends[key] = own[0].title, render_color_legend(own[0])
+    return legends
 
 
 def _merge_colorings(ways: Sequence[CategoricalColoring | ContinuousColoring]) -> CategoricalColoring | None:
-    """Colourings of several clouds by the same names, as one."""
+    """Return the colorings of several clouds by the same names as one."""
     groups = [way for way in ways if isinstance(way, CategoricalColoring)]
     if not groups:
         return None
@@ -186,11 +186,11 @@ def _merge_colorings(ways: Sequence[CategoricalColoring | ContinuousColoring]) -
     return replace(longest, codes=np.concatenate([way.codes for way in groups]))
 
 
-# how it looks
+# appearance
 
 
 def points_by_class(way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, np.ndarray]]:
-    """The points of each colour, those that should be on top last."""
+    """Return the points of each color, those on top last."""
     if isinstance(way, ContinuousColoring):
         return [(f"shade-{i}", np.flatnonzero(way.shades == i)) for i in range(SHADES)]
     slots = way.point_slots
@@ -198,12 +198,12 @@ def points_by_class(way: CategoricalColoring | ContinuousColoring) -> list[tuple
 
 
 def _css_class(slot: int) -> str:
-    """The colour and the shape of a slot, as classes of page.css."""
+    """Return the color and the shape of a slot as CSS classes."""
     return "other disc" if slot < 0 else f"hue-{slot % HUES} {_SHAPES[slot // HUES]}"
 
 
 def render_color_legend(way: CategoricalColoring | ContinuousColoring) -> Markup:
-    """What the colours of the still projection are."""
+    """Return the legend of the static picture."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         return render_ramp(f"{way.title.lower()} from {format_number(low)}", f"to {format_number(high)}")
@@ -218,7 +218,7 @@ def render_color_legend(way: CategoricalColoring | ContinuousColoring) -> Markup
 
 
 def render_ramp(before: str, after: str) -> Markup:
-    """The shades of a continuous scale between the words for its ends."""
+    """Return the shades of a continuous scale between the words for its ends."""
     steps = (tag("rect", x=str(20 * i), width="20", height="10", class_=f"shade-{i}") for i in range(SHADES))
     shades = tag("svg", *steps, viewBox=f"0 0 {20 * SHADES} 10", class_="ramp", aria_hidden="true")
     return tag("p", f"{before} ", shades, f" {after}", class_="legend still")
@@ -234,7 +234,7 @@ _WIDTH, _HEIGHT = 1000, 620
 
 
 def render_point_cloud(p: Pictures, identity: str, name: str, total: int) -> tuple[Markup, str]:
-    """The figure's content, and its caption."""
+    """Return the point cloud of one space, and its caption."""
     caption = format_caption(p, total)
     ways = find_colorings(p)
     choices = [(way.key, way.title) for way in ways]
@@ -259,14 +259,14 @@ def render_interactive_cloud(
     legend: Markup | None = None,
     later: bool = False,
 ) -> Markup:
-    """The cloud that turns, with all that steers it: `choices` are keys and titles of what it can be coloured by.
+    """Return an interactive point cloud with its controls; `choices` are the keys and titles of its colorings.
 
-    `words` say what it shows; `still` and its `legend` are for print and where no script runs. The points are in the
-    JSON of this identity, or are given `later`.
+    `words` describe it for readers who cannot see it. `still` and its `legend` are for print and for browsers without
+    scripts. The points are in the JSON element of this identity, unless a script sets them `later`.
     """
     controls = tag(
         "div",
-        render_button_group("Colour by", "colour", choices),
+        render_button_group("Color by", "color", choices),
         render_button_group("View", "view", [("3", "3-D"), ("2", "2-D")]) if three else None,
         tag(
             "div",
@@ -282,7 +282,7 @@ def render_interactive_cloud(
             aria_label="Zoom",
             class_="choice",
         ),
-        tag("button", "Turn freely", type="button", data_hold=True, aria_pressed="false", class_="for-touch"),
+        tag("button", "Rotate freely", type="button", data_hold=True, aria_pressed="false", class_="for-touch"),
         class_="controls live",
     )
     stage = tag(
@@ -301,14 +301,14 @@ def render_interactive_cloud(
     )
     keys = tag(
         "p",
-        tag("span", "Drag to turn, hold Ctrl and scroll to zoom, point at a dot to read it. ", class_="for-mouse"),
+        tag("span", "Drag to rotate, hold Ctrl and scroll to zoom, point at a dot to read it. ", class_="for-mouse"),
         tag(
             "span",
-            "Swipe sideways to turn, pinch to zoom, tap a dot to read it; “Turn freely” turns "
-            "up and down in place of scrolling. ",
+            "Swipe sideways to rotate, pinch to zoom, tap a dot to read it. With “Rotate freely”, swiping up and down "
+            "rotates instead of scrolling. ",
             class_="for-touch",
         ),
-        "Keys: arrows turn, + and − zoom, 0 resets, N and P step through the points.",
+        "Keys: arrows rotate, + and − zoom, 0 resets the view, N and P step through the points.",
         id=f"{identity}-keys",
         class_="hint live",
     )
@@ -326,7 +326,7 @@ def render_interactive_cloud(
 
 
 def format_caption(p: Pictures, total: int) -> str:
-    """How many points are drawn, along what."""
+    """Return how many points are drawn, and the variance of their directions."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
     directions = min(3, len(p.activation_mean))
@@ -335,12 +335,12 @@ def format_caption(p: Pictures, total: int) -> str:
     return (
         f"{count}, along the first {'three' if directions == 3 else 'two'} principal directions, which hold "
         f"{', '.join(shares[:-1])} and {shares[-1]} of the variance, together {together}. "
-        "What lies close here need not lie close in the whole space."
+        "Points that are close here may be far apart in all dimensions."
     )
 
 
 def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
-    """Buttons of which one is pressed, the first to begin with: (value, words)."""
+    """Return a group of buttons, (value, words) each, of which the first is pressed."""
     buttons = (
         tag("button", words, type="button", aria_pressed="false" if i else "true", **{f"data_{kind}": value})
         for i, (value, words) in enumerate(options)
@@ -349,7 +349,7 @@ def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]
 
 
 def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str) -> Markup:
-    """The first two directions, for print and where no script runs."""
+    """Return the first two directions as a static picture, for print and for browsers without scripts."""
     x, y = p.points[:, 0], -p.points[:, 1]
     wide, high = float(np.ptp(x)) if len(x) else 0.0, float(np.ptp(y)) if len(y) else 0.0
     scale = min((_WIDTH - 40) / max(wide, 1e-300), (_HEIGHT - 40) / max(high, 1e-300))
@@ -361,7 +361,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
         *draw_points(across, down, way),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
-        aria_label=f"The points along two directions. {caption}",
+        aria_label=f"Points along two directions. {caption}",
         class_="still",
     )
 
@@ -369,7 +369,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
-    """Points at places of a drawing, in their colours; of no colouring they are all alike."""
+    """Draw points in the colors of a coloring, or all alike without one."""
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(
@@ -384,7 +384,7 @@ def draw_points(
 
 
 def _axis_names(p: Pictures) -> list[str]:
-    """Names of the directions in which there is anything to see."""
+    """Return the names of the directions that have variance."""
     return [
         f"direction {i + 1}: {format_number(share, 'share')}"
         for i, share in enumerate(p.explained_variance.tolist())
@@ -393,7 +393,7 @@ def _axis_names(p: Pictures) -> list[str]:
 
 
 def encode_cloud(p: Pictures, ways: Sequence[CategoricalColoring | ContinuousColoring]) -> dict[str, Any]:
-    """Everything the script needs; coordinates are 16-bit numbers, of which the greatest is 32767."""
+    """Return the data for the script; coordinates are 16-bit integers, scaled to a maximum of 32767."""
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
     coordinates = np.rint(p.points / greatest * 32767).astype("<i2")
     return {
@@ -401,5 +401,5 @@ def encode_cloud(p: Pictures, ways: Sequence[CategoricalColoring | ContinuousCol
         "rows": p.rows.tolist(),
         "text": p.text,
         "axes": _axis_names(p),
-        "colourings": [way.held() for way in ways],
+        "colorings": [way.to_dict() for way in ways],
     }

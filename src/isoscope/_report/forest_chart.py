@@ -1,4 +1,4 @@
-"""Charts of the advice: gains with intervals, and score against isotropy."""
+"""Charts of an advice: the gains with their intervals, and the score by isotropy."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GAIN_LABELS = {
     "loss": "significant loss",
 }
 
-_LEAST_SPAN = 0.02  # of a scale on which all gains are the same
-_MIN_CANDIDATES_TO_TRIM = 8  # candidates of which some may be left out of the scale
-_MAX_STRETCH = 3  # times that a scale would be longer with them
+_LEAST_SPAN = 0.02  # of a scale if all gains are equal
+_MIN_CANDIDATES_TO_TRIM = 8  # with fewer, the scale includes outliers
+_MAX_STRETCH = 3  # outliers may make the scale this many times longer
 
 
 def draw_forest_plot(advice: Advice, measure: str) -> tuple[Markup, str]:
@@ -39,7 +39,7 @@ def draw_forest_plot(advice: Advice, measure: str) -> tuple[Markup, str]:
     caption = _describe_verdicts(advice, measure)
     if any(trial[measure].gain < scale.low for trial in advice.trials):
         caption += " A hollow mark is beyond the left edge."
-    label = f"Gains by {words} over the vectors as they are. {caption} The table has all numbers."
+    label = f"Gains by {words} over the original vectors. {caption} The table has all numbers."
     drawing = tag("div", *lines, _draw_axis(scale), role="img", aria_label=label, class_="forest")
     name = tag("p", f"gain in {words}: left is worse, right is better", class_="x-name", aria_hidden="true")
     return join_markup(drawing, name), caption

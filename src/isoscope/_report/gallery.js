@@ -1,4 +1,4 @@
-// Colours the stills of many clouds alike, and opens one of them as the cloud that turns.
+// Colors the pictures of many clouds, and opens one of them as an interactive cloud.
 (() => {
   "use strict";
 
@@ -8,22 +8,22 @@
   const SHAPES = ["disc", "square", "ring"];
   const texts = read("gallery-texts");
   const stage = room.querySelector("dialog");
-  let [cloud, key] = [null, room.querySelector("[data-colour]").dataset.colour];
+  let [cloud, key] = [null, room.querySelector("[data-color]").dataset.color];
 
-  const held = new Map();
-  const points = (still) => {
+  const cache = new Map();
+  const readPoints = (still) => {
     const identity = still.dataset.points;
-    if (!held.has(identity)) {
-      const found = read(identity);
-      found.text = found.text && found.text.map((i) => texts[i]);
-      held.set(identity, found);
+    if (!cache.has(identity)) {
+      const data = read(identity);
+      data.text = data.text && data.text.map((i) => texts[i]);
+      cache.set(identity, data);
     }
-    return held.get(identity);
+    return cache.get(identity);
   };
 
-  // Where the points of a still are, as Python has placed them.
-  const placed = (still) => {
-    const bytes = Uint8Array.from(atob(points(still).points), (mark) => mark.charCodeAt(0));
+  // The positions of the points in a picture, as Python computed them.
+  const pointPaths = (still) => {
+    const bytes = Uint8Array.from(atob(readPoints(still).points), (mark) => mark.charCodeAt(0));
     const view = new DataView(bytes.buffer);
     const [x, y, scale] = still.dataset.frame.split(" ").map(Number);
     const { width, height } = still.viewBox.baseVal;
@@ -39,10 +39,10 @@
   };
 
   const paint = (still) => {
-    const colouring = points(still).colourings.find((each) => each.key === key);
-    const places = placed(still);
-    const slots = colouring ? slotsOf(colouring, places.length) : new Int16Array(places.length).fill(-1);
-    const names = !colouring || colouring.names;
+    const coloring = readPoints(still).colorings.find((each) => each.key === key);
+    const places = pointPaths(still);
+    const slots = coloring ? slotsOf(coloring, places.length) : new Int16Array(places.length).fill(-1);
+    const names = !coloring || coloring.names;
     const paths = new Map();
     slots.forEach((slot, i) => paths.set(slot, (paths.get(slot) || "") + places[i]));
     still.replaceChildren(...[...paths.keys()].sort((a, b) => a - b).flatMap((slot) => {
@@ -62,31 +62,31 @@
   const paintAllBy = (chosen) => {
     key = chosen;
     stills.forEach(paint);
-    for (const button of room.querySelectorAll(".shared [data-colour]")) {
-      button.setAttribute("aria-pressed", String(button.dataset.colour === key));
+    for (const button of room.querySelectorAll(".shared [data-color]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.color === key));
     }
     for (const legend of room.querySelectorAll("[data-legend]")) legend.hidden = legend.dataset.legend !== key;
   };
 
   const open = (still) => {
-    const found = points(still);
+    const data = readPoints(still);
     cloud ||= new Cloud(stage.querySelector(".cloud"));
-    document.getElementById("stage-title").textContent = `The cloud of ${found.name}`;
-    document.getElementById("stage-caption").textContent = found.caption;
-    stage.querySelector("canvas").setAttribute("aria-label", `Points of ${found.name}. ${found.caption}`);
-    for (const button of stage.querySelectorAll("[data-colour]")) {
-      button.hidden = !found.colourings.some((each) => each.key === button.dataset.colour);
+    document.getElementById("stage-title").textContent = `Point cloud of ${data.name}`;
+    document.getElementById("stage-caption").textContent = data.caption;
+    stage.querySelector("canvas").setAttribute("aria-label", `Points of ${data.name}. ${data.caption}`);
+    for (const button of stage.querySelectorAll("[data-color]")) {
+      button.hidden = !data.colorings.some((each) => each.key === button.dataset.color);
     }
-    for (const button of stage.querySelectorAll("[data-view]")) button.parentElement.hidden = found.axes.length < 3;
+    for (const button of stage.querySelectorAll("[data-view]")) button.parentElement.hidden = data.axes.length < 3;
     stage.showModal();
-    cloud.show(found, key);
+    cloud.show(data, key);
     stage.querySelector("canvas").focus();
   };
 
   room.addEventListener("click", ({ target }) => {
-    const choice = target.closest("[data-colour]");
+    const choice = target.closest("[data-color]");
     const tile = target.closest(".tile");
-    if (choice) paintAllBy(choice.dataset.colour);
+    if (choice) paintAllBy(choice.dataset.color);
     else if (tile && !target.closest("bdi")) open(tile.querySelector("[data-points]"));
     else if (target === stage || target.closest("[data-close]")) stage.close();
   });

@@ -1,4 +1,4 @@
-"""The clouds of many groups: a small still of each, all coloured alike, that opens as the cloud that turns."""
+"""The point clouds of many groups: small pictures with shared colors that open as interactive clouds."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit
 
-_MAX_PAGE_POINTS = 30_000  # on a page
+_MAX_PAGE_POINTS = 30_000  # on the page
 _MAX_CLOUD_POINTS, _MIN_CLOUD_POINTS = 1_500, 400  # in one cloud
 _MAX_TEXT_LENGTH = 80  # characters of a point's text
 _WIDTH, _HEIGHT = 400, 300
-_FRAME_QUANTILES = (0.02, 0.98)  # quantiles that are in the frame
+_FRAME_QUANTILES = (0.02, 0.98)  # the frame shows the points between them
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class _Tile:
     identity: str
     store: int
     name: str
-    whole: str
+    full_name: str
     """The name with that of its store, if there are several."""
     audit: Audit
     pictures: Pictures
 
 
 def render_gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
-    """The stills of all groups with what they share: the choice of a colouring, its legend, the stage."""
+    """Return the pictures of all groups with their shared controls and legends, and the dialog; None without any."""
     tiles = list(_make_tiles(audits))
     if not tiles:
         return None
     ways = find_shared_colorings([tile.pictures for tile in tiles])
     each = group_noun(audits[0].by)
-    found = render_legends(ways, each)
-    choices = [(key, title) for key, (title, _) in found.items()]
-    shown = [
+    legends = render_legends(ways, each)
+    choices = [(key, title) for key, (title, _) in legends.items()]
+    pictures = [
         join_markup(
             tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
             tag(
@@ -74,14 +74,14 @@ def render_gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
         tag("p", _format_lead(tiles, each), class_="hint"),
         tag(
             "div",
-            tag("div", render_button_group("Colour by", "colour", choices), class_="controls live"),
+            tag("div", render_button_group("Color by", "color", choices), class_="controls live"),
             *(
                 tag("div", words, _render_cluster_note(key, each), data_legend=key, hidden=bool(i))
-                for i, (key, (_, words)) in enumerate(found.items())
+                for i, (key, (_, words)) in enumerate(legends.items())
             ),
             class_="shared",
         ),
-        *shown,
+        *pictures,
         _render_dialog(choices),
         *kept,
         json_script("gallery-texts", list(texts)),
@@ -99,24 +99,26 @@ def _make_tiles(audits: Sequence[GroupedAudit]) -> Iterator[_Tile]:
     count = min(max(_MAX_PAGE_POINTS // max(len(drawn), 1), _MIN_CLOUD_POINTS), _MAX_CLOUD_POINTS)
     for n, (i, audit, name, group, pictures) in enumerate(drawn):
         words = format_group_name(audit, name)
-        whole = f"{audit.source}, {words}" if len(audits) > 1 else words
-        yield _Tile(f"tile-{n + 1}", i, words, whole, group, subsample_points(pictures, count))
+        full_name = f"{audit.source}, {words}" if len(audits) > 1 else words
+        yield _Tile(f"tile-{n + 1}", i, words, full_name, group, subsample_points(pictures, count))
 
 
 def _format_lead(tiles: Sequence[_Tile], each: str) -> str:
     most = max(len(tile.pictures.points) for tile in tiles)
-    drawn = "All vectors are" if all(len(tile.pictures.points) >= tile.audit.n for tile in tiles) else None
-    drawn = drawn or f"At most {most:,} vectors of each {each}, chosen at random, are"
+    complete = all(len(tile.pictures.points) >= tile.audit.n for tile in tiles)
+    which = "All vectors are" if complete else f"At most {most:,} random vectors of each {each} are"
     return (
-        f"{drawn} drawn along the first two principal directions of their own {each}, each on a scale of its own: "
-        "shapes can be compared, places cannot. What lies close here need not lie close in the whole space."
+        f"{which} drawn along the first two principal directions of their {each}. Each picture has its own scale: "
+        "compare shapes, not positions. Points that are close here may be far apart in all dimensions."
     )
 
 
 def _render_cluster_note(key: str, each: str) -> Markup | None:
     if key != "clusters":
         return None
-    words = f"Each {each} has clusters of its own, the largest is number 1; without colour are those with one cluster."
+    words = (
+        f"Each {each} has its own clusters, numbered from the largest. A {each} with a single cluster has no colors."
+    )
     return tag("p", words, class_="hint")
 
 
@@ -136,14 +138,14 @@ def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColor
             *draw_points(across, down, ways[0]),
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
             role="img",
-            aria_label=f"The cloud of {tile.whole}: {facts}",
+            aria_label=f"Point cloud of {tile.full_name}: {facts}",
             data_points=tile.identity,
             data_frame=f"{x / greatest:.6g} {y / greatest:.6g} {scale * greatest:.6g}",
         ),
         tag(
             "figcaption",
             tag("b", tag("bdi", tile.name)),
-            tag("button", "Turn", type="button", aria_label=f"Turn the cloud of {tile.whole}", class_="live"),
+            tag("button", "Rotate", type="button", aria_label=f"Rotate the cloud of {tile.full_name}", class_="live"),
             tag("span", facts),
         ),
         class_="tile",
@@ -151,7 +153,7 @@ def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColor
 
 
 def _fit_frame(p: Pictures) -> tuple[float, float, float]:
-    """The middle of the bulk of the points, and what it is drawn larger by: a few far ones do not shrink the rest."""
+    """Return the center of most of the points, and their scale; a few far points do not shrink the rest."""
     if not len(p.points):
         return 0.0, 0.0, 1.0
     low, high = np.quantile(p.points[:, :2], _FRAME_QUANTILES, axis=0)
@@ -169,17 +171,17 @@ def _fit_frame(p: Pictures) -> tuple[float, float, float]:
 def _encode_tile(
     tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColoring], texts: dict[str, int]
 ) -> dict[str, Any]:
-    """What the script needs of a cloud; texts are numbers in a list that all clouds share."""
+    """Return the data of a cloud for the script; texts are indices into a list that all clouds share."""
     p = tile.pictures
     text = None
     if p.text is not None:
         text = [texts.setdefault(entry[:_MAX_TEXT_LENGTH], len(texts)) for entry in p.text]
-    words = {"name": tile.whole, "caption": format_caption(p, tile.audit.n)}
+    words = {"name": tile.full_name, "caption": format_caption(p, tile.audit.n)}
     return encode_cloud(p, ways) | {"text": text} | words
 
 
 def _render_dialog(choices: Sequence[tuple[str, str]]) -> Markup:
-    """Where one cloud at a time turns."""
+    """Return the dialog that shows one interactive cloud at a time."""
     return tag(
         "dialog",
         tag(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.grouped import GroupedAudit
 
 
-_MAX_TICKS = 4  # names of ranges under a chart
+_MAX_TICKS = 4  # names of ranges below a chart
 
 
 def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
@@ -174,7 +174,7 @@ def _describe_location(audit: GroupedAudit, names: Sequence[str]) -> str:
 
 
 def _choose_axis(audits: Sequence[GroupedAudit]) -> GroupAxis:
-    """Where the groups stand: at their numbers, at their place in the model, or one after the other."""
+    """Return the axis of the groups: their numbers, their relative depth in the model, or their names."""
     by = audits[0].by
     names = list(dict.fromkeys(name for audit in audits for name in audit.groups))
     if not all(audit.ordered for audit in audits):
@@ -201,7 +201,7 @@ def _are_all_numeric(audits: Sequence[GroupedAudit]) -> bool:
 
 
 def _is_relative_depth(audits: Sequence[GroupedAudit]) -> bool:
-    """Whether models of different depth share an axis."""
+    """Return whether models of different depth share an axis."""
     return audits[0].by == "layer" and len({max(map(float, audit.values.values())) for audit in audits}) > 1
 
 
@@ -237,10 +237,13 @@ def _render_charts(
             *figures,
             class_="figures trios courses" + " lettered" * (len(audits) > 1) + " by-name" * bool(axis.row_names),
         ),
-        tag("p", f"Not drawn, because it is 0 wherever it was measured: {', '.join(zero)}.", class_="hint")
-        if zero
-        else None,
+        _render_zero_note(zero),
     )
+
+
+def _render_zero_note(zero: Sequence[str]) -> Markup | None:
+    words = f"Not drawn, because it is 0 wherever it was measured: {', '.join(zero)}."
+    return tag("p", words, class_="hint") if zero else None
 
 
 def _render_legend(audits: Sequence[GroupedAudit], *, lines: bool) -> Markup:

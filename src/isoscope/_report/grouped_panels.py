@@ -23,49 +23,49 @@ class Trace:
     name: str
     path: DetailPath = ()
     null: bool = True
-    """Whether what a cloud without structure has is worth drawing."""
+    """Whether to draw the value of random data."""
     alone: tuple[str, str] = ("", "")
-    """The title and the caption of a chart that has no other measurement."""
+    """The title and the caption of a chart with this measurement alone."""
 
     def numbers(self, audit: GroupedAudit) -> np.ndarray:
-        """Its values, NaN where a group has none."""
+        """Return the value of each group, NaN where it was not measured."""
         return audit.detail(self.finding, *self.path) if self.path else audit.series(self.finding).estimates
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn in one chart, and what to see in it."""
+    """The measurements of one chart, with its title and caption."""
 
     title: str
     caption: str
     traces: tuple[Trace, ...]
-    """First what is judged, then its details, which are dashed."""
+    """First the findings, then their details, which are dashed."""
     form: str = "number"
     is_log10: bool = False
-    """Whether the numbers are powers of ten."""
+    """Whether the numbers are logarithms to base 10."""
 
     @property
     def judged_traces(self) -> list[Trace]:
-        """What is judged."""
+        """The measurements that have a verdict."""
         return [trace for trace in self.traces if not trace.path or self.is_log10]
 
 
 _PANELS = (
     Panel(
         "S_intra and S_inter",
-        "The mean cosine of tokens of one type and of different types. The gap between them is what a word keeps of "
-        "itself across contexts.",
+        "The mean cosine of tokens of one type and of different types. The larger the gap, the more a word keeps its "
+        "meaning across contexts.",
         (
             Trace(
                 "intra_type",
                 "one type (S_intra)",
-                null=False,  # it is the other line
+                null=False,  # the other line is its reference
                 alone=("S_intra", "The mean cosine of tokens of one type."),
             ),
             Trace(
                 "inter_type",
                 "different types (S_inter)",
-                alone=("S_inter", "The mean cosine of tokens of different types: the lower, the wider apart."),
+                alone=("S_inter", "The mean cosine of tokens of different types: the lower, the further apart."),
             ),
             Trace("intra_type", "one type, inside clusters", ("within_clusters",)),
             Trace("inter_type", "different types, inside clusters", ("within_clusters",)),
@@ -73,7 +73,7 @@ _PANELS = (
     ),
     Panel(
         "Mean cosine",
-        "Of all pairs of vectors: near 1 they all point one way.",
+        "Over all pairs of vectors: near 1, they all point the same way.",
         (Trace("mean_cosine", "as stored"), Trace("mean_cosine", "mean subtracted", ("after_centring",))),
     ),
     Panel(
@@ -84,86 +84,90 @@ _PANELS = (
     ),
     Panel(
         "IsoScore",
-        "How evenly the variance fills the dimensions: 0 is a line, 1 a ball.",
+        "How evenly the variance fills the dimensions: 0 means along one direction only, 1 means equally along all.",
         (Trace("isoscore", "unbiased"), Trace("isoscore", "as published", ("as_published",))),
     ),
     Panel(
         "Intrinsic dimension",
-        "Along how many directions the neighbours of a vector spread, by many neighbours (LID) and by two (TwoNN).",
+        "The number of directions in which the neighbors of a vector spread, estimated from many neighbors (LID) and "
+        "from two (TwoNN).",
         (
             Trace(
                 "intrinsic_dimension",
                 "LID",
-                alone=("Local dimension (LID)", "Along how many directions the neighbours of a vector spread."),
+                alone=("Local dimension (LID)", "The number of directions in which the neighbors of a vector spread."),
             ),
             Trace(
                 "two_nn",
                 "TwoNN",
-                alone=("Dimension (TwoNN)", "In how many dimensions a vector moves, by its two nearest neighbours."),
+                alone=(
+                    "Dimension (TwoNN)",
+                    "The number of dimensions, estimated from each vector's two nearest neighbors.",
+                ),
             ),
         ),
     ),
     Panel(
         "Effective rank",
-        "How many dimensions the variance fills in all.",
+        "The number of dimensions that the variance fills.",
         (Trace("effective_rank", "effective rank"),),
     ),
     Panel(
         "Partition isotropy",
-        "The least total weight that any direction sees by the greatest, on a scale of powers of ten.",
+        "The smallest total weight of any direction divided by the largest, on a logarithmic scale. 1 is isotropic.",
         (Trace("partition_isotropy", "partition isotropy", ("log10",)),),
         "power",
         is_log10=True,
     ),
     Panel(
         "Hubness",
-        "The share of vectors that are in no other's list of nearest neighbours.",
-        (Trace("hubness", "in no list"),),
+        "The share of vectors that are nobody's nearest neighbor (anti-hubs).",
+        (Trace("hubness", "anti-hubs"),),
         "share",
     ),
     Panel(
         "Silhouette",
-        "How far apart groups of vectors are: 1 apart, 0 overlapping.",
+        "How well groups of vectors are separated: 1 means far apart, 0 means overlapping.",
         (
             Trace(
                 "clusters",
                 "of the best clusters",
-                alone=("Silhouette of the best clusters", "How far apart they are: 1 apart, 0 overlapping."),
+                alone=("Silhouette of the best clusters", "1 means far apart, 0 means overlapping."),
             ),
             Trace(
                 "labels",
                 "of the labels",
-                alone=("Silhouette of the labels", "How far apart they are: 1 apart, 0 overlapping."),
+                alone=("Silhouette of the labels", "1 means far apart, 0 means overlapping."),
             ),
         ),
     ),
     Panel(
         "Rogue dimensions",
-        "The largest coordinates' share of every vector's squared length.",
+        "The share of the squared lengths that lies in the largest coordinates.",
         (Trace("rogue_dimensions", "largest coordinates"),),
         "share",
     ),
     Panel(
         "Frequency in the first directions",
-        "The share of their variance, and of all variance, that a row's frequency explains.",
+        "The share of the variance that a row's frequency explains: in the first directions, and in all.",
         (Trace("frequency", "first directions"), Trace("frequency", "all", ("of_all_variance",))),
         "share",
     ),
     Panel(
         "Labels in the first directions",
-        "The share of their variance, and of all variance, that lies between the labels.",
+        "The share of the variance that lies between the labels: in the first directions, and in all.",
         (Trace("label_conflict", "first directions"), Trace("label_conflict", "all", ("of_all_variance",))),
         "share",
     ),
     Panel(
         "Results by different metrics",
-        "The share of a row's 10 nearest rows that another metric finds as well: 100% if all rows are equally long.",
+        "The share of a row's top 10 results that another metric also finds: 100% if all rows have the same length.",
         (Trace("norm_spread", "same top 10"),),
         "share",
     ),
     Panel(
         "Duplicate rows",
-        "The share of rows that copy an earlier one.",
+        "The share of rows that are copies of an earlier row.",
         (Trace("duplicates", "copies"),),
         "share",
     ),
@@ -177,9 +181,9 @@ _PANELS = (
 
 
 def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
-    """The charts for which there are numbers, and the titles of findings that are 0 in all groups.
+    """Return the charts that have numbers, and the titles of findings that are 0 wherever they were measured.
 
-    With several audits a chart has one judged measurement, and a line for each audit.
+    With several audits, a chart shows one finding with a line for each audit.
     """
     known = {trace.finding for panel in _PANELS for trace in panel.traces}
     titles = _first_findings(audits)
@@ -188,31 +192,31 @@ def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str
         for name, finding in titles.items()
         if name not in known
     ]
-    drawn, zero = [], []
+    chosen, zero = [], []
     for panel in [*_PANELS, *others]:
         for part in _split_panel(panel) if len(audits) > 1 else [panel]:
-            seen = _drop_unmeasured(part, audits)
-            if seen is None:
+            measured = _drop_unmeasured(part, audits)
+            if measured is None:
                 continue
-            if all(np.nan_to_num(trace.numbers(audit)).any() == 0 for trace in seen.traces for audit in audits):
-                zero += [titles[trace.finding].title for trace in seen.judged_traces]
+            if any(np.nan_to_num(trace.numbers(audit)).any() for trace in measured.traces for audit in audits):
+                chosen.append(measured)
             else:
-                drawn.append(seen)
-    return drawn, zero
+                zero += [titles[trace.finding].title for trace in measured.judged_traces]
+    return chosen, zero
 
 
 def _first_findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
-    """Each finding as the first group has it."""
-    found: dict[str, Finding] = {}
+    """Return each finding of the first group that has it, by name."""
+    first: dict[str, Finding] = {}
     for audit in audits:
         for group in audit.groups.values():
             for finding in group.findings:
-                found.setdefault(finding.name, finding)
-    return found
+                first.setdefault(finding.name, finding)
+    return first
 
 
 def _split_panel(panel: Panel) -> Iterator[Panel]:
-    """A panel for each judged measurement, with its own details."""
+    """Yield a panel for each finding, with its own details."""
     if len(panel.judged_traces) == 1:
         yield panel
         return
@@ -221,10 +225,11 @@ def _split_panel(panel: Panel) -> Iterator[Panel]:
 
 
 def _drop_unmeasured(panel: Panel, audits: Sequence[GroupedAudit]) -> Panel | None:
-    """The panel with those measurements that there are."""
-    there = tuple(t for t in panel.traces if any(np.isfinite(t.numbers(audit)).any() for audit in audits))
-    seen = replace(panel, traces=there)
-    if not seen.judged_traces:
+    """Return the panel with the measurements that exist; None if it has no finding."""
+    known = tuple(t for t in panel.traces if any(np.isfinite(t.numbers(audit)).any() for audit in audits))
+    measured = replace(panel, traces=known)
+    if not measured.judged_traces:
         return None
-    title, caption = seen.judged_traces[0].alone
-    return replace(seen, title=title, caption=caption) if title and len(seen.judged_traces) == 1 else seen
+    title, caption = measured.judged_traces[0].alone
+    alone = title and len(measured.judged_traces) == 1
+    return replace(measured, title=title, caption=caption) if alone else measured

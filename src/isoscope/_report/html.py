@@ -48,6 +48,16 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     return Markup(f"<{name}{pairs}>" + ("" if name in _VOID else f"{join_markup(*children)}</{name}>"))
 
 
+def render_code(text: str) -> Markup:
+    """Return text with its `quoted` parts as code.
+
+    >>> render_code("Run `isoscope advise` first.")
+    'Run <code>isoscope advise</code> first.'
+    """
+    parts = text.split("`")
+    return join_markup(*(tag("code", part) if i % 2 else part for i, part in enumerate(parts)))
+
+
 def json_script(identity: str, data: Any) -> Markup:
     """Return JSON for the page's script to read; no text in it can end the element.
 
@@ -122,11 +132,9 @@ def render_definition_list(*rows: tuple[object, object]) -> Markup:
     return tag("dl", *(join_markup(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
 
 
-def render_scrollable(table: Markup, *, label: str | None = None, labelled_by: str | None = None) -> Markup:
+def render_scrollable(table: Markup, *, label: str | None = None, labeled_by: str | None = None) -> Markup:
     """Return a table that scrolls sideways on a narrow screen and can be reached with the keyboard."""
-    return tag(
-        "div", table, class_="scroll", tabindex="0", role="region", aria_label=label, aria_labelledby=labelled_by
-    )
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label, aria_labelledby=labeled_by)
 
 
 def render_table_head(*names: object) -> Markup:

@@ -1,8 +1,8 @@
-// Says what a typed cosine is worth, and unfolds everything for print.
+// Translates a typed cosine into percentiles, and unfolds everything for print.
 (() => {
   "use strict";
 
-  /* what a cosine is worth */
+  /* what a cosine means */
 
   const percentage = (value) => {
     if (value <= 0 || value >= 100) return value <= 0 ? "0%" : "100%";
@@ -10,8 +10,8 @@
     return `${value.toFixed(value >= 1 && value < 99 ? 1 : 2)}%`;
   };
 
-  // The percentage below a cosine: counted where it was, between two counts by straight lines from quantile to quantile,
-  // of which equal ones count as the first; similarity.py finds it in the same way.
+  // The percentage below a cosine: exact where it was counted, else interpolated between quantiles within the two
+  // nearest counts. Of equal quantiles the first counts, as in auditing/similarity.py.
   const percentile = (quantiles, shares, cosines, counted, cosine) => {
     let after = cosines.findIndex((each) => each >= cosine - 1e-9);
     if (after < 0) after = cosines.length;
@@ -45,13 +45,13 @@
       said.textContent = spaces.map(({ name, shares, pairs, nearest, cosines, pairs_below, nearest_below }) => {
         const whose = spaces.length > 1 ? `${name}: ` : "";
         const among = (quantiles, counted) => percentage(percentile(quantiles, shares, cosines, counted, cosine));
-        const beyond = nearest.length ? ` and of ${among(nearest, nearest_below)} of nearest neighbours` : "";
+        const beyond = nearest.length ? ` and of ${among(nearest, nearest_below)} of nearest neighbors` : "";
         return `${whose}${field.value} is above the cosine of ${among(pairs, pairs_below)} of random pairs${beyond}.`;
       }).join(" ");
     });
   }
 
-  /* on paper nothing can be unfolded */
+  /* unfold everything for print */
 
   let folded = [];
   window.addEventListener("beforeprint", () => {

@@ -1,4 +1,4 @@
-"""What the pictures of an audit show: plain arrays, so that the page and matplotlib draw the same."""
+"""The data of the charts of an audit, as arrays for the page and for matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isoscope.stores.sampling import Sample
 
 MAX_POINTS = 3_000
-"""Points that are drawn; the page says so where there are more."""
+"""Number of points that are drawn; the caption states how many there are."""
 
 _MAX_TEXT_LENGTH = 160  # characters of a point's text
 _BINS = 200
@@ -25,74 +25,74 @@ _BINS = 200
 
 @dataclass(frozen=True)
 class Pictures:
-    """Arrays to draw; shares are of the whole, codes count from 0."""
+    """Arrays to draw. Shares add up to 1; codes count from 0."""
 
     spectrum_raw: np.ndarray
     """Each direction's share of Σ‖x‖², largest first."""
     spectrum_centered: np.ndarray
     spectrum_null: np.ndarray
-    """The same of an isotropic cloud."""
+    """The same for isotropic data."""
     cosine_edges: np.ndarray
-    """Of the bins of the next three."""
+    """Edges of the bins of the next three densities."""
     cosines: np.ndarray
     """Density of the cosine of random pairs."""
     cosine_null: np.ndarray
-    """The same of random directions."""
+    """The same for random directions."""
     nearest_cosines: np.ndarray | None
-    """Density of the cosine with the nearest neighbour; None if neighbours are not by cosine."""
+    """Density of the cosine with the nearest neighbor; None if neighbors are not by cosine."""
     mean_cosine: float
-    """Of all pairs of all rows, as the finding has it."""
+    """Mean cosine of all pairs of all rows, as in the finding."""
     mean_nearest_cosine: float | None
-    """Of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
+    """Mean cosine of a row with its nearest neighbor; None if neighbors are not by cosine."""
     activation_mean: np.ndarray
-    """Of each coordinate."""
+    """Mean of each coordinate."""
     activation_spread: np.ndarray
     """Standard deviation of each coordinate."""
     rogue_dimensions: list[int]
-    """Coordinates worth naming."""
+    """The coordinates to number in the chart."""
     points: np.ndarray
-    """(m, 3): rows along the first principal directions, centred."""
+    """(m, 3): centered rows along the first principal directions."""
     explained_variance: np.ndarray
-    """(3,): these directions' shares of the variance."""
+    """(3,): the share of the variance along each of these directions."""
     rows: np.ndarray
-    """(m,): the points' numbers in the store."""
+    """(m,): row numbers of the points in the store."""
     lengths: np.ndarray
     text: list[str] | None
     labels: np.ndarray | None
     """(m,) codes into `label_names`."""
     label_names: list[str]
     clusters: np.ndarray | None
-    """(m,) codes, −1 for a point that was not clustered; None if the cloud is one cluster."""
+    """(m,) codes, −1 for a point that was not clustered; None if there is a single cluster."""
     frequency: np.ndarray | None
-    """(m,) how frequent the point is: as its column says, or else how often its type occurs in the store."""
+    """(m,) frequency of each point: from its column, or else how often its type occurs in the store."""
     kinds: np.ndarray | None
-    """(m,) codes into `token_kinds.KINDS`; None if the rows are no tokens or words, or all of one kind."""
+    """(m,) codes into `KINDS`; None if the rows are not tokens or words, or all of one kind."""
     bars: np.ndarray
-    """Lengths of the barcode of a sample, longest first."""
+    """Lengths of the bars of a sample, longest first."""
     n_significant_bars: int
-    """How many of them stand out from noise."""
+    """Number of bars that stand out from noise."""
     bar_rows: int
 
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
-    """Make what is drawn from what was measured."""
-    centred, raw = m.centred.values, m.raw.values
+    """Return the data of the charts from the measurements of an audit."""
+    centered, raw = m.centred.values, m.raw.values
     at = m.sample.first(MAX_POINTS)
-    shown = m.sample.at(at)
+    sample = m.sample.at(at)
     k = min(3, m.d)
     points = np.zeros((len(at), 3))
-    points[:, :k] = (shown.vectors - m.sketch.mean) @ m.centred.vectors[:, :k]
-    trace = max(centred.sum(), 1e-300)
+    points[:, :k] = (sample.vectors - m.sketch.mean) @ m.centred.vectors[:, :k]
+    trace = max(centered.sum(), 1e-300)
     explained = np.zeros(3)
-    explained[:k] = centred[:k] / trace
+    explained[:k] = centered[:k] / trace
     near = _nearest_cosines(m)
     edges, cosines, null, nearest = _cosine_densities(m, near)
-    labels, names = _label_codes(m, shown.columns.get("labels"))
-    text = shown.columns.get("text")
+    labels, names = _label_codes(m, sample.columns.get("labels"))
+    text = sample.columns.get("text")
     rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
     return Pictures(
         spectrum_raw=raw / max(raw.sum(), 1e-300),
-        spectrum_centered=centred / trace,
+        spectrum_centered=centered / trace,
         spectrum_null=nulls.spectrum(m.n, m.d),
         cosine_edges=edges,
         cosines=cosines,
@@ -105,13 +105,13 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
         rogue_dimensions=list(rogue.details["dimensions"]) if rogue is not None else [],
         points=points,
         explained_variance=explained,
-        rows=shown.rows,
-        lengths=np.linalg.norm(shown.vectors.astype(np.float64), axis=1),
+        rows=sample.rows,
+        lengths=np.linalg.norm(sample.vectors.astype(np.float64), axis=1),
         text=None if text is None else [_truncate_text(entry) for entry in text],
         labels=labels,
         label_names=names,
         clusters=_cluster_codes(m, at),
-        frequency=_point_frequency(m, shown),
+        frequency=_point_frequency(m, sample),
         kinds=_point_kinds(m, at),
         bars=m.bars,
         n_significant_bars=len(np.asarray(select_bars(m.bars))),
@@ -120,7 +120,7 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
 
 
 def subsample_points(p: Pictures, count: int) -> Pictures:
-    """The same with at most so many points, chosen alike for clouds of as many points."""
+    """Return the pictures with at most `count` points; clouds of equal size keep the same rows."""
     if len(p.points) <= count:
         return p
     at = np.sort(np.random.default_rng(0).permutation(len(p.points))[:count])
@@ -130,7 +130,7 @@ def subsample_points(p: Pictures, count: int) -> Pictures:
 
 
 def _nearest_cosines(m: Measurements) -> np.ndarray | None:
-    """The cosine of each asking row with its nearest neighbor; None if neighbors are not by cosine."""
+    """Return the cosine of each query row with its nearest neighbor; None if neighbors are not by cosine."""
     if m.around is None or m.settings.metric != "cosine":
         return None
     return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)
@@ -139,7 +139,7 @@ def _nearest_cosines(m: Measurements) -> np.ndarray | None:
 def _cosine_densities(
     m: Measurements, nearest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Edges and densities over the stretch where anything is to be seen."""
+    """Return the edges of the bins, and the densities of pairs, of random directions and of nearest neighbors."""
     fine = np.linspace(-1, 1, len(m.cosines) + 1)
     some = np.flatnonzero(m.cosines)
     reach = min(4 / np.sqrt(m.d), 1.0)
@@ -150,8 +150,8 @@ def _cosine_densities(
     width = edges[1] - edges[0]
     cumulative = np.concatenate([[0], np.cumsum(m.cosines)]) / m.cosines.sum()
     density = np.diff(np.interp(edges, fine, cumulative)) / width
-    found = None if nearest is None else np.histogram(nearest, edges)[0] / (max(len(nearest), 1) * width)
-    return edges, density, nulls.cosine_density(middle, m.d), found
+    neighbors = None if nearest is None else np.histogram(nearest, edges)[0] / (max(len(nearest), 1) * width)
+    return edges, density, nulls.cosine_density(middle, m.d), neighbors
 
 
 def _label_codes(m: Measurements, labels: np.ndarray | None) -> tuple[np.ndarray | None, list[str]]:
@@ -169,10 +169,10 @@ def _cluster_codes(m: Measurements, at: np.ndarray) -> np.ndarray | None:
     return np.asarray(codes[at])
 
 
-def _point_frequency(m: Measurements, shown: Sample) -> np.ndarray | None:
-    if "frequency" in shown.columns:
-        return replace_zeros(shown.columns["frequency"])
-    types = shown.columns.get("types")
+def _point_frequency(m: Measurements, sample: Sample) -> np.ndarray | None:
+    if "frequency" in sample.columns:
+        return replace_zeros(sample.columns["frequency"])
+    types = sample.columns.get("types")
     if types is None or m.types is None or m.n_dropped_types:
         return None
     counts = dict(zip(m.types.names.tolist(), m.types.counts.tolist(), strict=True))
@@ -180,7 +180,7 @@ def _point_frequency(m: Measurements, shown: Sample) -> np.ndarray | None:
 
 
 def _point_kinds(m: Measurements, at: np.ndarray) -> np.ndarray | None:
-    """The kind of each point's type, or of its text if that is a word; all of the sample tells what the marks are."""
+    """Return the kind of each point's type, or of its text if that is a word."""
     for role in ("types", "text"):
         entries = m.sample.columns.get(role)
         if entries is not None and are_words(entries):

@@ -442,7 +442,7 @@ def _plot_line(ax: Axes, line: Line) -> None:
         else:
             ax.vlines(line.x, line.low, line.high, color=color, linewidth=1.5)
     if line.form == "dots":
-        look["linestyle"] = "none"
+        look |= {"linestyle": "none", "marker": "o", "markersize": 5}
     ax.plot(line.x, line.y, label=label, **look)
     for i, mark, _ in line.point_marks():
         kind = mark.split()[0]
@@ -451,7 +451,7 @@ def _plot_line(ax: Axes, line: Line) -> None:
             line.y[i : i + 1],
             marker=_MATPLOTLIB_MARKERS.get(kind, "o"),
             color=palette().get(kind, color) if kind in ("look", "bad") else color,
-            markersize=4,
+            markersize=5,
             markerfacecolor="none" if "hollow" in mark else None,
             linestyle="none",
         )
@@ -464,7 +464,14 @@ def escape_label(name: str) -> str:
 
 # colors
 
-_COLOR_NAMES = {"nearest": "centered", "pairs": "fill", "spread": "fill", "means": "raw", "mean": "ink"}
+_COLOR_NAMES = {
+    "nearest": "centered",
+    "pairs": "fill",
+    "spread": "fill",
+    "means": "raw",
+    "mean": "ink",
+    "gray": "quiet",
+}
 _DEPTHS, _SHADES = 16, 6
 
 
@@ -494,10 +501,19 @@ def matplotlib_style(style: str) -> dict[str, Any]:
         "linewidth": next((width for word, width in _LINE_WIDTHS.items() if word in words), 1.6),
         "linestyle": ":" if {"dotted", "mean"} & set(words) else "--" if {"dashed", "null"} & set(words) else "-",
     }
-    return look | ({"alpha": 0.45} if "faint" in words else {})
+    return look | ({"alpha": 0.45} if {"faint", "pale"} & set(words) else {})
 
 
-_LINE_WIDTHS = {"thick": 2.2, "thin": 1.0, "faint": 0.7, "dashed": 1.2, "dotted": 1.0, "null": 1.2, "mean": 1.0}
+_LINE_WIDTHS = {
+    "wide": 3.0,
+    "thick": 2.2,
+    "thin": 1.0,
+    "faint": 0.7,
+    "dashed": 1.2,
+    "dotted": 1.0,
+    "null": 1.2,
+    "mean": 1.0,
+}
 
 
 # legends

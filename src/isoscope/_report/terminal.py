@@ -29,23 +29,22 @@ MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
 CHANGE_STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
-_SHOW_DELAY = 1.0  # seconds before a bar is shown
 
 
 def render_text(audit: Audit) -> str:
-    """The audit as plain text."""
+    """Return the audit as plain text."""
     return to_plain_text(render_audit(audit))
 
 
-def to_plain_text(shown: RenderableType, width: int = _WIDTH) -> str:
-    """What rich shows, as plain text."""
+def to_plain_text(content: RenderableType, width: int = _WIDTH) -> str:
+    """Return what rich prints, as plain text without trailing spaces."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(shown)
+    Console(file=out, width=width, color_system=None, highlight=False).print(content)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
-    """The audit for rich's console: what needs a look is spelled out, what is ok gets a line."""
+    """Return the audit for rich's console: findings that need attention in full, the others in one line each."""
     parts: list[RenderableType] = [_render_headline(audit), Text()]
     for finding in audit.findings:
         parts.append(_render_finding(finding, spelled_out=finding.verdict != "ok"))
@@ -58,7 +57,7 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
 
 
 def describe_verdicts(audit: Audit) -> str:
-    """How many findings have each verdict, in words."""
+    """Return how many findings have each verdict, in words."""
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
@@ -95,7 +94,7 @@ def _render_similarity(audit: Audit) -> RenderableType:
     table = Table(title="What a cosine is worth here", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("cosine", justify="right")
     table.add_column("random pairs below it", justify="right")
-    table.add_column("nearest neighbours below it", justify="right")
+    table.add_column("nearest neighbors below it", justify="right")
     for cosine, pairs, nearest in audit.similarity.table():
         if pairs > 0 or cosine == 0:
             table.add_row(
@@ -107,16 +106,16 @@ def _render_similarity(audit: Audit) -> RenderableType:
 def _render_changes(baseline: Audit, audit: Audit) -> RenderableType:
     parts: list[RenderableType] = [Text(f"Since {baseline.source} ({baseline.n:,} × {baseline.d})", "bold")]
     parts += [
-        Text(f"not like with like: {difference}", "yellow")
+        Text(f"the two audits differ: {difference}", "yellow")
         for difference in describe_setting_differences(baseline, audit)
     ]
-    told = [change for change in compare_findings(baseline, audit) if change.direction != "same"]
-    parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in told]
-    return Group(*parts) if told else Group(*parts, Text("nothing has moved beyond its interval"))
+    changes = [change for change in compare_findings(baseline, audit) if change.direction != "same"]
+    parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in changes]
+    return Group(*parts) if changes else Group(*parts, Text("no finding has changed beyond its interval"))
 
 
 def render_moments(sketch: Sketch, name: str) -> Group:
-    """What the sums over all rows say, without a verdict."""
+    """Return the measurements of a sketch as a table, without verdicts."""
     table = Table.grid(padding=(0, 2, 0, 0))
     shares: list[tuple[str, Callable[[], float], str]] = [
         ("IsoScore", sketch.isoscore, "number"),
@@ -139,7 +138,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
     for title, value, form in shares:
         try:
             table.add_row(title, Text(format_number(value(), form), justify="right"))
-        except InputError:  # without types, or too few rows for this one
+        except InputError:  # without types, or with too few rows for this measurement
             continue
     return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
 
@@ -147,9 +146,9 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_side_by_side(
     audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
 ) -> Group:
-    """Several audits in one table, and how far each but the first agrees with the first on who is near.
+    """Return several audits in one table, and the share of neighbors that each has in common with the first.
 
-    Two audits before and after a repair get one more column: what the repair made better or worse.
+    Two audits before and after a repair get one more column: whether the repair made the finding better or worse.
     """
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -176,13 +175,13 @@ def render_side_by_side(
             where = "the other" if len(audits) == 2 else other.source
             here = "one space" if len(audits) == 2 else audits[0].source
             share = format_number(agreement, "share")
-            told = f"Row by row, {share} of a row's nearest neighbours in {here} are nearest in {where} as well."
-            parts += [Text(), Text(told)]
+            words = f"Row by row, {share} of a row's nearest neighbors in {here} are also its nearest in {where}."
+            parts += [Text(), Text(words)]
     return Group(*parts)
 
 
 def _render_cell(finding: Finding | None, *, lost: bool = False) -> Text:
-    """A value with the mark of its verdict; what a repair lost is not marked ok."""
+    """Return a value with the mark of its verdict; a value that a repair made worse is not marked ok."""
     if finding is None:
         return Text("–")
     mark, color = (
@@ -203,18 +202,18 @@ HEADLINES = {
     "intra_type": "S_intra",
     "frequency": "freq.",
 }
-"""What a table shows of each group, under names so short that a terminal of 80 columns holds them."""
+"""The findings in the table of groups, with names short enough for a terminal of 80 columns."""
 
 _GROUPED_WIDTH = 140
 
 
 def render_grouped_text(grouped: GroupedAudit) -> str:
-    """The table as plain text."""
+    """Return the table of an audit by groups as plain text."""
     return to_plain_text(render_grouped_audit(grouped), _GROUPED_WIDTH)
 
 
 def render_grouped_audit(grouped: GroupedAudit) -> Group:
-    """The table for rich's console."""
+    """Return the table of an audit by groups for rich's console."""
     headlines = find_headlines([grouped])
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column(Text(grouped.by), overflow="fold")
@@ -227,7 +226,7 @@ def render_grouped_audit(grouped: GroupedAudit) -> Group:
 
 
 def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
-    """Several audits by groups: a table for each headline number, with a row for each group and a column for each."""
+    """Return several audits by groups: a table for each finding, with a row per group and a column per audit."""
     names = list(dict.fromkeys(name for grouped in many for name in grouped.groups))
     parts: list[RenderableType] = [
         line for grouped in many for line in (_render_grouped_headline(grouped), *_render_notes(grouped))
@@ -297,9 +296,7 @@ SHAPE_NAMES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette
 
 def render_advice_text(advice: Advice) -> str:
     """Return the advice as plain text."""
-    out = io.StringIO()
-    Console(file=out, width=_ADVICE_WIDTH, color_system=None, highlight=False).print(render_advice(advice))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return to_plain_text(render_advice(advice), _ADVICE_WIDTH)
 
 
 def render_advice(advice: Advice) -> Group:
@@ -338,7 +335,7 @@ def _render_table(advice: Advice) -> Table:
         chosen = i == advice.chosen
         cells = [
             Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else ""),
-            Text(f"{trial[advice.measure].value:.3f}", "bold" if chosen else ""),
+            Text(f"{trial[advice.measure].value:.3f}".replace("-", "−"), "bold" if chosen else ""),
             _render_gain(trial, advice.measure) if i else Text(""),
         ]
         cells += [_render_score(trial, name, first=not i) for name in others]
@@ -367,4 +364,4 @@ def _render_gain(trial: Trial, measure: str) -> Text:
 def _render_score(trial: Trial, measure: str, *, first: bool) -> Text:
     score = trial[measure]
     mark = " " if first else GAIN_MARKS[score.verdict]
-    return Text.assemble(f"{score.value:.3f} ", (mark, GAIN_COLORS[score.verdict]))
+    return Text.assemble(f"{score.value:.3f} ".replace("-", "−"), (mark, GAIN_COLORS[score.verdict]))

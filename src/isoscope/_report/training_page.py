@@ -236,7 +236,7 @@ def _render_numbers(runs: Runs) -> Markup:
         "numbers",
         "All numbers",
         tag("p", lead, class_="hint"),
-        render_scrollable(table, labelled_by="numbers-title"),
+        render_scrollable(table, labeled_by="numbers-title"),
     )
 
 

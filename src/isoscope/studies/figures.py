@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 MAX_POINTS = 800
-"""Drawn of a cloud: more make a file heavy and a picture no clearer."""
+"""Number of points drawn; more make the file larger but the picture no clearer."""
 
-_SIDE, _SCATTER_GAP, _LINE_HEIGHT = 200, 24, 22  # of a picture in a file; between pictures; for a line of words
-_MAX_WIDTH, _LETTER = 960, 8.2  # of a file; of a letter of a title, about
+_SIDE, _SCATTER_GAP, _LINE_HEIGHT = 200, 24, 22  # side of a picture in a file, gap between pictures, line of text
+_MAX_WIDTH, _LETTER = 960, 8.2  # width of a file, approximate width of a letter in a title
 _MAX_LEGEND_GROUPS = 15
-_MARGIN = 8  # inside a picture, so that no dot is cut
-_AZIMUTH, _ELEVATION = math.radians(35), math.radians(25)  # how a cloud of three directions is seen from aside
+_MARGIN = 8  # inside a picture, so that no dot is clipped
+_AZIMUTH, _ELEVATION = math.radians(35), math.radians(25)  # direction of view of a 3-D picture
 
 
 def render_scatter(cloud: Scatter) -> Markup:
-    """A cloud in a page: a picture for each colouring and view, with what the colours are."""
+    """Return a scatter plot for a page: a picture for each coloring and view, with its legend."""
     thin = _subsample(cloud)
     parts = []
     for way in _make_colorings(thin):
@@ -48,7 +48,7 @@ def render_scatter(cloud: Scatter) -> Markup:
                 *drawn,
                 viewBox=f"0 0 {_SIDE} {_SIDE}",
                 role="img",
-                aria_label=f"{cloud.title}, {words}, coloured by {way.title}",
+                aria_label=f"{cloud.title}, {words}, colored by {way.title}",
             )
             for words, drawn in _draw_views(thin, way)
         ]
@@ -64,27 +64,27 @@ def render_scatter(cloud: Scatter) -> Markup:
 
 
 def draw_scatters(clouds: Sequence[Scatter], top: float) -> tuple[list[Markup], float, float]:
-    """Clouds in a file, as many beside each other as there is room for; how wide and how far down it is.
+    """Return scatter plots for a file, the width they take, and their lower end.
 
-    Each has a row for each view and a column for each colouring.
+    Each has a row for each view and a column for each coloring. As many stand side by side as fit.
     """
     parts: list[Markup] = []
     columns = max(len(each.colors) for each in clouds)
     wide = max(
         columns * (_SIDE + _SCATTER_GAP), math.ceil(_LETTER * max(len(each.title) for each in clouds)) + _SCATTER_GAP
     )
-    beside = max(1, min(len(clouds), _MAX_WIDTH // wide))
-    for start in range(0, len(clouds), beside):
+    per_row = max(1, min(len(clouds), _MAX_WIDTH // wide))
+    for start in range(0, len(clouds), per_row):
         row = [
-            _draw_scatter(cloud, 16 + place * wide, top) for place, cloud in enumerate(clouds[start : start + beside])
+            _draw_scatter(cloud, 16 + place * wide, top) for place, cloud in enumerate(clouds[start : start + per_row])
         ]
         parts += [each for own, _ in row for each in own]
         top = max(end for _, end in row) + 16
-    return parts, 16 + beside * wide + 8, top
+    return parts, 16 + per_row * wide + 8, top
 
 
 def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup], float]:
-    """A cloud in a file with its title, views and keys, and how far down it goes."""
+    """Return a scatter plot for a file, with its title, views and legends, and its lower end."""
     thin = _subsample(cloud)
     parts = [tag("text", cloud.title, x=left, y=top + 16, class_="title")]
     top += 26
@@ -105,7 +105,7 @@ def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup]
 
 
 def _format_group_count(way: CategoricalColoring | ContinuousColoring) -> str:
-    """Of more groups than anyone tells apart by a key, their number in its place."""
+    """Return the number of groups if there are too many for a legend."""
     return (
         f" ({len(way.names)} of them)"
         if isinstance(way, CategoricalColoring) and len(way.names) > _MAX_LEGEND_GROUPS
@@ -114,20 +114,20 @@ def _format_group_count(way: CategoricalColoring | ContinuousColoring) -> str:
 
 
 def _make_colorings(cloud: Scatter) -> list[CategoricalColoring | ContinuousColoring]:
-    """The colourings as the audit's pages have them: names with a look of their own, or a scale."""
-    found: list[CategoricalColoring | ContinuousColoring] = []
+    """Return the colorings: by name, or on a scale if all values are numbers."""
+    colorings: list[CategoricalColoring | ContinuousColoring] = []
     for title, values in cloud.colors.items() if cloud.points else ():
         if all(isinstance(each, int | float) for each in values):
             known = np.asarray([each if math.isfinite(each) else 0.0 for each in values], np.float64)
-            found.append(ContinuousColoring(title, title, known))
+            colorings.append(ContinuousColoring(title, title, known))
         else:
             names, codes = np.unique([str(each) for each in values], return_inverse=True)
-            found.append(CategoricalColoring(title, title, names.tolist(), codes, "others"))
-    return found
+            colorings.append(CategoricalColoring(title, title, names.tolist(), codes, "others"))
+    return colorings
 
 
 def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, list[Markup]]]:
-    """The dots along two directions; and where there is a third, seen from aside with the directions drawn."""
+    """Return the points along two directions and, if there is a third, in 3-D with the axes drawn."""
     points = np.asarray(cloud.points, np.float64).reshape(len(cloud.points), -1)
     flat = [("along two directions", draw_points(*_scale_to_picture(points[:, :2]), way))]
     if points.shape[1] < 3:
@@ -145,7 +145,7 @@ def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -
 
 
 def _project_oblique(points: np.ndarray) -> np.ndarray:
-    """Three directions as they look to an eye that stands to the side and above: the third goes up."""
+    """Return three directions as seen from the side and above; the third goes up."""
     x, y, z = points.T
     right = x * math.cos(_AZIMUTH) - y * math.sin(_AZIMUTH)
     away = x * math.sin(_AZIMUTH) + y * math.cos(_AZIMUTH)
@@ -153,7 +153,7 @@ def _project_oblique(points: np.ndarray) -> np.ndarray:
 
 
 def _scale_to_picture(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places in a picture, both directions by one measure."""
+    """Return positions in a picture, with the same scale in both directions."""
     low, high = flat.min(axis=0), flat.max(axis=0)
     scale = (_SIDE - 2 * _MARGIN) / (float((high - low).max()) or 1.0)
     places = (flat - (low + high) / 2) * scale
@@ -163,14 +163,14 @@ def _scale_to_picture(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _subsample(cloud: Scatter) -> Scatter:
     known = [i for i, point in enumerate(cloud.points) if all(map(math.isfinite, point))]
     kept = known[:: max(1, math.ceil(len(known) / MAX_POINTS))]
-    colours = {name: [values[i] for i in kept] for name, values in cloud.colors.items()}
-    return Scatter(cloud.title, [cloud.points[i] for i in kept], colours)
+    colors = {name: [values[i] for i in kept] for name, values in cloud.colors.items()}
+    return Scatter(cloud.title, [cloud.points[i] for i in kept], colors)
 
 
 def _draw_scatter_legend(
     way: CategoricalColoring | ContinuousColoring, x: float, y: float
 ) -> tuple[list[Markup], float]:
-    """What the colours are, below a column of a file."""
+    """Return the legend below a column of a file, and its lower end."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]
@@ -182,7 +182,7 @@ def _draw_scatter_legend(
     parts = []
     for slot in sorted(set(slots.tolist()), key=lambda each: (each < 0, each)):
         name = way.rest if slot < 0 else way.names[int(np.flatnonzero(way.slots == slot)[0])]
-        own = CategoricalColoring("", "", [name], np.zeros(1, int), "", given=np.array([slot]))
+        own = CategoricalColoring("", "", [name], np.zeros(1, int), "", shared_slots=np.array([slot]))
         mark = [
             join_markup(
                 *(
