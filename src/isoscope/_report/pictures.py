@@ -76,12 +76,12 @@ class Pictures:
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     """Make what is drawn from what was measured."""
-    centred, raw = m.centred.values, m.raw.values
+    centred, raw = m.centered.values, m.raw.values
     at = m.sample.first(MAX_POINTS)
     shown = m.sample.at(at)
     k = min(3, m.d)
     points = np.zeros((len(at), 3))
-    points[:, :k] = (shown.vectors - m.sketch.mean) @ m.centred.vectors[:, :k]
+    points[:, :k] = (shown.vectors - m.sketch.mean) @ m.centered.vectors[:, :k]
     trace = max(centred.sum(), 1e-300)
     explained = np.zeros(3)
     explained[:k] = centred[:k] / trace
