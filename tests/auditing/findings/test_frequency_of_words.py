@@ -74,7 +74,7 @@ def test_none_counts_as_half_of_the_least():
 def test_a_constant_frequency_is_reported(rng):
     found = isoscope.audit(rng.standard_normal((50, 4)), frequency=np.full(50, 7))
     assert "frequency" not in found
-    assert found.skipped["frequency"] == "all rows have the frequency 7: need different ones"
+    assert found.skipped["frequency"] == "all rows have the frequency 7: need different frequencies"
 
 
 def test_the_frequency_of_word_vectors_is_the_inverse_rank(tmp_path, rng):
@@ -110,4 +110,4 @@ def test_frequency_suggests_no_repair_that_would_remove_the_labels():
     assert "all-but-the-top" in free["frequency"].advice
     assert "if `isoscope advise` confirms it" in free["frequency"].advice
     assert "Do not remove the first directions" in bound["label_conflict"].advice
-    assert "emove" not in bound["frequency"].advice
+    assert "isoscope fix" not in bound["frequency"].advice
