@@ -1,4 +1,4 @@
-"""Small spaces with a task, and repairs that tell what they were fitted to."""
+"""Small data sets with a task, and a repair that records what it was fitted to."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_clusters_that_hold_a_tenth_of_the_labels_are_left_alone(noise, left):
     assert found.advice.startswith("Leave the clusters") == left
 
 
-def test_nothing_is_suggested_that_the_labels_forbid(audits):
+def test_no_repair_is_suggested_that_would_remove_the_labels(audits):
     """The first directions are the labels: no finding may suggest to remove them."""
     found = audits["labeled clusters"]
     assert found["label_conflict"].verdict == "look"

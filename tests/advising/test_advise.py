@@ -1,4 +1,4 @@
-"""The advice end to end: what gains is prescribed, what is good is left alone, what is kept is what was said."""
+"""The advice end to end: repairs that help are prescribed, good vectors are left alone, results are saved."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_good_space_is_left_alone_and_whitening_hurts(good):
     assert advice.paragraph.startswith("Leave the vectors as they are: no repair improves neighbor accuracy")
 
 
-def test_measures_that_disagree_are_said():
+def test_disagreeing_measures_are_reported():
     rng = np.random.default_rng(2)
     of = np.arange(400) % 4
     # what tells classes apart is small, and a probe does not mind; K-means sees what is large
@@ -167,7 +167,7 @@ def test_the_dict_is_json_and_holds_all(rogue):
     assert held["paragraph"] == advice.paragraph
 
 
-def test_what_was_left_out_is_kept_with_its_reason(good):
+def test_left_out_candidates_are_listed_with_the_reason(good):
     X, of, _ = good
     advice = isoscope.advise(X, labels=of, candidates=[AllButTheTop(25), ClusterCenter(900)])
     assert set(advice.left_out) == {"AllButTheTop(25)", "ClusterCenter(900)"}
@@ -183,7 +183,7 @@ def test_it_says_itself_in_short(rogue, good):
     assert repr(good[2]) == "Advice(array: as it is, 4 candidates on 300 rows)"
 
 
-def test_what_was_given_is_not_fitted(rogue):
+def test_the_given_candidates_stay_unfitted(rogue):
     assert not any(hasattr(repair, "mean_") for repair in GIVEN)
 
 
@@ -250,7 +250,7 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
 @pytest.mark.parametrize(
     ("source", "given", "words"),
     [
-        (X, {"labels": OF, "pairs": ([0], [1], [2])}, "pairs and labels were given"),
+        (X, {"labels": OF, "pairs": ([0], [1], [2])}, "pairs and labels are given"),
         (X, {"queries": X}, "only one of queries and qrels is given"),
         (X, {"qrels": QRELS}, "only one of queries and qrels is given"),
         (X, {"queries": X[:, :3], "qrels": QRELS}, "have 3 dimensions"),
@@ -258,7 +258,7 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
         (X, {"queries": X, "qrels": dict(list(QRELS.items())[:9])}, "9 queries for 5 folds"),
         (X, {"labels": OF, "measure": "accuracy"}, "this task has probe, knn, v_measure"),
         (X, {"measure": "probe"}, "this task has stability"),
-        (X, {"labels": np.zeros(100)}, "at least two labels"),
+        (X, {"labels": np.zeros(100)}, "at least two different labels"),
         (X, {"labels": np.arange(100)}, "is this a column of ids"),
         (X, {"labels": "topic"}, "no column topic"),
         (X, {"labels": [None, *"ab" * 49, "a"]}, "no value in 1 of 100 rows, first in row 0"),
@@ -275,18 +275,18 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
         (np.where(np.arange(600).reshape(100, 6) == 75, np.nan, X), {"labels": OF}, "first in row 12"),
     ],
 )
-def test_what_cannot_be_advised_on_is_refused_in_one_line(source, given, words):
+def test_invalid_input_raises_an_error_of_one_line(source, given, words):
     with pytest.raises(InputError, match=words) as error:
         isoscope.advise(source, **given)
     assert "\n" not in str(error.value)
 
 
-def test_a_label_is_said_as_the_owner_wrote_it():
+def test_errors_show_a_label_as_it_was_passed():
     with pytest.raises(InputError, match=r"the label 0(\.0)?:"):
         isoscope.advise(X, labels=np.zeros(100))
 
 
-def test_progress_is_told_and_shown(capsys):
+def test_progress_is_reported_and_displayed(capsys):
     told = []
     isoscope.advise(X, candidates=[Center()], progress=lambda *what: told.append(what))
     assert {stage for stage, _, _ in told} == {"reading", "trying repairs"}

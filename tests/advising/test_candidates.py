@@ -1,4 +1,4 @@
-"""What is tried: the simplest first, nothing that the rows cannot teach."""
+"""Candidates: simplest first, and none that needs more rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_given_ones_are_tried_beside_leaving_alone():
     assert [each.name for each in build_candidates(8, 100, 0, [])] == [AS_IS]
 
 
-def test_names_say_what_was_set():
+def test_names_show_the_settings():
     repairs = [
         Whiten(shrinkage=None),
         Whiten("pca", 3, shrinkage=0.5),
@@ -70,7 +70,7 @@ def test_names_say_what_was_set():
         ([Chain([Center(), AllButTheTop(-1)])], "n_components is -1"),
     ],
 )
-def test_what_is_no_repair_is_refused(given, words):
+def test_candidates_that_are_not_repairs_raise_an_error(given, words):
     with pytest.raises(InputError, match=words):
         build_candidates(8, 100, 0, given)
 
@@ -80,6 +80,6 @@ def test_one_repair_that_is_not_in_a_list():
         build_candidates(8, 100, 0, Whiten())
 
 
-def test_two_of_one_name_are_refused():
-    with pytest.raises(InputError, match="two candidates are ClusterCenter\\(3\\)"):
+def test_two_candidates_of_one_name_raise_an_error():
+    with pytest.raises(InputError, match="two candidates are both called ClusterCenter\\(3\\)"):
         build_candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])

@@ -274,7 +274,7 @@ def test_nothing_is_prescribed_on_noise(null):
     assert hits <= runs * 0.025 + 3 * np.sqrt(runs * 0.025 * 0.975)
 
 
-def test_what_gains_is_found():
+def test_a_real_gain_is_found():
     found = [
         choose_candidate(with_gains([0, 0.0, 0.3], 1.0, np.random.default_rng(run)), 0.95).chosen for run in range(20)
     ]

@@ -56,7 +56,7 @@ def test_easy_classes_score_one_by_every_measure(rng):
         assert evidence.values.mean() == pytest.approx(1), measure
 
 
-def test_labels_may_be_anything_that_can_be_told_apart(rng):
+def test_labels_may_be_of_any_comparable_type(rng):
     X, of = topics(rng, 100)
     tasks = [Labels(rows_of(X), labels, "cosine", 5, 0) for labels in (of, of + 0.5, np.asarray(list("abcd"))[of])]
     hits = [task.score(Chain().fit(X), task.rounds[0])["probe"].values for task in tasks]
@@ -69,9 +69,9 @@ def test_equal_votes_go_to_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [(np.zeros(40), "at least two labels"), (np.arange(40), "is this a column of ids")]
+    ("labels", "words"), [(np.zeros(40), "at least two different labels"), (np.arange(40), "is this a column of ids")]
 )
-def test_labels_that_tell_nothing(rng, labels, words):
+def test_uninformative_labels_raise_an_error(rng, labels, words):
     with pytest.raises(InputError, match=words):
         Labels(rows_of(rng.standard_normal((40, 3))), labels, "cosine", 5, 0)
 

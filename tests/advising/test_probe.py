@@ -1,4 +1,4 @@
-"""The probe is ridge regression, whose penalty leaving one out would choose."""
+"""The probe equals ridge regression with the penalty of the least leave-one-out error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_neither_rotation_nor_scale_nor_place_matters(rng, d):
         np.testing.assert_array_equal(linear_probe(change(X), labels, change(Z)), expected)
 
 
-def test_a_constant_coordinate_says_nothing(rng):
+def test_a_constant_coordinate_is_ignored(rng):
     X, labels = topics(rng, 20, 5, 3)
     Z = rng.standard_normal((50, 5))
     with_constant = [np.insert(A, 2, 9.0, axis=1) for A in (X, Z)]

@@ -102,7 +102,7 @@ def test_fewer_documents_than_are_listed(rng):
     assert scored(task, "recall@100").tolist() == [1] * 8
 
 
-def test_documents_that_cannot_be_told_apart_are_not_found_for_their_place(rng):
+def test_equal_documents_are_found_in_random_order(rng):
     documents, queries = np.ones((200, 4)), rng.standard_normal((8, 4))
     first, last = (
         scored(task_of(documents, queries, [{i + start: 1.0} for i in range(8)]), "recall@100").mean()

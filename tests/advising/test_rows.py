@@ -1,4 +1,4 @@
-"""Rows that a task names are in memory, beside a uniform sample that does not depend on how a source is read."""
+"""Rows in memory: those that a task names, and a uniform sample that does not depend on batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cloud_of_300(rng):
 
 
 @pytest.mark.parametrize(("needed", "size", "sampled"), [(0, 100, 100), (40, 100, 100), (150, 100, 100), (7, 999, 300)])
-def test_all_rows_that_are_needed_and_a_sample_of_the_size_asked(cloud_of_300, rng, needed, size, sampled):
+def test_needed_rows_and_a_sample_of_the_requested_size(cloud_of_300, rng, needed, size, sampled):
     named = rng.choice(300, needed, replace=False)
     rows = read_rows(open_store(cloud_of_300), np.tile(named, 2), size, 0, silent)
     assert rows.sampled.sum() == sampled
@@ -88,7 +88,7 @@ def test_by_ids_text_or_number():
     assert found(open_store(X), ["3", "0", "4", "-1", "1.0", "x", "²"]) == [3, 0, None, None, None, None, None]
 
 
-def test_what_is_unknown_is_counted_once_and_the_first_is_said():
+def test_unknown_names_are_counted_once_and_the_first_is_shown():
     store = open_store(np.zeros((4, 2)), ids=list("abcd"))
     names = ["a", "zz", "zz", "y"]
     with pytest.raises(InputError, match=r"the pairs name 2 rows that .* does not have among its ids, first 'zz'"):

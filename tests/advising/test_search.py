@@ -1,4 +1,4 @@
-"""The nearest are those that looking at all pairs finds."""
+"""Exact search agrees with all pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def all_pairs(A, B, metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("itself", [False, True])
-def test_it_is_what_all_pairs_say(rng, metric, itself, monkeypatch):
+def test_the_search_agrees_with_all_pairs(rng, metric, itself, monkeypatch):
     monkeypatch.setattr(retrieval, "_TILE", 40 * 8 * 7)  # 7 queries at a time
     B = rng.standard_normal((40, 6))
     A = B if itself else rng.standard_normal((15, 6))
@@ -61,7 +61,7 @@ def test_likeness_is_the_diagonal_of_all_pairs(rng, metric):
     )
 
 
-def test_a_zero_vector_is_like_nothing():
+def test_a_zero_vector_has_similarity_zero():
     A = prepare(np.asarray([[0.0, 0.0], [3.0, 4.0]]), "cosine")
     assert A.tolist() == [[0, 0], [0.6, 0.8]]
     assert similarity(A[:1], A[1:], "cosine") == 0

@@ -1,4 +1,4 @@
-"""Settings that mean nothing are refused."""
+"""Invalid settings of the advisor raise an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isoscope.advising.task import AdviceSettings
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"metric": "dot"}, 'need "cosine" or'),
         ({"folds": 1}, "need 2 to 50"),
@@ -20,6 +20,6 @@ from isoscope.advising.task import AdviceSettings
         ({"missing": "ignore"}, 'need "raise" or'),
     ],
 )
-def test_what_means_nothing_is_refused(given, words):
+def test_invalid_settings_raise_an_error(options, words):
     with pytest.raises(InputError, match=words):
-        AdviceSettings(**given)
+        AdviceSettings(**options)

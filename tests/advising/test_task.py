@@ -1,4 +1,4 @@
-"""What a repair is fitted to, as seen by the repair itself."""
+"""The rows that repairs are fitted to."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tasks(rng):
 
 
 @pytest.mark.parametrize("kind", ["labels", "pairs", "retrieval", "none"])
-def test_what_is_scored_and_saved_is_fitted_once_to_the_whole_source(kind, recording, rng):
+def test_the_scored_repair_is_fitted_once_to_the_whole_source(kind, recording, rng):
     X, every = tasks(rng)
     seen = fits(recording, X, **every[kind])
     assert seen[0] == keys(X)

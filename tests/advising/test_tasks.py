@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.advising.advise import labels_task, pairs_task, retrieval_task, unlabeled_task
+from isoscope.advising.graded_pairs import pairs_task
+from isoscope.advising.labels import labels_task, unlabeled_task
+from isoscope.advising.retrieval import retrieval_task
 from isoscope.advising.task import AdviceSettings
 from tests.advising.conftest import silent
 
@@ -71,7 +73,7 @@ def test_retrieval_finds_both_sides(X):
     assert not task.notes
 
 
-def test_relevance_of_nothing_and_less_is_none(X):
+def test_relevance_of_zero_or_less_is_not_relevant(X):
     store, queries = stores(X)
     judged = qrels(25) | {"q3": {"d0": 0, "d1": -1, "d2": 1}, "q4": {"d1": -2}, "q29": {"nowhere": 0}}
     task = retrieval_task(store, queries, judged, RAISE, silent)
@@ -126,5 +128,5 @@ def test_labels_of_the_sampled_rows(X):
         labels_task(open_store(X), RAISE, silent)
 
 
-def test_a_sample_is_said_without_labels_too(X):
+def test_a_sample_is_noted_without_labels_too(X):
     assert any("120 of 200" in note for note in unlabeled_task(open_store(X), AdviceSettings(sample=120), silent).notes)

@@ -1,4 +1,4 @@
-"""Candidates are fitted and scored alike; one that cannot be fitted is left out."""
+"""Candidates are fitted and scored in the same way; one that cannot be fitted is left out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_candidate_is_scored_as_if_it_were_alone(task):
         np.testing.assert_array_equal(alone.scores.values[measure][:, 1], among.scores.values[measure][:, 2])
 
 
-def test_a_source_larger_than_the_sample_is_still_fitted_whole(rng, tmp_path):
+def test_a_source_larger_than_the_sample_is_fitted_completely(rng, tmp_path):
     """Affine repairs and their chains learn from all rows; clustered ones from the sample alone."""
     X = rng.standard_normal((600, 6)) * [9, 4, 1, 1, 1, 1]
     np.save(tmp_path / "corpus.npy", X)
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_bits(task):
         np.testing.assert_array_equal(a.scores.values[measure], b.scores.values[measure])
 
 
-def test_progress_goes_from_nothing_to_all(task):
+def test_progress_goes_from_zero_to_one(task):
     shares = []
     try_candidates(
         task,

@@ -1,4 +1,4 @@
-"""What the advisor promises is what the saved repair delivers, and on noise it promises nothing."""
+"""The saved repair delivers the promised gain; on noise no repair is prescribed."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ def test_new_rows_take_no_part_in_the_fit(rng):
 
 
 @pytest.mark.parametrize(("shape", "words"), [((100, 3), "need at least 4 to split"), ((59, 8), "need at least 60")])
-def test_what_is_too_small(rng, shape, words):
+def test_too_small_input_raises_an_error(rng, shape, words):
     with pytest.raises(InputError, match=words):
         Unlabeled(rows_of(rng.standard_normal(shape)), "cosine", 5, 0)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_a_ball_has_nothing_to_gain(rng, metric):
+def test_isotropic_data_has_nothing_to_gain(rng, metric):
     X = rng.standard_normal((500, 16))
     assert isoscope.advise(X, metric=metric, candidates=[AllButTheTop(3)]).leaves_vectors_unchanged
 

@@ -86,7 +86,7 @@ def test_every_number_is_that_of_the_public_function(shape, metric):
     assert found["clusters"].value == max(found["clusters"].details["silhouettes"].values())
 
 
-def test_rogue_dimensions_hold_the_largest_shares_and_what_they_add_to_the_mean_cosine():
+def test_rogue_dimensions_list_shares_and_contributions_to_the_mean_cosine():
     X = cloud().astype(np.float64)
     found = isoscope.audit(X)["rogue_dimensions"]
     shares = (X**2 / (X**2).sum(axis=1, keepdims=True)).mean(axis=0)
@@ -186,7 +186,7 @@ def test_findings_are_found_by_name_and_sorted_worst_first(found):
     with pytest.raises(KeyError, match=r"nope: not among .*mean_cosine"):
         found["nope"]
     named = isoscope.audit(cloud(), labels=[f"row {i}" for i in range(260)])
-    with pytest.raises(KeyError, match="these name rows, not groups"):
+    with pytest.raises(KeyError, match="need labels that several rows share"):
         named["labels"]
 
 

@@ -1,4 +1,4 @@
-"""Groups measured in the same passes: each is what it would be alone, to the last bit."""
+"""Groups measured in the same passes have the bits of separate stores."""
 
 from __future__ import annotations
 

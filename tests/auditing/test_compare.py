@@ -1,4 +1,4 @@
-"""Two audits side by side: what changed, whether they can be compared, how far their neighbours agree."""
+"""Comparing audits: changes, comparability, and the agreement of neighbors."""
 
 from __future__ import annotations
 
@@ -86,16 +86,16 @@ def test_a_change_turned_round_is_the_opposite():
 
 def test_changes_are_of_all_findings_in_the_order_of_the_second(rng):
     X = rng.standard_normal((150, 8))
-    plain, labelled = isoscope.audit(X), isoscope.audit(X + 1, labels=np.arange(150) % 2)
-    found = compare_findings(plain, labelled)
-    assert [change.name for change in found][: len(labelled.findings)] == [f.name for f in labelled.findings]
+    plain, labeled = isoscope.audit(X), isoscope.audit(X + 1, labels=np.arange(150) % 2)
+    found = compare_findings(plain, labeled)
+    assert [change.name for change in found][: len(labeled.findings)] == [f.name for f in labeled.findings]
     by_name = {change.name: change for change in found}
-    assert set(by_name) == {f.name for f in [*plain.findings, *labelled.findings]}
+    assert set(by_name) == {f.name for f in [*plain.findings, *labeled.findings]}
     assert by_name["mean_cosine"].direction == "worse"
     assert by_name["labels"].direction == "new"
     assert by_name["duplicates"].direction == "same"
     assert {c.direction for c in compare_findings(plain, plain)} == {"same"}
-    assert next(c for c in compare_findings(labelled, plain) if c.name == "labels").direction == "gone"
+    assert next(c for c in compare_findings(labeled, plain) if c.name == "labels").direction == "gone"
 
 
 # settings
@@ -111,13 +111,13 @@ def test_like_is_compared_with_like(rng):
     assert "sample was 20,000, is 500" in found[2]
 
 
-def test_both_samples_are_written_alike(rng):
+def test_both_sample_sizes_have_the_same_format(rng):
     a = isoscope.audit(rng.standard_normal((20, 4)))
     b = Audit(**{**vars(a), "settings": replace(a.settings, sample=1000)})
     assert describe_setting_differences(b, a) == ["sample was 1,000, is 20,000"]
 
 
-# agreement of neighbours
+# agreement of neighbors
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

@@ -102,14 +102,14 @@ def test_grouped_intervals_of_the_shape_hold_the_truth(name):
         text = np.arange(300) // 3
         sketch = isoscope.Sketch.of(X, groups=text)
         sample = Sample(np.arange(300), X, {}, np.arange(300).astype(np.uint64))
-        axes = {centred: principal_axes(sketch, sample, centred=centred) for centred in (False, True)}
+        axes = {centered: principal_axes(sketch, sample, centered=centered) for centered in (False, True)}
         measured = SimpleNamespace(
             sketch=sketch,
             sample=sample,
             n=300,
             d=4,
             raw=axes[False],
-            centred=axes[True],
+            centered=axes[True],
             settings=Settings(),
             columns={},
         )

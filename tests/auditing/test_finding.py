@@ -1,4 +1,4 @@
-"""A finding: its verdict at the borders, how it is written, and that JSON holds it whole."""
+"""Findings: verdicts at the thresholds, text, and JSON round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which group each row is in: every row in one, rows of one value together, in order."""
+"""Grouping: every row has a group, equal values share one, and groups are ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The intervals of an audit: as wide as its numbers differ from draw to draw of one source."""
+"""The intervals of an audit match the variation between samples of one source."""
 
 from __future__ import annotations
 

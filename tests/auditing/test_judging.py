@@ -1,4 +1,4 @@
-"""Verdicts: clouds that are made to be of one kind are told to be of that kind, and odd ones are told at all."""
+"""Verdicts on data of a known kind, and on degenerate data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_few_rows_can_fill_no_more_dimensions_than_they_are():
     assert found.verdict == "ok"
 
 
-def test_a_cloud_is_not_asked_for_more_local_dimensions_than_it_has():
+def test_the_local_dimension_range_respects_the_number_of_dimensions():
     assert isoscope.audit(ball(400, 8))["intrinsic_dimension"].verdict == "ok"
 
 
@@ -159,7 +159,7 @@ def test_the_limits_of_the_partition_function_are_those_of_shares():
 
 
 def test_hubs():
-    # of Gaussian rows by distance the central ones are everybody's neighbours
+    # of Gaussian rows by distance the central ones are everybody's neighbors
     found = isoscope.audit(ball(600, 200), metric="euclidean")["hubness"]
     assert found.verdict != "ok"
     assert found.details["skewness"] > 2
@@ -187,7 +187,7 @@ def test_labels_that_overlap_are_neither():
     assert isoscope.audit(X, labels=FOUR)["labels"].verdict in ("look", "bad")
 
 
-def test_two_labels_dealt_out_at_random_are_bad():
+def test_two_random_labels_are_bad():
     assert {isoscope.audit(ball(200, 8), labels=draw)["labels"].verdict for draw in dealt(6)} == {"bad"}
 
 
@@ -275,7 +275,7 @@ def test_rows_that_are_all_equal_have_one_direction():
 
 @pytest.mark.parametrize("length", [1e-3, 1e15])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_any_length_is_judged_alike(length, dtype):
+def test_verdicts_do_not_depend_on_the_length(length, dtype):
     plain, scaled = (isoscope.audit((scale * ball()).astype(dtype)) for scale in (1, length))
     for finding in plain.findings:
         assert scaled[finding.name].verdict == finding.verdict, finding.name
@@ -289,7 +289,7 @@ def test_any_length_is_judged_alike(length, dtype):
         (1e-30, "float64"),
     ],
 )
-def test_tiny_vectors_are_judged_alike(length, dtype):
+def test_tiny_vectors_get_the_same_verdicts(length, dtype):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plain, scaled = (isoscope.audit((scale * ball()).astype(dtype)) for scale in (1, length))
@@ -307,7 +307,7 @@ def test_every_dtype_is_audited_as_the_numbers_it_holds(dtype):
 # what a stranger met
 
 
-def test_a_few_long_rows_are_said_and_not_called_a_ball():
+def test_a_few_long_rows_are_reported_as_such():
     X = ball(2000, 64)
     X[0] *= 1e5
     found = isoscope.audit(X)["isoscore"]
@@ -363,7 +363,7 @@ def test_inside_clusters_tokens_are_unlike_again():
         assert abs(adjusted) < 0.02 < abs(found[name].value)
 
 
-def test_the_local_dimension_is_not_read_off_the_few_neighbours_that_are_no_copies():
+def test_the_local_dimension_ignores_rows_with_mostly_copies():
     copied = np.repeat(ball(10, 8, seed=1), 60, axis=0)
     mixed = isoscope.audit(np.concatenate([ball(300, 8), copied]))["intrinsic_dimension"]
     assert mixed.details["without_estimate"] == 600

@@ -1,4 +1,4 @@
-"""Everything measured, in at most two passes: exact where it is a sum, near where it is a sample."""
+"""Measurements in at most two passes: exact for sums, close for samples."""
 
 from __future__ import annotations
 
@@ -247,8 +247,8 @@ def test_cosines_need_two_nonzero_rows():
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ([f"row {i}" for i in range(60)], "60 different labels for 60 rows: these name rows, not groups"),
-        (["a"] * 60, "all rows have one label: need two different ones"),
+        ([f"row {i}" for i in range(60)], "60 different labels for 60 rows: need labels that several rows share"),
+        (["a"] * 60, "all rows have the same label: need two different ones"),
     ],
 )
 def test_labels_that_are_no_groups_are_skipped_with_a_reason(X, labels, reason):

@@ -1,4 +1,4 @@
-"""Lists by three metrics from one product: the same as searching by each metric alone."""
+"""Top-k lists of three metrics from one product equal those of separate searches."""
 
 from __future__ import annotations
 

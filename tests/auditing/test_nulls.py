@@ -1,4 +1,4 @@
-"""The yardsticks, against clouds that are drawn: what an isotropic cloud gives is what it gives."""
+"""Null models against simulated data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_spectrum_is_shares_that_fall_and_sum_to_one(n, d):
     assert (found > 0).sum() == min(n, d)
 
 
-def test_with_many_rows_all_directions_are_alike():
+def test_with_many_rows_all_directions_have_equal_shares():
     np.testing.assert_allclose(nulls.spectrum(10**12, 50), 1 / 50, rtol=1e-4)
     assert nulls.top_share(10**12, 50) == pytest.approx(1 / 50, rel=1e-4)
     assert nulls.effective_rank(10**12, 50) == pytest.approx(50, rel=1e-4)
@@ -151,7 +151,7 @@ def test_long_vectors_have_a_null_that_is_no_nan(length):
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e-8, 1e-30])
-def test_short_vectors_see_every_direction_alike(length):
+def test_short_vectors_have_an_isotropic_partition_function(length):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = nulls.partition_log_ratio(np.full(100, length), 100, 10)

@@ -1,4 +1,4 @@
-"""The passes: what is read in pieces of any size is what is measured on all rows at once."""
+"""The passes: batches of any size give the numbers of all rows at once."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_the_second_pass_reads_the_sample_if_it_has_all_rows(rng, size):
     assert told[-1] == ("again", 150, 1.0)
 
 
-# neighbours
+# neighbors
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e15])
@@ -210,7 +210,7 @@ def test_neighbors_do_not_depend_on_batches_or_scale(rng, metric, scale):
     X = (scale * (rng.standard_normal((200, 6)) + 1)).astype(np.float32)
     placed = RowScaling(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
-    search = NeighborSearch(placed(X[asked]), 5, centre=placed.centre, own=asked)
+    search = NeighborSearch(placed(X[asked]), 5, centre=placed.center, own=asked)
     NeighborTally([search], placed).add_batches(chunks(X, 37))
     distances, indices = search.found()
     unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
@@ -225,7 +225,7 @@ def test_zero_rows_by_cosine_and_nan_rows_are_never_neighbors(metric, found):
     X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
     placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
-    search = NeighborSearch(placed(X[:1]), 2, centre=placed.centre, own=np.array([0]))
+    search = NeighborSearch(placed(X[:1]), 2, centre=placed.center, own=np.array([0]))
     NeighborTally([search], placed).add_batches(chunks(X, 2))
     assert sorted(search.found()[1][0].tolist()) == found
 
@@ -235,7 +235,7 @@ def test_a_rotation_keeps_the_neighbors(rng):
     answers = []
     for Y in (X, X @ rotation(5, rng)):
         placed = RowScaling("cosine", isoscope.sketch(Y))
-        search = NeighborSearch(placed(Y[:10]), 4, centre=placed.centre, own=np.arange(10))
+        search = NeighborSearch(placed(Y[:10]), 4, centre=placed.center, own=np.arange(10))
         NeighborTally([search], placed).add_batches(chunks(Y, 11))
         answers.append(search.found())
     np.testing.assert_array_equal(answers[0][1], answers[1][1])

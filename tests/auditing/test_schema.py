@@ -1,4 +1,4 @@
-"""The JSON is what its schema, docs/audit-1.schema.json, says it is."""
+"""The JSON follows its schema, docs/audit-1.schema.json."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_audit_follows_the_schema(X, options):
     check(json.loads(json.dumps(told, allow_nan=False)))
 
 
-def test_what_changed_follows_the_schema_too(tmp_path, capsys):
+def test_changes_follow_the_schema_too(tmp_path, capsys):
     source, before, after = tmp_path / "x.npy", tmp_path / "before.json", tmp_path / "after.json"
     np.save(source, np.random.default_rng(0).standard_normal((200, 8)))
     main(["audit", str(source), "--json", str(before)])
@@ -58,7 +58,7 @@ def test_the_schema_s_name_is_the_code_s_and_the_page_s():
     assert GROUPED in page
 
 
-def test_the_schema_refuses_what_is_not_an_audit():
+def test_the_schema_rejects_other_objects():
     told = isoscope.audit(np.random.default_rng(0).standard_normal((50, 4))).to_dict()
     for spoiled in (
         {**told, "verdict": "fine"},

@@ -1,4 +1,4 @@
-"""What a cosine is worth: percentiles against every pair, and the same from a few quantiles."""
+"""Percentiles of a cosine: against all pairs, and from a few quantiles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_quantiles_tell_nearly_the_same(found, cosines, cosine):
     assert found.similarity.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.2)
 
 
-def test_percentiles_among_nearest_neighbours(found, X):
+def test_percentiles_among_nearest_neighbors(found, X):
     table = squareform(1 - pdist(X, "cosine"))
     np.fill_diagonal(table, -2)
     nearest = table.max(axis=1)
@@ -123,7 +123,7 @@ def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
 # what must hold
 
 
-def test_percentiles_rise_from_nothing_to_all(found):
+def test_percentiles_rise_from_0_to_100(found):
     values = [found.percentile(cosine) for cosine in np.linspace(-1, 1, 101)]
     assert (np.diff(values) >= 0).all()
     assert (values[0], values[-1]) == (0, 100)
@@ -137,10 +137,10 @@ def test_the_table_holds_round_cosines(found):
     assert [cosine for cosine, _, _ in rows][:3] == [0.0, 0.1, 0.2]
     for cosine, pairs, nearest in rows:
         assert pairs == pytest.approx(found.percentile(cosine), abs=1e-9)
-        assert nearest <= pairs  # the nearest neighbour is at least as near as a random row
+        assert nearest <= pairs  # the nearest neighbor is at least as near as a random row
 
 
-def test_cosines_that_are_all_one_are_below_what_is_above():
+def test_percentiles_of_constant_cosines():
     counts = np.zeros(1000, int)
     counts[700] = 5  # from 0.4 to 0.402
     found = Similarity.of(counts, None)
@@ -160,12 +160,12 @@ def test_every_pair_is_below_a_cosine_above_them_all(rng):
 
 
 @pytest.mark.parametrize("cosine", [-1.01, 1.5, float("nan"), "0.5", None])
-def test_what_is_no_cosine_is_refused(found, cosine):
+def test_invalid_cosines_raise_an_error(found, cosine):
     with pytest.raises(InputError, match="cosine is"):
         found.percentile(cosine)
 
 
-def test_without_neighbours_by_cosine_there_is_no_second_column(X):
+def test_without_neighbors_by_cosine_the_second_column_is_empty(X):
     with threadpool_limits(1):
         found = isoscope.audit(X[:100], metric="euclidean")
     assert found.similarity.nearest_percentile(0.5) is None

@@ -1,4 +1,4 @@
-"""How sure a number is: the standard error seen on one cloud is the spread over many clouds from one source."""
+"""Standard errors from one sample match the spread over many samples of one source."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_value_without_each_of_some_groups(draws):
     matches([skewed(X) for X in draws], errors)
 
 
-def test_some_rows_show_about_what_all_show(draws, sketches):
+def test_some_rows_give_about_the_error_of_all_rows(draws, sketches):
     """A hundred rows know a deviation to 7%, and these come from tails."""
     for s, X in zip(sketches[:5], draws[:5], strict=True):
         axes = Axes.of(s.scatter)
@@ -171,7 +171,7 @@ def test_the_interval_of_a_share_holds_it_in_nineteen_of_twenty_draws(share, rng
 # edges
 
 
-def test_nothing_to_vary_is_sure_and_a_single_number_is_not():
+def test_constant_numbers_have_no_error_and_a_single_number_an_infinite_one():
     assert nulls.variation_error(np.ones(10), 10) == 0
     assert nulls.mean_error(np.ones(10)) == 0
     assert nulls.mean_error(np.ones(1)) == math.inf
@@ -193,7 +193,7 @@ def test_four_rows_have_no_row_to_spare(rng):
     assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf
 
 
-def test_a_row_that_makes_all_the_variance_leaves_nothing_sure():
+def test_one_row_with_all_the_variance_has_an_infinite_error():
     X = np.ones((10, 3))
     X[4] = 5
     assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf

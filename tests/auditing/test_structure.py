@@ -1,4 +1,4 @@
-"""Clusters and the local dimension against their null samples: no structure is found where there is none."""
+"""Clusters and the local dimension against null samples: random data has no structure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_far_row_is_no_cluster():
 
 
 @pytest.mark.parametrize(("weights", "apart"), [((0.5, 0.5), True), ((1.0, 0.0), False)])
-def test_the_kurtosis_tells_two_modes(weights, apart):
+def test_the_kurtosis_recognizes_two_modes(weights, apart):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 4))
     X[:, 0] = rng.choice([-30.0, 30.0], 400, p=weights) + (0 if apart else rng.uniform(-60, 60, 400))
@@ -112,7 +112,7 @@ def test_the_spatial_median_leaves_no_mean_direction_and_ignores_a_far_row(rng):
 # the local dimension
 
 
-def test_a_spectrum_is_shrunk_to_the_participation_ratio_asked_for(rng):
+def test_a_spectrum_is_shrunk_to_the_requested_participation_ratio(rng):
     values = np.sort(rng.random(40))[::-1] ** 3
     found = nulls.shrunk_spectrum(values, 30.0)
     assert found.sum() == pytest.approx(values.sum())

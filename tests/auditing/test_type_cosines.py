@@ -1,4 +1,4 @@
-"""How alike rows of one type and of different types are, added up in place."""
+"""Mean cosines within and across token types, from running sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def texts(values):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
-def test_it_is_what_the_metrics_say(rng, dtype):
+def test_type_cosines_equal_the_metrics(rng, dtype):
     X = (8 * rng.standard_normal((400, 6)) + 3).astype(dtype)
     types = rng.integers(0, 60, 400)
     found = TypeCosines.of(X, types)
@@ -34,7 +34,7 @@ def test_it_is_what_the_metrics_say(rng, dtype):
     assert found.each.mean() == pytest.approx(found.intra, rel=tolerance("float64"))
 
 
-def test_pieces_and_names_of_any_kind_change_nothing(rng):
+def test_batches_and_kinds_of_names_do_not_matter(rng):
     X, types = rng.standard_normal((300, 5)), rng.integers(0, 40, 300)
     whole = TypeCosines.of(X, types)
     parts = TypeUnits(5)
@@ -64,12 +64,12 @@ def test_rows_that_are_not_finite_are_passed_over_and_zero_rows_have_no_directio
     assert TypeCosines.of(X, types).counts[0] == found.counts[0]
 
 
-def test_what_there_is_not_to_compare_is_nan():
+def test_missing_comparisons_are_nan():
     assert math.isnan(TypeCosines.of(np.eye(4), np.zeros(4, np.int64)).inter)
     assert math.isnan(TypeCosines.of(np.eye(4), np.arange(4)).intra)
 
 
-def test_types_of_two_kinds_are_refused():
+def test_types_of_two_kinds_raise_an_error():
     sums = TypeUnits(2)
     sums.add(np.eye(2), np.asarray([1, 2]))
     sums.add(np.eye(2), texts(["a", "b"]))

@@ -76,12 +76,12 @@ class Pictures:
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     """Return the data of the charts from the measurements of an audit."""
-    centered, raw = m.centred.values, m.raw.values
+    centered, raw = m.centered.values, m.raw.values
     at = m.sample.first(MAX_POINTS)
     sample = m.sample.at(at)
     k = min(3, m.d)
     points = np.zeros((len(at), 3))
-    points[:, :k] = (sample.vectors - m.sketch.mean) @ m.centred.vectors[:, :k]
+    points[:, :k] = (sample.vectors - m.sketch.mean) @ m.centered.vectors[:, :k]
     trace = max(centered.sum(), 1e-300)
     explained = np.zeros(3)
     explained[:k] = centered[:k] / trace

@@ -5,37 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 import isoscope
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plural
+from isoscope._core.random import check_seed
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import jsonable, write_json
 from isoscope._io.progress import show_progress
 from isoscope._render import render
-from isoscope.advising.candidates import build_candidates as all_candidates
-from isoscope.advising.graded_pairs import GradedPairs
+from isoscope.advising.candidates import build_candidates
+from isoscope.advising.graded_pairs import pairs_task
 from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
-from isoscope.advising.judgments import read_pairs, read_qrels
-from isoscope.advising.labels import Labels, Unlabeled
-from isoscope.advising.retrieval import Retrieval
-from isoscope.advising.task import AdviceSettings, check_known, find_rows, read_rows
+from isoscope.advising.labels import labels_task, unlabeled_task
+from isoscope.advising.retrieval import retrieval_task
+from isoscope.advising.task import AdviceSettings
 from isoscope.advising.trials import try_candidates
 from isoscope.stores.databases.address import redact_source_name
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Column, GainVerdict, Metric, Seed
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import Choice, Promise
-    from isoscope.advising.task import AdviceSettings, Task
+    from isoscope.advising.task import Task
     from isoscope.advising.trials import Trials
     from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
 
 
 SCHEMA = "isoscope.advice/2"
-"""The schema of the JSON; the number rises when a reader of the old one would misread the new one."""
+"""The JSON schema; its number rises when a reader of the old schema would misread the new one."""
 
 
 def advise(
@@ -44,17 +44,17 @@ def advise(
     pairs: Any = None,
     queries: Any = None,
     qrels: Any = None,
-    labels: Any = None,
+    labels: Column | None = None,
     measure: str | None = None,
-    candidates: Iterable[Any] | None = None,
+    candidates: Iterable[Repair] | None = None,
     vectors: str | None = None,
-    ids: Any = None,
-    text: Any = None,
-    metric: str = "cosine",
+    ids: Column | None = None,
+    text: Column | None = None,
+    metric: Metric = "cosine",
     folds: int = 5,
     sample: int = 20_000,
-    seed: int = 0,
-    missing: str = "raise",
+    seed: Seed = 0,
+    missing: Literal["raise", "drop"] = "raise",
     new_rows: bool = False,
     progress: bool | Progress = False,
 ) -> Advice:
@@ -89,10 +89,10 @@ def advise(
         Parts of the examples; the gain is estimated on each part after selecting a repair on the others.
     sample : int
         Rows to keep in memory; rows that the task names are kept in addition.
-    seed : int
+    seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample, folds and k-means.
     missing : {"raise", "drop"}
-        Refuse judgments of unknown rows, or drop them and report how many.
+        Raise an error for judgments of unknown rows, or drop them and report how many.
     new_rows : bool
         Score repairs on rows they were not fitted to: choose this if the repair will be applied to rows that arrive
         later. By default it is applied to the source it was fitted to.
@@ -113,47 +113,31 @@ def advise(
     (400, 16)
     """
     settings = AdviceSettings(
-        metric=metric, folds=folds, sample=sample, seed=seed, missing=missing, new_rows=bool(new_rows)
+        metric=metric, folds=folds, sample=sample, seed=check_seed(seed), missing=missing, new_rows=bool(new_rows)
     )
     if (queries is None) != (qrels is None):
-        raise InputError("only one of queries and qrels is given: need both")
-    asked = [name for name, given in (("pairs", pairs), ("queries", queries), ("labels", labels)) if given is not None]
-    if len(asked) > 1:
-        raise InputError(f"{' and '.join(asked)} were given: need one task at a time")
+        raise ParameterError("only one of queries and qrels is given: need both")
+    tasks = [name for name, value in (("pairs", pairs), ("queries", queries), ("labels", labels)) if value is not None]
+    if len(tasks) > 1:
+        raise ParameterError(f"{' and '.join(tasks)} are given: need one task at a time")
     store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
     if store.dim < 2:
-        raise InputError(f"{store.name} has vectors of 1 dimension: need at least 2")
+        raise ShapeError(f"{store.name} has vectors of 1 dimension: need at least 2")
     with show_progress(progress) as report:
-        return _compute_advice(store, pairs, queries, qrels, labels, measure, candidates, settings, report)
-
-
-def _compute_advice(
-    store: Store,
-    pairs: Any,
-    queries: Any,
-    qrels: Any,
-    labels: Any,
-    measure: str | None,
-    candidates: Iterable[Any] | None,
-    settings: AdviceSettings,
-    progress: Progress,
-) -> Advice:
-    if pairs is not None:
-        task = pairs_task(store, pairs, settings, progress)
-    elif queries is not None:
-        task = retrieval_task(store, open_store(queries), qrels, settings, progress)
-    elif labels is not None:
-        task = labels_task(store, settings, progress)
-    else:
-        task = unlabeled_task(store, settings, progress)
-        if "labels" in store.columns:
-            name = store.columns["labels"]
-            task.notes.append(f"The source has a column of labels, “{name}”; to use it, pass --labels {name}.")
-    if measure is not None and measure not in list(task.measures):
-        raise InputError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
-    fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
-    every = all_candidates(store.dim, fewest, settings.seed, candidates)
-    trials = try_candidates(task, store, every, settings.seed, progress)
+        task: Task
+        if pairs is not None:
+            task = pairs_task(store, pairs, settings, report)
+        elif queries is not None:
+            task = retrieval_task(store, open_store(queries), qrels, settings, report)
+        elif labels is not None:
+            task = labels_task(store, settings, report)
+        else:
+            task = unlabeled_task(store, settings, report)
+        if measure is not None and measure not in task.measures:
+            raise ParameterError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
+        fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
+        repairs = build_candidates(store.dim, fewest, settings.seed, candidates)
+        trials = try_candidates(task, store, repairs, settings.seed, report)
     choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     advice = Advice.of(store, task, trials, choice, promise, settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
@@ -173,7 +157,7 @@ class Score:
     low: float
     high: float
     """The interval of the gain; those of all candidates hold at once."""
-    verdict: str
+    verdict: GainVerdict
     """"gain" or "loss" if the difference is significant, else "noise"."""
 
 
@@ -187,7 +171,7 @@ class Trial:
     scores: dict[str, Score]
     shape: dict[str, float]
     """IsoScore, mean cosine and silhouette of its space, on rows it was not fitted to."""
-    repair: Any = field(default=None, repr=False)
+    repair: Repair | None = field(default=None, repr=False)
     """The candidate, fitted to the whole source."""
 
     def __getitem__(self, measure: str) -> Score:
@@ -199,7 +183,7 @@ class Trial:
         return {"name": self.name, "numbers": self.numbers, "scores": scores, "shape": self.shape}
 
 
-@dataclass
+@dataclass(repr=False)
 class Advice:
     """The advice: `choice` is the prescribed candidate, `repair` the fitted repair, `trials` the evidence."""
 
@@ -273,8 +257,10 @@ class Advice:
         return self.trials[self.chosen]
 
     @property
-    def repair(self) -> Any:
-        """The fitted choice, as it was scored; it leaves vectors alone if that is the advice."""
+    def repair(self) -> Repair:
+        """The prescribed repair, fitted; it does nothing if the advice is to leave the vectors alone."""
+        if self.choice.repair is None:
+            raise NotFoundError(f"{self.choice.name} was not fitted: run advise again")
         return self.choice.repair
 
     @property
@@ -316,7 +302,7 @@ class Advice:
     def _examples_text(self) -> str:
         return plural(self.examples, self.example)
 
-    # how it is kept
+    # JSON and HTML
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the prescribed repair to a folder; one that does nothing if the advice is to leave the vectors alone."""
@@ -324,7 +310,7 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
-        held: dict[str, Any] = jsonable(
+        content: dict[str, Any] = jsonable(
             {
                 "schema": SCHEMA,
                 "isoscope": self.version,
@@ -349,7 +335,7 @@ class Advice:
                 "left_out": self.left_out,
             }
         )
-        return held
+        return content
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the advice as JSON, atomically."""
@@ -359,95 +345,3 @@ class Advice:
         """Write the advice and its evidence as one self-contained HTML page, atomically."""
         with atomic_replace(path) as temporary:
             temporary.write_text(render("Advice", "page", self), encoding="utf-8")
-
-
-NO_ROWS = np.empty(0, np.int64)
-
-
-def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> Task:
-    """Return the task of graded pairs of rows of the store."""
-    named = read_pairs(pairs)
-    rows, unknown = find_rows(store, [*named.first, *named.second])
-    dropped = _check_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)
-    m = len(named)
-    kept = ~(unknown[:m] | unknown[m:])
-    first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
-    if len(scores) < 20 or scores.min() == scores.max():
-        raise InputError(f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ")
-    held = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
-    sides = held.places(first), held.places(second)
-    task = GradedPairs(held, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
-    if dropped:
-        task.notes.append(f"{plural(m - len(scores), 'pair')} with unknown rows were dropped.")
-    return task
-
-
-def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Task:
-    """Return the task of queries answered from the store."""
-    if queries.dim != store.dim:
-        raise InputError(
-            f"the queries have {queries.dim} dimensions, {store.name} has {store.dim}: embed both with one model"
-        )
-    judged = read_qrels(qrels)
-    judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
-    judged = {query: of for query, of in judged.items() if of}
-    if not judged:
-        raise InputError("the qrels have no relevance above 0: need at least one relevant document")
-    names = list(judged)
-    asked, unknown = find_rows(queries, names)
-    gone = _check_unknown(names, unknown, "the qrels", queries, settings)
-    documents = list(dict.fromkeys(document for of in judged.values() for document in of))
-    places, missing = find_rows(store, documents)
-    gone += _check_unknown(documents, missing, "the qrels", store, settings)
-    where = {d: int(row) for d, row, no in zip(documents, places, missing, strict=True) if not no}
-    held = read_rows(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
-    kept, relevant = [], []
-    for name, row, no in zip(names, asked, unknown, strict=True):
-        of = {int(held.places(np.asarray([where[d]]))[0]): r for d, r in judged[name].items() if d in where}
-        if of and not no:
-            kept.append(row)
-            relevant.append(of)
-    order = np.asarray(kept, np.int64)
-    vectors = queries.take(order).astype(held.vectors.dtype)
-    if not np.isfinite(vectors).all():
-        bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
-        raise InputError(f"{queries.name} has NaN or infinity, first in row {bad}: fix or drop these rows")
-    task = Retrieval(
-        held, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
-    )
-    if gone:
-        task.notes.append(f"Judgments of {gone:,} unknown queries or documents were dropped.")
-    if len(queries) > len(kept):
-        task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
-    return task
-
-
-def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
-    """Return the task of the labels of the store."""
-    if "labels" not in store.columns:
-        raise InputError(f"{store.name} has no labels: name their column")
-    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
-    labels = store.column("labels", held.numbers)
-    assert labels is not None
-    task = Labels(held, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
-    return _note_sample(task)
-
-
-def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Task:
-    """Return the task that uses the vectors alone."""
-    held = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
-    return _note_sample(Unlabeled(held, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows))
-
-
-def _note_sample(task: Task) -> Task:
-    """Add a note if the task is scored on a sample of the rows."""
-    if len(task.corpus) < task.corpus.total:
-        task.notes.append(f"Scored on a random sample of {len(task.corpus):,} of {task.corpus.total:,} rows.")
-    return task
-
-
-def _check_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
-    """Return how many names are unknown; raise InputError unless unknown names may be dropped and some are known."""
-    if settings.missing == "raise" or unknown.all():
-        check_known(names, unknown, what, store)
-    return len({name for name, no in zip(names, unknown, strict=True) if no})

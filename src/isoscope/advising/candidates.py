@@ -1,4 +1,4 @@
-"""What is tried: leaving the vectors alone, each repair over a small grid, and the obvious chains."""
+"""The candidates of the advisor: no repair, each repair with a few settings, and chains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
+from isoscope._core.random import sklearn_seed
 from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
 from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter, ClusterNull
@@ -18,54 +19,56 @@ class Candidate:
     """A repair that is not fitted yet."""
 
     name: str
-    repair: Any
+    repair: Repair
     numbers: int
-    """How many numbers it learns from the corpus: the fewer, the simpler."""
+    """How many numbers it learns from the corpus; fewer is simpler."""
 
 
 AS_IS = "as it is"
 
 
-def build_candidates(d: int, n: int, seed: int, given: Iterable[Any] | None = None) -> list[Candidate]:
-    """The candidates for n vectors of d dimensions, the simplest first; the first is to do nothing."""
+def build_candidates(d: int, n: int, seed: int, given: Iterable[Repair] | None = None) -> list[Candidate]:
+    """Return the candidates for n vectors of d dimensions, simplest first; the first one does nothing."""
     if given is not None and not isinstance(given, list | tuple | Iterator):
-        raise InputError(
+        raise ParameterError(
             f"candidates is a {type(given).__name__}: need a list of repairs, such as [Center(), Whiten()]"
         )
     repairs = default_repairs(d, n, seed) if given is None else [_check_repair(repair) for repair in given]
-    found: dict[str, Any] = {}
+    by_name: dict[str, Repair] = {}
     for repair in repairs:
         name = describe_repair(repair)
-        if name in found and given is not None and repr(found[name]) != repr(repair):
-            raise InputError(f"two candidates are {name}, and differ in what that does not say: give one of them")
-        found[name] = repair
+        if name in by_name and given is not None and repr(by_name[name]) != repr(repair):
+            raise ParameterError(
+                f"two candidates are both called {name} but differ in other parameters: pass one of them"
+            )
+        by_name[name] = repair
     every = [
-        Candidate(name, repair, count_learned_numbers(repair, d)) for name, repair in found.items() if name != AS_IS
+        Candidate(name, repair, count_learned_numbers(repair, d)) for name, repair in by_name.items() if name != AS_IS
     ]
     return [Candidate(AS_IS, Chain(), 0), *sorted(every, key=lambda candidate: candidate.numbers)]
 
 
-def default_repairs(d: int, n: int, seed: int) -> list[Any]:
-    """Every repair with a few settings, those left out that n vectors of d dimensions cannot teach."""
+def default_repairs(d: int, n: int, seed: int) -> list[Repair]:
+    """Return every repair with a few settings, except those that n vectors of d dimensions are too few for."""
     few, many = max(2, round(d / 100)), max(3, round(d / 30))
-    found: list[Any] = [Center(), Standardize()]
+    repairs: list[Repair] = [Center(), Standardize()]
     tops = [k for k in (1, few, many) if k <= min(d // 2, n // 4)]
-    found += [AllButTheTop(k) for k in tops]
-    found += [Chain([Standardize(), AllButTheTop(k)]) for k in tops[1:]]
+    repairs += [AllButTheTop(k) for k in tops]
+    repairs += [Chain([Standardize(), AllButTheTop(k)]) for k in tops[1:]]
     if n > 16 and d > 1:
-        found += [Whiten(shrinkage=0.5), Whiten()]
-        found += [Whiten("pca", d // part) for part in (2, 4) if d // part >= 2]
+        repairs += [Whiten(shrinkage=0.5), Whiten()]
+        repairs += [Whiten("pca", d // part) for part in (2, 4) if d // part >= 2]
     for k in (3, 10):
         if n >= 30 * k:
-            found.append(ClusterCenter(k, random_state=seed))
+            repairs.append(ClusterCenter(k, random_state=sklearn_seed(seed)))
     for clusters, components in ((10, few), (27, 12)):
         if n >= 30 * clusters and components <= d // 4:
-            found.append(ClusterNull(clusters, components, random_state=seed))
-    return found
+            repairs.append(ClusterNull(clusters, components, random_state=sklearn_seed(seed)))
+    return repairs
 
 
-def describe_repair(repair: Any) -> str:
-    """A repair in short: what it is and what was set, in the order of the class's own parameters.
+def describe_repair(repair: Repair) -> str:
+    """Return a short name of a repair: its class and its settings.
 
     >>> chain = Chain([Standardize(), AllButTheTop(6)])
     >>> describe_repair(chain), describe_repair(ClusterNull(random_state=0)), describe_repair(Whiten("pca", 96))
@@ -73,24 +76,24 @@ def describe_repair(repair: Any) -> str:
     """
     if isinstance(repair, Chain):
         return " → ".join(describe_repair(step) for step in repair.steps) or AS_IS
-    said: list[Any] = []
+    settings: list[Any] = []
     if isinstance(repair, AllButTheTop):
-        said = [repair.n_components]
+        settings = [repair.n_components]
     elif isinstance(repair, Whiten):
-        said = [repair.method] if repair.method != "zca" else []
-        said += [repair.n_components] if repair.n_components is not None else []
-        said += [f"shrinkage={repair.shrinkage}"] if repair.shrinkage != "auto" else []
+        settings = [repair.method] if repair.method != "zca" else []
+        settings += [repair.n_components] if repair.n_components is not None else []
+        settings += [f"shrinkage={repair.shrinkage}"] if repair.shrinkage != "auto" else []
     elif isinstance(repair, ClusterCenter):
-        said = [repair.n_clusters]
-        said += [repair.n_components] if isinstance(repair, ClusterNull) else []
+        settings = [repair.n_clusters]
+        settings += [repair.n_components] if isinstance(repair, ClusterNull) else []
         kind = repair.clusterer if isinstance(repair.clusterer, str) else type(repair.clusterer).__name__
-        said += [kind] if kind != "kmeans" else []
+        settings += [kind] if kind != "kmeans" else []
     name = type(repair).__name__
-    return f"{name}({', '.join(str(each) for each in said)})" if said else name
+    return f"{name}({', '.join(str(each) for each in settings)})" if settings else name
 
 
-def count_learned_numbers(repair: Any, d: int) -> int:
-    """How many numbers a repair learns from vectors of d dimensions: means, scales, directions."""
+def count_learned_numbers(repair: Repair, d: int) -> int:
+    """Return how many numbers a repair learns from vectors of d dimensions: means, scales, directions."""
     if isinstance(repair, Chain):
         total = 0
         for step in repair.steps:
@@ -107,8 +110,8 @@ def count_learned_numbers(repair: Any, d: int) -> int:
     return d * (2 if isinstance(repair, Standardize) else 1)
 
 
-def _check_repair(repair: Any) -> Any:
+def _check_repair(repair: Repair) -> Repair:
     if not isinstance(repair, Repair):
-        raise InputError(f"a candidate is a {type(repair).__name__}: need isoscope's repairs, such as Whiten()")
+        raise ParameterError(f"a candidate is a {type(repair).__name__}: need repairs of isoscope, such as Whiten()")
     repair._check_parameters()
     return repair

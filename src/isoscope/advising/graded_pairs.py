@@ -1,4 +1,4 @@
-"""The task of graded pairs: does the space rank pairs as people do?"""
+"""The task of graded pairs: rank pairs of rows as people do."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from isoscope._core.errors import TooFewRowsError, plural
 from isoscope.advising.inference import Units, spearman
+from isoscope.advising.judgments import read_pairs
 from isoscope.advising.retrieval import prepare, similarity
-from isoscope.advising.task import Round, Task, check_fit_rows, check_folds, row_identity
+from isoscope.advising.task import (
+    Round,
+    Task,
+    check_fit_rows,
+    check_folds,
+    count_unknown,
+    find_rows,
+    read_rows,
+    row_identity,
+)
 
 if TYPE_CHECKING:
-    from isoscope.advising.inference import Evidence
-    from isoscope.advising.task import Rows
+    from isoscope._core.types import Metric
+    from isoscope._io.progress import Progress
+    from isoscope.advising.inference import ExampleScores
+    from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
 
 
 class GradedPairs(Task):
@@ -32,7 +47,7 @@ class GradedPairs(Task):
         first: np.ndarray,
         second: np.ndarray,
         grades: np.ndarray,
-        metric: str,
+        metric: Metric,
         folds: int,
         seed: int,
         *,
@@ -58,10 +73,32 @@ class GradedPairs(Task):
         check_fit_rows(fit_rows, len(self.rows))
         return Round(fit_rows, pairs)
 
-    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+    def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return Spearman's correlation over the pairs of a round."""
         pairs = round.examples
         used, sides = np.unique([self.first[pairs], self.second[pairs]], return_inverse=True)
         repaired = prepare(repair.transform(self.rows.vectors[used]), self.metric)
         first, second = (repaired[side] for side in sides.reshape(2, -1))
         return {"spearman": spearman(similarity(first, second, self.metric), self.grades[pairs])}
+
+
+def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> GradedPairs:
+    """Return the task of ranking graded pairs of rows of the store."""
+    named = read_pairs(pairs)
+    rows, unknown = find_rows(store, [*named.first, *named.second])
+    dropped = count_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)
+    m = len(named)
+    kept = ~(unknown[:m] | unknown[m:])
+    first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
+    if len(scores) < 20 or scores.min() == scores.max():
+        raise TooFewRowsError(
+            f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ"
+        )
+    rows_in_memory = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    sides = rows_in_memory.places(first), rows_in_memory.places(second)
+    task = GradedPairs(
+        rows_in_memory, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
+    )
+    if dropped:
+        task.notes.append(f"{plural(m - len(scores), 'pair')} with unknown rows were dropped.")
+    return task

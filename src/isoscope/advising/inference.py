@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm, t
 
+if TYPE_CHECKING:
+    from isoscope._core.types import GainVerdict
+
 
 @dataclass(frozen=True)
-class Evidence:
-    """The score of one candidate by one measure."""
+class ExampleScores:
+    """The scores of one candidate on all examples, by one measure."""
 
     values: np.ndarray
     """One per example; their mean is the score."""
@@ -23,7 +27,7 @@ class Evidence:
     """The score in each repetition, if the measure repeats a random procedure: clusterings, splits of coordinates."""
 
 
-def spearman(a: np.ndarray, b: np.ndarray) -> Evidence:
+def spearman(a: np.ndarray, b: np.ndarray) -> ExampleScores:
     """Return Spearman's correlation of a and b as pseudo-values; ties share their mean rank.
 
     >>> values = spearman(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).values
@@ -35,13 +39,13 @@ def spearman(a: np.ndarray, b: np.ndarray) -> Evidence:
     x, y = by_a.ranks - by_a.ranks.mean(), by_b.ranks - by_b.ranks.mean()
     xx, yy, xy = float(x @ x), float(y @ y), float(x @ y)
     if not xx * yy > 0:
-        return Evidence(np.zeros(m))
+        return ExampleScores(np.zeros(m))
     value = xy / np.sqrt(xx * yy)
     # one more example of this kind raises the rank of all examples above it
     of_xy = x * y + by_a.sums_above(y) + by_b.sums_above(x)
     of_xx, of_yy = x * x + 2 * by_a.sums_above(x), y * y + 2 * by_b.sums_above(y)
     slope = of_xy / np.sqrt(xx * yy) - value / 2 * (of_xx / xx + of_yy / yy)
-    return Evidence(value + m * slope)
+    return ExampleScores(value + m * slope)
 
 
 class _RankedValues:
@@ -63,7 +67,7 @@ class _RankedValues:
         return np.asarray((tied.sum() - np.cumsum(tied) + tied / 2)[self.tie])
 
 
-def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> Evidence:
+def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> ExampleScores:
     """Return the chance-adjusted V-measure of clusterings (c, m) with the labels, averaged over the clusterings.
 
     Clusters of even sizes share more information with any labels by chance alone, which would favor repairs that even
@@ -71,7 +75,7 @@ def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> Evidence:
     """
     labels = np.unique(labels, return_inverse=True)[1]
     each = [_adjusted_v_measure(codes, labels) for codes in clusterings]
-    return Evidence(np.mean(each, axis=0), np.mean(each, axis=1))
+    return ExampleScores(np.mean(each, axis=0), np.mean(each, axis=1))
 
 
 def _adjusted_v_measure(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -191,7 +195,7 @@ class Gains:
     low: np.ndarray
     high: np.ndarray
 
-    def verdict(self, i: int) -> str:
+    def verdict(self, i: int) -> GainVerdict:
         """Return "gain" or "loss" if the difference is significant, else "noise"."""
         return "gain" if self.low[i] > _ROUNDING else "loss" if self.high[i] < -_ROUNDING else "noise"
 

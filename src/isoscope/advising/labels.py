@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from isoscope._core.errors import InputError, plural
-from isoscope.advising.inference import Evidence, Units, v_measure
+from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural
+from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
-from isoscope.advising.task import Round, Task, check_folds, row_identity
+from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_sample, read_rows, row_identity
 from isoscope.metrics.clusters import kmeans_plus_plus
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
 if TYPE_CHECKING:
-    from isoscope.advising.task import Rows
+    from isoscope._core.types import Metric
+    from isoscope._io.progress import Progress
+    from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
 
 
 _PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
@@ -86,9 +90,11 @@ class Labels(Task):
         "v_measure": "adjusted V-measure",
     }
     example: ClassVar = "row"
-    variance_factors: ClassVar = {"knn": 2.0}  # rows vote for each other: of two that do, both are right or wrong
+    variance_factors: ClassVar = {"knn": 2.0}  # rows vote for each other, so their errors are correlated
 
-    def __init__(self, rows: Rows, labels: np.ndarray, metric: str, folds: int, seed: int, *, new_rows: bool = False):
+    def __init__(
+        self, rows: Rows, labels: np.ndarray, metric: Metric, folds: int, seed: int, *, new_rows: bool = False
+    ):
         super().__init__(rows, metric)
         first = np.sort(np.unique(row_identity(rows.vectors), return_index=True)[1])
         self.rows = rows.at(first)
@@ -97,9 +103,9 @@ class Labels(Task):
         check_folds(folds, len(first), "different rows")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:
-            raise InputError(f"every row has the label {names[0]}: need at least two labels to tell apart")
+            raise TooFewRowsError(f"every row has the label {names[0]}: need at least two different labels")
         if 2 * len(names) > len(self.labels):
-            raise InputError(
+            raise ParameterError(
                 f"{len(self.labels)} different rows have {plural(len(names), 'different label')}: need labels that "
                 "several rows share; is this a column of ids?"
             )
@@ -111,7 +117,7 @@ class Labels(Task):
             parts = stratified_folds(self.labels, folds, np.random.default_rng(seed))
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
 
-    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+    def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return which rows of a round are classified correctly, and how well their clusters match the labels."""
         held_out, truth = round.examples, self.labels[round.examples]
         Z = repair.transform(self.rows.vectors[held_out])
@@ -124,8 +130,8 @@ class Labels(Task):
             predicted = LinearProbe(X, known).predict(Z)
             near = known[top_k(compared, prepare(X, self.metric), _NEIGHBORS, self.metric)]
         return {
-            "probe": Evidence((predicted == truth).astype(np.float64)),
-            "knn": Evidence((plurality(near) == truth).astype(np.float64)),
+            "probe": ExampleScores((predicted == truth).astype(np.float64)),
+            "knn": ExampleScores((plurality(near) == truth).astype(np.float64)),
             "v_measure": v_measure(self._run_kmeans(compared, len(np.unique(truth))), truth),
         }
 
@@ -187,14 +193,16 @@ class Unlabeled(Task):
     measures: ClassVar = {"stability": "split-half stability"}
     example: ClassVar = "row"
 
-    def __init__(self, rows: Rows, metric: str, folds: int, seed: int, *, new_rows: bool = False):
+    def __init__(self, rows: Rows, metric: Metric, folds: int, seed: int, *, new_rows: bool = False):
         super().__init__(rows, metric)
         if rows.vectors.shape[1] < 4:
-            raise InputError(
+            raise ShapeError(
                 f"vectors of {rows.vectors.shape[1]} dimensions: need at least 4 to split them into halves; give a task"
             )
         if len(rows) < 12 * folds:
-            raise InputError(f"{len(rows)} rows for {folds} folds: need at least {12 * folds}; each has 10 neighbors")
+            raise TooFewRowsError(
+                f"{len(rows)} rows for {folds} folds: need at least {12 * folds}, because each row needs 10 neighbors"
+            )
         rng = np.random.default_rng(seed)
         self.seed = seed
         shuffled = rng.permutation(len(rows))
@@ -206,7 +214,7 @@ class Unlabeled(Task):
         self.units = Units(csr_array((np.ones(m), (np.arange(m), identity)), shape=(m, m)), folds)
         self.rounds = [Round(self.learned if new_rows else None, np.arange(m))]
 
-    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+    def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return the share of neighbors that two halves have in common, for each scored row."""
         learned, scored = (self.rows.vectors[rows] for rows in (self.learned, self.scored))
         rng = np.random.default_rng(self.seed)
@@ -221,10 +229,10 @@ class Unlabeled(Task):
                 lists.append(near)
             a, b = lists
             common[split] = (a[:, :, None] == b[:, None, :]).sum(axis=(1, 2)) / _STABILITY_NEIGHBORS
-        return {"stability": Evidence(common.mean(axis=0), common.mean(axis=1))}
+        return {"stability": ExampleScores(common.mean(axis=0), common.mean(axis=1))}
 
 
-def halve_repair(repair: Any) -> Any:
+def halve_repair(repair: Repair) -> Repair:
     """Return the same repair, unfitted, for half the dimensions; one that keeps k dimensions keeps k/2."""
     if isinstance(repair, Chain):
         return Chain([halve_repair(step) for step in repair.steps])
@@ -232,3 +240,26 @@ def halve_repair(repair: Any) -> Any:
     if isinstance(repair, Whiten) and repair.n_components is not None:
         repair.set_params(n_components=max(1, repair.n_components // 2))
     return repair
+
+
+def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Labels:
+    """Return the task of predicting the labels of the store."""
+    if "labels" not in store.columns:
+        raise NotFoundError(f"{store.name} has no labels: pass the name of their column")
+    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    labels = store.column("labels", rows.numbers)
+    assert labels is not None
+    task = Labels(rows, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    note_sample(task)
+    return task
+
+
+def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Unlabeled:
+    """Return the task that needs only the vectors."""
+    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    task = Unlabeled(rows, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    note_sample(task)
+    if "labels" in store.columns:
+        name = store.columns["labels"]
+        task.notes.append(f"The source has a column of labels, “{name}”; to use it, pass --labels {name}.")
+    return task

@@ -8,31 +8,37 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope._core.arrays import blocks, unit_rows
+from isoscope._core.errors import MissingValueError, ShapeError, TooFewRowsError
 from isoscope._core.memory import tile_bytes
-from isoscope.advising.inference import Evidence, Units
-from isoscope.advising.task import Round, Task, check_folds, row_identity
+from isoscope.advising.inference import ExampleScores, Units
+from isoscope.advising.judgments import read_qrels
+from isoscope.advising.task import Round, Task, check_folds, count_unknown, find_rows, read_rows, row_identity
 
 if TYPE_CHECKING:
-    from isoscope.advising.task import Rows
+    from isoscope._core.types import Metric
+    from isoscope._io.progress import Progress
+    from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
 
 
 _TILE = 64 * 2**20  # bytes of similarities in memory at a time
 
 
-def prepare(X: np.ndarray, metric: str) -> np.ndarray:
+def prepare(X: np.ndarray, metric: Metric) -> np.ndarray:
     """Return X ready to be compared: rows of unit length for cosine (zero rows stay zero)."""
     X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
     return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
 
 
-def similarity(A: np.ndarray, B: np.ndarray, metric: str) -> np.ndarray:
+def similarity(A: np.ndarray, B: np.ndarray, metric: Metric) -> np.ndarray:
     """Return the similarity of each row of A to the same row of B; both come from `prepare`."""
     if metric == "cosine":
         return np.asarray(np.einsum("ij,ij->i", A, B, dtype=np.float64))
     return np.asarray(-np.linalg.norm(A.astype(np.float64) - B, axis=1))
 
 
-def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: str, *, exclude_self: bool = False) -> np.ndarray:
+def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, exclude_self: bool = False) -> np.ndarray:
     """Return the k rows of the corpus most similar to each query, best first; both come from `prepare`.
 
     With `exclude_self` the queries are the corpus, and no row is among its own results.
@@ -77,7 +83,7 @@ class Retrieval(Task):
         rows: Rows,
         queries: np.ndarray,
         relevant: list[dict[int, float]],
-        metric: str,
+        metric: Metric,
         folds: int,
         seed: int,
         *,
@@ -101,15 +107,17 @@ class Retrieval(Task):
                 "higher than in the whole corpus, and gains may differ from those there."
             )
 
-    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
+    def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return each query's nDCG@10 and recall@100."""
         documents = prepare(repair.transform(self.rows.vectors[self.order]), self.metric)
         queries = prepare(repair.transform(self.queries[round.examples]), self.metric)
         lists = self.order[top_k(queries, documents, _RECALL_DEPTH, self.metric)]
         judged = [self.relevant[query] for query in round.examples]
         return {
-            "ndcg@10": Evidence(np.asarray([ndcg(found, of) for found, of in zip(lists, judged, strict=True)])),
-            "recall@100": Evidence(np.asarray([recall(found, of) for found, of in zip(lists, judged, strict=True)])),
+            "ndcg@10": ExampleScores(np.asarray([ndcg(found, of) for found, of in zip(lists, judged, strict=True)])),
+            "recall@100": ExampleScores(
+                np.asarray([recall(found, of) for found, of in zip(lists, judged, strict=True)])
+            ),
         }
 
 
@@ -144,3 +152,43 @@ def recall(found: np.ndarray, judged: dict[int, float]) -> float:
 
 def _dcg(gains: list[float]) -> float:
     return float(np.sum(np.asarray(gains) / np.log2(np.arange(2, len(gains) + 2))))
+
+
+def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Retrieval:
+    """Return the task of finding the relevant documents of the store for each query."""
+    if queries.dim != store.dim:
+        raise ShapeError(
+            f"the queries have {queries.dim} dimensions, {store.name} has {store.dim}: embed both with one model"
+        )
+    judged = read_qrels(qrels)
+    judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
+    judged = {query: of for query, of in judged.items() if of}
+    if not judged:
+        raise TooFewRowsError("the qrels have no relevance above 0: need at least one relevant document")
+    names = list(judged)
+    query_rows, unknown = find_rows(queries, names)
+    dropped = count_unknown(names, unknown, "the qrels", queries, settings)
+    documents = list(dict.fromkeys(document for of in judged.values() for document in of))
+    places, missing = find_rows(store, documents)
+    dropped += count_unknown(documents, missing, "the qrels", store, settings)
+    where = {d: int(row) for d, row, no in zip(documents, places, missing, strict=True) if not no}
+    rows = read_rows(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
+    kept, relevant = [], []
+    for name, row, no in zip(names, query_rows, unknown, strict=True):
+        of = {int(rows.places(np.asarray([where[d]]))[0]): r for d, r in judged[name].items() if d in where}
+        if of and not no:
+            kept.append(row)
+            relevant.append(of)
+    order = np.asarray(kept, np.int64)
+    vectors = queries.take(order).astype(rows.vectors.dtype)
+    if not np.isfinite(vectors).all():
+        bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
+        raise MissingValueError(f"{queries.name} has NaN or infinity, first in row {bad}: fix or drop these rows")
+    task = Retrieval(
+        rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
+    )
+    if dropped:
+        task.notes.append(f"Judgments of {dropped:,} unknown queries or documents were dropped.")
+    if len(queries) > len(kept):
+        task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
+    return task

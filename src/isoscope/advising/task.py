@@ -5,47 +5,51 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from isoscope._core.arrays import check_integer, to_numpy
-from isoscope._core.errors import InputError, plural
+from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
+from isoscope._core.random import check_seed
 from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
-    from isoscope.advising.inference import Evidence, Units
+    from isoscope.advising.inference import ExampleScores, Units
     from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
+
+NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """How candidates are tried."""
+    """The options of `advise` that change its numbers."""
 
-    metric: str = "cosine"
+    metric: Metric = "cosine"
     folds: int = 5
     sample: int = 20_000
     seed: int = 0
-    missing: str = "raise"
+    missing: Literal["raise", "drop"] = "raise"
     new_rows: bool = False
     """Whether repairs are scored on rows that they were not fitted to."""
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
         if self.metric not in ("cosine", "euclidean"):
-            raise InputError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
+            raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
         if not 2 <= check_integer(self.folds, "folds") <= 50:
-            raise InputError(f"folds is {self.folds}: need 2 to 50")
+            raise ParameterError(f"folds is {self.folds}: need 2 to 50")
         if check_integer(self.sample, "sample") < MIN_SAMPLE:
-            raise InputError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
-        if not 0 <= check_integer(self.seed, "seed") < 2**31:
-            raise InputError(f"seed is {self.seed}: need a whole number from 0 to {2**31 - 1}")
+            raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
+        object.__setattr__(self, "seed", check_seed(self.seed))
         if self.missing not in ("raise", "drop"):
-            raise InputError(f'missing is {self.missing!r}: need "raise" or "drop"')
+            raise ParameterError(f'missing is {self.missing!r}: need "raise" or "drop"')
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,13 @@ class Task(ABC):
     """The rows in memory, which repairs are fitted to."""
     rows: Rows
     """The rows that examples refer to; fewer than the corpus if equal rows count once."""
-    metric: str
+    metric: Metric
     units: Units
     """Which examples are independent."""
     rounds: list[Round]
     """One round on the whole source, or several that hold rows out (`new_rows`)."""
 
-    def __init__(self, rows: Rows, metric: str):
+    def __init__(self, rows: Rows, metric: Metric):
         self.corpus, self.rows, self.metric = rows, rows, metric
         self.notes: list[str] = []
         """What a reader should know about how the task was scored."""
@@ -86,8 +90,8 @@ class Task(ABC):
         return len(self.units.of)
 
     @abstractmethod
-    def score(self, repair: Any, round: Round) -> dict[str, Evidence]:
-        """Return the evidence on the examples of a round, by each measure, for a repair fitted to the round's rows."""
+    def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
+        """Return the scores of a repair, fitted to the round's rows, on the examples of the round, by measure."""
 
     def _note_links(self) -> None:
         if self.units.links is not None:
@@ -108,15 +112,15 @@ def row_identity(X: np.ndarray) -> np.ndarray:
 
 
 def check_folds(folds: int, examples: int, example: str) -> None:
-    """Raise InputError if there are too few examples for this number of folds."""
+    """Raise an error if there are too few examples for this number of folds."""
     if examples < 4 * folds:
-        raise InputError(f"{examples} {example} for {folds} folds: need at least {4 * folds}, or use fewer folds")
+        raise TooFewRowsError(f"{examples} {example} for {folds} folds: need at least {4 * folds}, or use fewer folds")
 
 
 def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
-    """Raise InputError if holding rows out leaves less than half of them to fit on."""
+    """Raise an error if holding rows out leaves less than half of them to fit on."""
     if 2 * len(fit_rows) < total:
-        raise InputError(
+        raise TooFewRowsError(
             f"holding out the examples of one fold leaves {len(fit_rows):,} of {total:,} rows to fit on: new_rows "
             "(--new-rows) needs at least half; use more folds, or a source with more rows"
         )
@@ -167,7 +171,7 @@ def read_rows(
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             first = batch.start + int(np.argmax(bad))
-            raise InputError(f"{store.name} has NaN or infinity, first in row {first}: fix or drop these rows")
+            raise MissingValueError(f"{store.name} has NaN or infinity, first in row {first}: fix or drop these rows")
         low, high = np.searchsorted(needed, (batch.start, stop))
         if low < high:
             kept.append(vectors[needed[low:high] - batch.start].copy())
@@ -214,13 +218,26 @@ def _parse_row_number(name: str, n: int) -> int:
 
 
 def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Raise InputError if a source lacks some of the names, with their number and the first one."""
+    """Raise an error that counts the unknown names and gives the first one."""
     if not unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))
     by = "its ids" if "ids" in store.columns else "its text" if "text" in store.columns else "its row numbers"
     first = missing[0] if len(missing[0]) <= 60 else missing[0][:57] + "…"
-    raise InputError(
+    raise NotFoundError(
         f"{what} name {plural(len(missing), 'row')} that {store.name} does not have among {by}, first {first!r}: name "
         'the column of ids (ids=, --columns ids=NAME), or drop these judgments (missing="drop", --missing drop)'
     )
+
+
+def count_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
+    """Return how many names are unknown; raise an error unless they may be dropped and others are known."""
+    if settings.missing == "raise" or unknown.all():
+        check_known(names, unknown, what, store)
+    return len({name for name, no in zip(names, unknown, strict=True) if no})
+
+
+def note_sample(task: Task) -> None:
+    """Add a note if the task is scored on a sample of the rows."""
+    if len(task.corpus) < task.corpus.total:
+        task.notes.append(f"Scored on a random sample of {len(task.corpus):,} of {task.corpus.total:,} rows.")

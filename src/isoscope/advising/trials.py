@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from isoscope.advising.task import Task
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.store import Store
+    from isoscope.transforms.repair import Repair
 
 _SHAPE_ROWS = 4_000  # at most, and as many to fit on
 
@@ -35,7 +36,7 @@ class Trials:
     """Every candidate, fitted and scored."""
 
     candidates: list[Candidate]
-    repairs: list[Any]
+    repairs: list[Repair]
     """Fitted to the whole source: what is saved is what was scored."""
     scores: Scores
     shapes: list[dict[str, float]]
@@ -47,7 +48,7 @@ class Trials:
 def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:
     """Fit every candidate and score it on every round of the task; one that cannot be fitted is left out."""
     shape_rows = _split_shape_rows(task, seed)
-    repairs: dict[str, Any] = {}
+    repairs: dict[str, Repair] = {}
     values: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
     repeats: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
     shapes: list[dict[str, float]] = []
@@ -55,7 +56,7 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
     for i, candidate in enumerate(candidates):
         try:
             repair = fit_to_source(candidate, task, store)
-            evidence = _score_candidate(task, candidate, repair)
+            scores = _score_candidate(task, candidate, repair)
             shape = _measure_shape(task, candidate, *shape_rows)
         except InputError as error:
             if candidate.name == AS_IS:
@@ -64,7 +65,7 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
         else:
             repairs[candidate.name] = repair
             shapes.append(shape)
-            for measure, (of, again) in evidence.items():
+            for measure, (of, again) in scores.items():
                 values[measure].append(of)
                 if again is not None:
                     repeats[measure].append(again)
@@ -83,27 +84,33 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
     )
 
 
-def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Any:
+def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Repair:
     """Return the candidate fitted to the whole source.
 
     Affine repairs learn from the sums of all rows. Chains of them read a source that is larger than the sample again.
     Clustered repairs learn from the uniform sample: rows that the judgments name are not overrepresented.
     """
-    rows, repair = task.corpus, clone(candidate.repair)
+    rows = task.corpus
+    repair: Repair = clone(candidate.repair)
+    affine_chain = isinstance(repair, Chain) and all(isinstance(step, AffineRepair) for step in repair.steps)
     if isinstance(repair, AffineRepair):
-        return repair.fit(rows.sketch)
-    affine = isinstance(repair, Chain) and all(isinstance(step, AffineRepair) for step in repair.steps)
-    if affine and len(rows) < rows.total:
-        return repair.fit(store)
-    return repair.fit(rows.vectors[rows.sampled])
+        repair.fit(rows.sketch)
+    elif affine_chain and len(rows) < rows.total:
+        repair.fit(store)
+    else:
+        repair.fit(rows.vectors[rows.sampled])
+    return repair
 
 
-def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Any:
-    repair = clone(candidate.repair)
-    return repair.fit(total if isinstance(repair, AffineRepair) else vectors)
+def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Repair:
+    repair: Repair = clone(candidate.repair)
+    repair.fit(total if isinstance(repair, AffineRepair) else vectors)
+    return repair
 
 
-def _score_candidate(task: Task, candidate: Candidate, repair: Any) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def _score_candidate(
+    task: Task, candidate: Candidate, repair: Repair
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """Return the values of all examples and the repeated scores, by measure, averaged over the rounds."""
     counts = np.zeros(len(task))
     sums = {measure: np.zeros(len(task)) for measure in task.measures}
@@ -113,10 +120,10 @@ def _score_candidate(task: Task, candidate: Candidate, repair: Any) -> dict[str,
             vectors = task.rows.vectors[round.fit_rows]
             repair = _fit_to_rows(candidate, vectors, sketch(vectors))
         counts[round.examples] += 1
-        for measure, evidence in task.score(repair, round).items():
-            sums[measure][round.examples] += evidence.values
-            if evidence.repeats is not None:
-                repeats.setdefault(measure, []).append(len(round.examples) * evidence.repeats)
+        for measure, scores in task.score(repair, round).items():
+            sums[measure][round.examples] += scores.values
+            if scores.repeats is not None:
+                repeats.setdefault(measure, []).append(len(round.examples) * scores.repeats)
     scored = sum(len(round.examples) for round in task.rounds)
     return {
         measure: (of / counts, np.sum(repeats[measure], axis=0) / scored if measure in repeats else None)

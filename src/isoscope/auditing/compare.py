@@ -1,11 +1,11 @@
-"""What differs between audits: a space then and now, or several spaces of the same rows."""
+"""Compare audits: one space before and after a change, or several spaces of the same rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from isoscope._io.json import jsonable
 from isoscope.auditing.finding import VERDICTS
 
 if TYPE_CHECKING:
-    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.audit_result import Audit
     from isoscope.auditing.finding import Finding
+
+Direction = Literal["better", "worse", "moved", "same", "new", "gone"]
+"""How a finding changed from one audit to the next."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One finding in two audits; None where an audit lacks it."""
+    """One finding in two audits; None if an audit does not have it."""
 
     name: str
     title: str
@@ -27,8 +30,8 @@ class Change:
     after: Finding | None
 
     @property
-    def direction(self) -> str:
-        """better, worse, moved (verdict the same, intervals apart), same, new or gone."""
+    def direction(self) -> Direction:
+        """How the finding changed; "moved" means the same verdict with disjoint intervals."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -39,8 +42,8 @@ class Change:
         return "moved" if _are_disjoint(self.before, self.after) else "same"
 
     @property
-    def trend(self) -> str:
-        """The direction; a finding that moved within its verdict is better or worse where its range has a good side."""
+    def trend(self) -> Direction:
+        """The direction; "moved" becomes better or worse if the range has one good side."""
         if self.direction != "moved" or self.before is None or self.after is None:
             return self.direction
         low, high = self.after.judged.ok
@@ -50,36 +53,36 @@ class Change:
         return "better" if rose == math.isfinite(low) else "worse"
 
     def __str__(self) -> str:
-        then = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
-        now = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
+        before = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
+        after = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
         within = " within its verdict" if self.trend != self.direction else ""
-        return f"{self.title}: {then} → {now}, {self.trend}{within}"
+        return f"{self.title}: {before} → {after}, {self.trend}{within}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the change as JSON-compatible values."""
         sides = {"before": self.before, "after": self.after}
-        held = {
+        values = {
             side: None if f is None else {"value": jsonable(f.value), "verdict": f.verdict} for side, f in sides.items()
         }
-        return {"name": self.name, "direction": self.direction, **held}
+        return {"name": self.name, "direction": self.direction, **values}
 
 
 @dataclass(frozen=True)
 class HeldOutComparison:
-    """How a repair was compared before and after: fitted on some rows, measured on others."""
+    """How a repair was evaluated: fitted on some rows, measured on others."""
 
     repair: str
     """The repair and its parameters."""
     fitted: int
-    """Rows that the compared repair was fitted on."""
+    """Rows that the evaluated repair was fitted on."""
     measured: int
-    """Other rows, on which both audits were made."""
+    """Other rows, which both audits measure."""
     n_final_fit_rows: int
     """Rows that the written repair was fitted on."""
 
     @property
     def note(self) -> str:
-        """What was measured, in two sentences."""
+        """The evaluation in two sentences."""
         return (
             f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
@@ -88,7 +91,7 @@ class HeldOutComparison:
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:
-    """Each finding of either audit, in the order of the second."""
+    """Return the change of each finding of either audit, in the order of the second."""
     names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
     then = {finding.name: finding for finding in before.findings}
     now = {finding.name: finding for finding in after.findings}
@@ -96,32 +99,32 @@ def compare_findings(before: Audit, after: Audit) -> list[Change]:
 
 
 def align_findings(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | None]]]:
-    """Each finding of any audit, in the order of the last: its title, and what each audit has of it."""
+    """Return the title of each finding and its value in each audit, in the order of the last audit."""
     names = dict.fromkeys(finding.name for audit in reversed(audits) for finding in audit.findings)
     rows = [[audit.get(name) for audit in audits] for name in names]
     return [(next(finding.title for finding in reversed(row) if finding is not None), row) for row in rows]
 
 
 def neighbor_agreements(audits: Sequence[Audit]) -> list[float | None]:
-    """How far each audit but the first agrees with the first on who is near; see `neighbor_agreement`."""
+    """Return the `neighbor_agreement` of each later audit with the first."""
     return [neighbor_agreement(audits[0], other) for other in audits[1:]]
 
 
 def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
-    """What keeps two audits from being compared like with like, a sentence each."""
-    found = []
+    """Return the differences in dimensions and settings that limit the comparison of two audits."""
+    differences = []
     if before.d != after.d:
-        found.append(f"{before.d} dimensions before, {after.d} after")
+        differences.append(f"{before.d} dimensions before, {after.d} after")
     for name in ("metric", "sample"):
         then, now = getattr(before.settings, name), getattr(after.settings, name)
         if then != now:
             was, now = (f"{setting:,}" if name == "sample" else setting for setting in (then, now))
-            found.append(f"{name} was {was}, is {now}")
-    return found
+            differences.append(f"{name} was {was}, is {now}")
+    return differences
 
 
 def neighbor_agreement(a: Audit, b: Audit) -> float | None:
-    """How many of a row's nearest rows the two spaces have in common, as a share; None if their rows differ."""
+    """Return the mean share of nearest neighbors that two spaces have in common; None if their rows differ."""
     if a.measured is None or b.measured is None or a.n != b.n:
         return None
     if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
@@ -138,7 +141,7 @@ def neighbor_agreement(a: Audit, b: Audit) -> float | None:
 
 
 def _are_disjoint(a: Finding, b: Finding) -> bool:
-    """Whether the intervals do not meet; without intervals, whether the values differ at all."""
+    """Return whether the intervals are disjoint; without intervals, whether the values differ."""
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return a.value != b.value
     return a.high < b.low or b.high < a.low

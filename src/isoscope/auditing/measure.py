@@ -110,7 +110,7 @@ class Measurements:
     sample: Sample
     raw: Axes
     """The principal axes of the second moment XᵀX."""
-    centred: Axes
+    centered: Axes
     """The principal axes of the scatter about the mean."""
     partition: np.ndarray
     """log Z of each direction, for each jackknife group of rows."""
@@ -211,7 +211,7 @@ class MeasurementRun:
             self.sketch = replace(self.sketch, groups=None)
             self.columns.pop("groups", None)
         self.placed = RowScaling(settings.metric, self.sketch)
-        self.raw = principal_axes(self.sketch, self.sample, centred=False)
+        self.raw = principal_axes(self.sketch, self.sample, centered=False)
         self.usable = np.flatnonzero(self.placed.usable(self.sample.vectors))
         self.ask = _SampleSearch(self.placed, self.sketch, self.sample, self.usable, self.skipped)
         self.sums = PartitionTally(self.sketch, self.raw)
@@ -239,9 +239,9 @@ class MeasurementRun:
             )
         progress("clusters", 0, 0.0)
         at = sample.first(_CLUSTER_ROWS)
-        centred = principal_axes(sketch, sample, centred=True)
-        clusters = cluster_rows(sample.vectors[at], centred, settings.seed, skipped)
-        local = self._local_distances(centred, around)
+        centered = principal_axes(sketch, sample, centered=True)
+        clusters = cluster_rows(sample.vectors[at], centered, settings.seed, skipped)
+        local = self._local_distances(centered, around)
         progress("barcode", 0, 0.0)
         bar_rows = self.placed(sample.vectors[sample.first(_BARCODE_ROWS)])
         partition, unit_partition = self.sums.log_partitions()
@@ -253,7 +253,7 @@ class MeasurementRun:
             sketch=sketch,
             sample=sample,
             raw=self.raw,
-            centred=centred,
+            centered=centered,
             partition=partition,
             unit_partition=unit_partition,
             cosines=cosines,
@@ -275,14 +275,14 @@ class MeasurementRun:
             skipped=skipped,
         )
 
-    def _local_distances(self, centred: Axes, around: Neighborhood | None) -> LocalDistances | None:
+    def _local_distances(self, centered: Axes, around: Neighborhood | None) -> LocalDistances | None:
         """Return the distances within the sample for the local dimension, and its null samples."""
         if around is None:
             return None
         at, seed = self.sample.first(LID_SEARCH_ROWS), self.settings.seed
         rows = self.sample.vectors[at[np.isin(at, self.usable)]]
         known = around.distances if self.complete and len(at) == len(self.sample) else None
-        return local_distances(self.sketch, rows, centred, self.placed, count_lid_neighbors(len(rows)), seed, known)
+        return local_distances(self.sketch, rows, centered, self.placed, count_lid_neighbors(len(rows)), seed, known)
 
     def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
         if around is None:
@@ -380,7 +380,7 @@ class _SampleSearch:
             self.ask = ask[np.isin(ask, usable)]
             k = count_lid_neighbors(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
             self.search = NeighborSearch(
-                placed(sample.vectors[self.ask]), k, centre=placed.centre, own=sample.rows[self.ask]
+                placed(sample.vectors[self.ask]), k, centre=placed.center, own=sample.rows[self.ask]
             )
 
     def result(self) -> tuple[Neighborhood | None, Neighborhood | None]:
@@ -413,7 +413,7 @@ class _QuerySearch:
         if not len(vectors):
             raise TooFewRowsError(f"all queries of {store.name} are zero: need at least one nonzero query")
         k = min(LIST_LENGTH, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
-        self.search = NeighborSearch(placed(vectors), k, centre=placed.centre)
+        self.search = NeighborSearch(placed(vectors), k, centre=placed.center)
 
     def result(self) -> QueryNeighbors:
         """Return the nearest rows of the corpus to each query."""

@@ -1,4 +1,4 @@
-"""How far the nearest rows by cosine, by inner product and by Euclidean distance are the same rows."""
+"""The overlap of nearest neighbors by cosine, inner product and Euclidean distance."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from isoscope._core.arrays import blocks, tiles
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
-_BLOCK = 64  # queries whose products with all rows are held at once
+_BLOCK = 64  # queries whose products with all rows are in memory at once
 
 
 def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str, str], np.ndarray]:
-    """Return for each pair of metrics the share of its k nearest rows that each asking row keeps under the other.
+    """Return for each pair of metrics the share of k nearest rows that both find, for each query row.
 
     One product of the rows ranks them by all three: x·y by inner product, x·y/‖y‖ by cosine, x·y − ‖y‖²/2 by
     Euclidean distance.
@@ -20,11 +20,11 @@ def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str
     Parameters
     ----------
     rows : (n, d) array
-        Rows that are not zero.
+        Nonzero rows.
     asked : (q,) integers
-        Positions of the rows whose lists are compared; no row is on its own list.
+        Positions of the query rows; a row is not in its own list.
     k : int
-        The length of a list; less than n.
+        The length of each list; less than n.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows that nearly repeat another row: closer than the data's own neighborhoods explain."""
+"""Near-duplicates: rows closer to another row than the local density explains."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 CLOSE_SHARE = 0.03
 """Near-duplicates are closer than this share of the typical distance between two rows."""
 DENSE_SHARE = 0.01
-"""Within this share of the typical distance, neighbors may all be near-duplicates and say nothing of the density."""
+"""Neighbors within this share of the typical distance may all be near-duplicates; they are not used as density."""
 FALSE_DISCOVERY_RATE = 0.05
-"""The share of the reported rows that chance may contribute (Benjamini and Hochberg, 1995)."""
+"""The expected share of false positives among the reported rows (Benjamini and Hochberg, 1995)."""
 
-_DENSITY_NEIGHBORS = 10  # neighbors that show the density next to a row; all neighbors are tried as well
-_PAIRED_ROWS = 4_000  # rows whose distances give the typical one
+_DENSITY_NEIGHBORS = 10  # neighbors that estimate the density near a row; all neighbors are tried as well
+_PAIRED_ROWS = 4_000  # rows whose distances give the typical distance
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The pairs of near-duplicates that some rows belong to."""
+    """The near-duplicates of some query rows."""
 
     asked: int
-    """How many rows looked for neighbors."""
+    """The number of query rows."""
     rows: int
-    """How many of them have a near-duplicate."""
+    """The number of query rows with a near-duplicate."""
     pairs: np.ndarray
-    """(p, 2): the row numbers of each different pair, closest pair first."""
+    """(p, 2): the row numbers of each pair, closest pair first."""
     distances: np.ndarray
     """(p,): their distances, as shares of the typical distance."""
     neighbors: int
-    """The near-duplicates of each asking row, summed over these rows."""
+    """The number of near-duplicates, summed over the query rows."""
 
 
 def typical_distance(rows: np.ndarray, seed: int) -> float:
@@ -53,19 +53,19 @@ def near_duplicates(
     """Return the near-duplicates among the nearest neighbors of some rows; exact copies (distance 0) do not count.
 
     Where the density is smooth, the k−1 rows inside the k-th distance r_k of a row lie within r of it with probability
-    (r/r_k)^m each, m being the local dimension. A pair counts if this makes its distance too small for chance at a
-    false discovery rate of 5% over all asking rows, and if it is below 3% of the typical distance.
+    (r/r_k)^m each, where m is the local dimension. A pair counts if its distance is significantly small under this
+    model, at a false discovery rate of 5% over all query rows, and below 3% of the typical distance.
 
     Parameters
     ----------
     asked : (q,) integers
-        The numbers of the rows that look for neighbors.
+        The numbers of the query rows.
     distances, indices : (q, k) arrays
         The distances and row numbers of their nearest rows, nearest first.
     typical : float
         The typical distance between two rows.
     n, d : int
-        The number of rows that were searched, and of their dimensions.
+        The number of searched rows, and of dimensions.
 
     Examples
     --------
@@ -92,11 +92,11 @@ def near_duplicates(
 
 
 def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
-    """Return for each distance how likely a row would have a neighbor so near by chance.
+    """Return for each distance the probability that a row has a neighbor this near by chance.
 
-    The density is read off the ten nearest neighbors, which a small cluster has too, and off all of them, which
-    outnumber a group of near-duplicates. A row whose neighbors are all very near has no density to compare with: all n
-    rows are then taken to lie within half of the typical distance.
+    The density is estimated from the ten nearest neighbors, which works inside small clusters, and from all of them,
+    which outnumber a group of near-duplicates. If all neighbors of a row are very near, the density is unknown; then
+    all n rows are assumed to lie within half of the typical distance.
     """
     k = distances.shape[1]
     scales = [_DENSITY_NEIGHBORS, k] if k >= 2 * _DENSITY_NEIGHBORS else [k]
@@ -118,6 +118,6 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
 
 
 def _probability_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
-    """Return the chance that one of some rows, spread evenly over a ball, is within a share of its radius."""
+    """Return the probability that one of some rows, uniform in a ball, lies within a share of its radius."""
     share = np.minimum(np.minimum(ratios, 1.0) ** dimension, 1 - 1e-16)
     return np.asarray(-np.expm1(rows * np.log1p(-share)))

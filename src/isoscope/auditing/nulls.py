@@ -18,23 +18,23 @@ _ITERATIONS = 8  # of fixed-point iterations, which settle to a few percent
 
 
 def mean_cosine_std(n: int, d: int) -> float:
-    """Standard deviation of the mean cosine of n random directions: pairs are uncorrelated, each has variance 1/d."""
+    """Return the standard deviation of the mean cosine of n random directions (uncorrelated pairs of variance 1/d)."""
     return math.sqrt(2 / (n * (n - 1) * d))
 
 
 def top_share(n: int, d: int) -> float:
-    """The first direction's share of the variance: the upper edge of the Marchenko–Pastur law."""
+    """Return the first direction's share of the variance: the upper edge of the Marchenko–Pastur law."""
     return min((1 + math.sqrt(d / n)) ** 2 / d, 1.0)
 
 
 def effective_rank(n: int, d: int) -> float:
-    """exp of the spectrum's entropy: ∫x·ln x of the Marchenko–Pastur law is (d/n)/2, and its dual's where n < d."""
+    """Return the effective rank of Gaussian data, from ∫x·ln x = (d/n)/2 of the Marchenko–Pastur law."""
     small, large = min(n, d), max(n, d)
     return small * math.exp(-small / (2 * large))
 
 
 def spectrum(n: int, d: int) -> np.ndarray:
-    """Each direction's share of the variance, largest first: quantiles of the Marchenko–Pastur law."""
+    """Return each direction's share of the variance, largest first: quantiles of the Marchenko–Pastur law."""
     ratio = d / n
     low, high = (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
     x = np.linspace(low, high, 4097)
@@ -47,7 +47,7 @@ def spectrum(n: int, d: int) -> np.ndarray:
 
 
 def cosine_density(cosines: np.ndarray, d: int) -> np.ndarray:
-    """The density of the cosine of two random directions: (1−c²)^((d−3)/2), to an area of 1."""
+    """Return the density of the cosine of two random directions, proportional to (1−c²)^((d−3)/2)."""
     if d == 2:
         return np.asarray(1 / (np.pi * np.sqrt(np.maximum(1 - cosines**2, 1e-12))))
     log_area = math.lgamma((d - 1) / 2) + 0.5 * math.log(math.pi) - math.lgamma(d / 2)
@@ -55,17 +55,18 @@ def cosine_density(cosines: np.ndarray, d: int) -> np.ndarray:
 
 
 def norm_variation(d: int) -> float:
-    """Standard deviation over mean of the lengths of Gaussian vectors."""
+    """Return the standard deviation over the mean of the lengths of Gaussian vectors."""
     return 1 / math.sqrt(2 * d)
 
 
 def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
-    """log(min Z/max Z) of n random directions with these lengths, over the eigenvectors and their opposites.
+    """Return log(min Z/max Z) of n random directions with these lengths, over the eigenvectors and their opposites.
 
-    Along a fixed c, c·x is close to N(0, ‖x‖²/d), so that log(Z/n) is near log mean exp(‖x‖²/2d); along the first and
-    the last eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. To this comes the
-    reach of 2d sums of n terms, of mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d). Long vectors end
-    that: each sum is then its largest term, and the gap is that between the largest of 2dn and of n/ln 2d Gaussians.
+    Along a fixed c, c·x is close to N(0, ‖x‖²/d), so log(Z/n) is near log mean exp(‖x‖²/2d). Along the first and last
+    eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. The range of 2d sums of n
+    terms, with mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d), adds to the difference. For long vectors
+    each sum is close to its largest term; the difference is then that between the largest of 2dn and of n/ln 2d
+    Gaussians.
     """
     half = norms**2 / (2 * d)
     ratio = math.sqrt(d / n)
@@ -81,20 +82,20 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
 
 
 def _log_mean_exp(logs: np.ndarray) -> float:
-    """log of the mean of exp."""
+    """Return the log of the mean of exp."""
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
 
 
 def max_chance_cosine(n: int, dimensions: float) -> float:
-    """The highest cosine that one of n unrelated vectors reaches by chance in a space of so many dimensions."""
+    """Return the highest cosine that one of n unrelated vectors reaches by chance in this many dimensions."""
     return math.sqrt(2 * math.log(n) / dimensions)
 
 
 def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
     """Return `values` pulled toward their mean until their participation ratio is `dimensions`.
 
-    The eigenvalues of few rows scatter more than those of the source. An unbiased participation ratio gives the scatter
-    that the source has; values that scatter less than that stay as they are.
+    The eigenvalues of few rows vary more than those of the source. The unbiased participation ratio tells how much the
+    source's eigenvalues vary; values that vary less stay as they are.
     """
     mean = values.mean()
     gaps = values - mean
@@ -113,8 +114,8 @@ class GaussianRows:
     values : (d,) array
         The variances along them.
     lengths : (n,) array
-        The data's lengths. The longest row of a draw gets the longest of them, and so on: Gaussian data lose nothing by
-        it, and rows of unit length give draws of unit length.
+        The lengths of the data. The longest row of a draw gets the longest of them, and so on; rows of unit length
+        give draws of unit length.
     """
 
     def __init__(self, mean: np.ndarray, values: np.ndarray, lengths: np.ndarray):
@@ -122,7 +123,7 @@ class GaussianRows:
         self.lengths = np.sort(lengths).astype(np.float32)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return as many rows as there are lengths."""
+        """Return one row per length."""
         rows = rng.standard_normal((len(self.lengths), len(self.mean)), dtype=np.float32)
         rows *= self.deviations
         rows += self.mean
@@ -136,9 +137,9 @@ class GaussianRows:
 class UnimodalDirections:
     """Random directions without clusters that have the second moment of given unit vectors.
 
-    A Gaussian cloud whose rows are scaled to unit length has one mode (and its opposite), however long the cloud is and
-    however its lengths were distributed. The variances of that cloud are found by fixed-point iteration, so that the
-    directions have the spectrum of the given ones; each draw is then mapped linearly onto exactly that spectrum.
+    Gaussian rows scaled to unit length have one mode (and its opposite), for any spectrum and any lengths. Fixed-point
+    iteration finds the variances for which the directions have the spectrum of the given ones; each draw is then mapped
+    linearly to exactly that spectrum.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ class UnimodalDirections:
         self.deviations = np.sqrt(variances)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return as many directions as were given, along the first axes."""
+        """Return one draw: as many directions as were given, along the first axes."""
         rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
         first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
         first -= first.mean(axis=0)
@@ -193,14 +194,14 @@ def directions_from_median(rows: np.ndarray) -> np.ndarray:
 
 
 def mean_cosine_error(sketch: Sketch, rows: np.ndarray) -> float:
-    """Of the mean cosine: it is a U-statistic, whose error is twice that of each row's mean cosine with the others."""
+    """Return the standard error of the mean cosine: twice that of a row's mean cosine with the others."""
     units = unit_rows(np, rows, np.dtype(np.float64))
     others = (units @ sketch.unit_sum - (units * units).sum(axis=1)) / (sketch.n - 1)
     return 2 * float(others.std()) / math.sqrt(sketch.n)
 
 
 def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
-    """Of the unbiased IsoScore: leave out each row in turn."""
+    """Return the standard error of the unbiased IsoScore, by leaving out each row in turn."""
     n, d = sketch.n, sketch.d
     if n < 5:
         return math.inf
@@ -211,7 +212,7 @@ def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
     q = ((y @ W) * y).sum(axis=1)
     left = formulas.leave_one_out(n, 1.0, np.sum(W * W), sketch.quartic / trace**2, r, q, y @ cubic)
     if not left.trace.min() > 64 * n * np.finfo(np.float64).eps:
-        return math.inf  # one row makes all the variance: nothing can be said
+        return math.inf  # one row has all the variance, so the error is unbounded
     traces = formulas.unbiased_traces(n - 1, left.trace, left.trace_squared, left.quartic)
     plug_in = left.trace**2 / (n - 2) ** 2
     scores = formulas.isoscore(formulas.clip_traces(np, traces, plug_in, n - 1, d), d)
@@ -219,7 +220,7 @@ def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
 
 
 def spectrum_share_error(values: np.ndarray, squares: np.ndarray, k: int, n: float) -> float:
-    """Return the error of the first k directions' share of Σσ², from squared projections (m, d) on all directions.
+    """Return the standard error of the first k directions' share of Σσ², from squared projections (m, d).
 
     The projections are those of some of n rows, or sums over the rows of each of n independent blocks of rows.
     """
@@ -229,7 +230,7 @@ def spectrum_share_error(values: np.ndarray, squares: np.ndarray, k: int, n: flo
 
 
 def effective_rank_error(values: np.ndarray, squares: np.ndarray, n: float) -> float:
-    """Of exp(entropy of the spectrum): dH = −Σ(ln p + H)dλ/Σλ."""
+    """Return the standard error of the effective rank exp(H), from dH = −Σ(ln p + H)dλ/Σλ."""
     p = values / values.sum()
     some = p > 1e-300
     entropy = -float(np.sum(p[some] * np.log(p[some])))
@@ -238,7 +239,7 @@ def effective_rank_error(values: np.ndarray, squares: np.ndarray, n: float) -> f
 
 
 def variation_error(values: np.ndarray, n: int) -> float:
-    """Of the standard deviation over the mean of some positive numbers."""
+    """Return the standard error of the standard deviation over the mean of positive numbers."""
     mean, spread = values.mean(), values.std()
     if not spread > 0:
         return 0.0
@@ -248,17 +249,17 @@ def variation_error(values: np.ndarray, n: int) -> float:
 
 
 def mean_error(values: np.ndarray) -> float:
-    """Of a mean of so many numbers."""
+    """Return the standard error of the mean; infinity for a single number."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def jackknife_error(values: np.ndarray) -> float:
-    """Of a value that was measured again without each of some equal groups of rows (the delete-a-group jackknife)."""
+    """Return the standard error from values measured without each group of rows (the delete-a-group jackknife)."""
     return formulas.jackknife_error(values)
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval for a share of n rows."""
+    """Return the Wilson interval for a share of n rows."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)

@@ -178,16 +178,16 @@ class Axes(NamedTuple):
         return cls(np.maximum(values[::-1], 0), vectors[:, ::-1])
 
 
-def principal_axes(sketch: Sketch, sample: Sample, *, centred: bool) -> Axes:
+def principal_axes(sketch: Sketch, sample: Sample, *, centered: bool) -> Axes:
     """Return the principal axes of the scatter about the mean, or of XᵀX.
 
     With fewer rows than dimensions, all of them in the sample, the axes come from the smaller Gram matrix of the rows;
     the remaining eigenvalues are 0.
     """
     if len(sample) < sketch.n or sketch.n >= sketch.d:
-        moment = sketch.scatter if centred else sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean)
+        moment = sketch.scatter if centered else sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean)
         return Axes.of(moment)
-    rows = sample.vectors.astype(np.float64) - (sketch.mean if centred else 0.0)
+    rows = sample.vectors.astype(np.float64) - (sketch.mean if centered else 0.0)
     small = Axes.of(rows @ rows.T)
     seen = small.values > small.values[0] * sketch.d * np.finfo(np.float64).eps
     vectors = rows.T @ (small.vectors[:, seen] / np.sqrt(small.values[seen]))
@@ -291,7 +291,7 @@ class RowScaling:
         self.metric = metric
         exponent = int(np.frexp(sketch.greatest_norm or 1.0)[1])
         self.unit = 1.0 if metric == "cosine" or -40 < exponent < 40 else 2.0**exponent
-        self.centre = sketch.unit_sum / sketch.n if metric == "cosine" else sketch.mean / self.unit
+        self.center = sketch.unit_sum / sketch.n if metric == "cosine" else sketch.mean / self.unit
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Return the scaled rows; a zero row stays zero."""

@@ -1,4 +1,4 @@
-"""What a cosine is worth in a given space: its percentile among random pairs, and among nearest neighbours."""
+"""Percentiles of a cosine in a space: among random pairs, and among nearest neighbors."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 
 @dataclass(frozen=True)
 class Similarity:
-    """Quantiles of the cosine of two random rows, and of a row with its nearest neighbour.
+    """Quantiles of the cosine of two random rows, and of a row with its nearest neighbor.
 
-    One in two random pairs is below the middle one. A cosine says "related" only if it is high among random pairs, and
-    "as near as it gets" only if it is high among nearest neighbours.
+    Half of the random pairs are below the median. A cosine suggests that two rows are related only if it is high among
+    random pairs, and that they are as near as rows get only if it is high among nearest neighbors.
     """
 
     shares: np.ndarray
     pairs: np.ndarray
     """The cosine below which each share of all pairs lies."""
     nearest: np.ndarray
-    """The cosine with the nearest neighbour below which each share of rows lies; empty without neighbours by cosine."""
+    """The cosine with the nearest neighbor below which each share of rows lies; empty if not measured by cosine."""
     cosines: np.ndarray
-    """Cosines at which the shares are counted: all with two decimals."""
+    """The cosines at which shares are counted: −1 to 1 in steps of 0.01."""
     pairs_below: np.ndarray
-    """The share of all pairs below each of them, counted."""
+    """The share of all pairs below each of these cosines."""
     nearest_below: np.ndarray
-    """The share of rows whose nearest neighbour is below each of them, counted; empty without."""
+    """The share of rows whose nearest neighbor is below each of these cosines; may be empty."""
 
     @classmethod
     def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:
-        """From the counts of cosines of pairs, and from neighbours by cosine if there are any."""
+        """Return the quantiles from counts of cosines of pairs, and from nearest neighbors by cosine if available."""
         pairs = np.asarray([quantile(counts, share) for share in _SHARES])
         below = np.asarray([percentile(counts, cosine) for cosine in _COSINES])
         if around is None:
@@ -50,23 +50,23 @@ class Similarity:
         return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), _COSINES, below, nearer)
 
     def percentile(self, cosine: float) -> float:
-        """The share of random pairs below this cosine, in per cent: counted at two decimals, interpolated between."""
+        """Return the percentage of random pairs below this cosine, interpolated between steps of 0.01."""
         return 100 * self._share_below(self.pairs, self.pairs_below, cosine)
 
     def nearest_percentile(self, cosine: float) -> float | None:
-        """The share of rows whose nearest neighbour is less alike than this cosine, in per cent."""
+        """Return the percentage of rows whose nearest neighbor has a lower cosine; None if not measured."""
         return 100 * self._share_below(self.nearest, self.nearest_below, cosine) if len(self.nearest) else None
 
     def table(self) -> list[tuple[float, float, float | None]]:
-        """Rows of (cosine, percentile among random pairs, percentile among nearest neighbours) at round cosines."""
+        """Return rows of (cosine, percentile among random pairs, percentile among nearest neighbors)."""
         return [(cosine, self.percentile(cosine), self.nearest_percentile(cosine)) for cosine in _TABLE_COSINES]
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """The three arrays by name."""
+        """Return the arrays by name."""
         return dict(vars(self))
 
     def _share_below(self, quantiles: np.ndarray, counted: np.ndarray, cosine: float) -> float:
-        """The share below a cosine; page.js finds it in the same way."""
+        """Return the share below a cosine; page.js computes it in the same way."""
         after = int(np.searchsorted(self.cosines, cosine - 1e-9))
         if after < len(counted) and abs(self.cosines[after] - cosine) < 1e-9:
             return float(counted[after])

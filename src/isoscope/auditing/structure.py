@@ -1,4 +1,4 @@
-"""Whether a sample falls into clusters, whether its labels do, and the null model of its local dimension."""
+"""Clusters of a sample, silhouettes of its labels, and null samples for its local dimension."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 CLUSTER_COUNTS = range(2, 16)
 MIN_SILHOUETTE = 0.1
-"""Below it there are no clusters to speak of (Cai et al.)."""
+"""Below this silhouette the rows count as one cluster (Cai et al.)."""
 CLUSTER_NULLS = 49
-"""Null samples that the data must exceed, so that one cloud in 50 without clusters passes for several."""
+"""Null samples that the data must exceed, so that 1 in 50 data sets without clusters is flagged."""
 MIN_UNIMODAL_KURTOSIS = 1.5
-"""Just below the 189/125 that every distribution with one mode reaches."""
+"""Just below 189/125, the least kurtosis of a distribution with one mode."""
 LID_SEARCH_ROWS = 5_000
 """Rows among which the local dimension is measured, in the data and in null samples."""
 LID_NULLS = 6
 """Null samples for the range of the local dimension."""
 
-_AXES = 16  # principal directions in which clusters are sought: 15 clusters differ along 14
-_MAX_MEDIAN_DISTANCES = 2.0  # times the median distance from the center, to which farther rows are pulled in
-_TEST_ROWS = 300  # rows of the data and of each null sample that are compared
+_AXES = 16  # principal directions that are clustered: 15 clusters differ along 14
+_MAX_MEDIAN_DISTANCES = 2.0  # times the median distance from the center: farther rows are moved in to it
+_TEST_ROWS = 300  # rows of the data and of each null sample in the test
 _TEST_CLUSTERS = (2, 3, 5, 8, 15)
 _EARLY_STOP_SAMPLES, _EARLY_STOP_DEVIATIONS = (
     6,
@@ -42,31 +42,29 @@ _EQUAL_LENGTHS, _MAX_MEAN_SHARE = (
     1e-4,
     0.25,
 )  # spread of lengths over their mean; the mean vector's share of squared lengths
-_LID_SAMPLE_QUERIES = 500  # rows that ask for their neighbors in a sample of a larger store
-_LID_NULL_QUERIES = 48  # rows that ask in a null sample
-_MAX_LABELS = 500  # the silhouette holds a number for each row and label
+_LID_SAMPLE_QUERIES = 500  # rows that search for neighbors in a sample of a larger store
+_LID_NULL_QUERIES = 48  # rows that search in a null sample
+_MAX_LABELS = 500  # the silhouette needs one number per row and label
 
 
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
     """Return the clusters of some rows: one, unless they score higher than null samples without clusters.
 
-    K-means and the silhouette see the first principal directions, where clusters show and noise does not hide them.
-    Rows farther than twice the median from the center are pulled in to that distance, so that no single row is a
-    cluster.
+    K-means and the silhouette use the first principal directions, where noise does not hide clusters. Rows farther
+    than twice the median distance from the center are moved in to that distance, so that no single row is a cluster.
     """
     numbers = [k for k in CLUSTER_COUNTS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
-        skipped["clusters"] = "too few different rows for clusters"
+        skipped["clusters"] = "too few different rows to cluster"
         return None
-    found = choose_clusters(_clip_outliers(vectors, axes), numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
-    if found.n_clusters > 1 and not (is_bimodal(vectors, axes) or has_clusters(vectors, seed)):
-        return found._replace(n_clusters=1, labels=np.zeros_like(found.labels))
-    return found
+    choice = choose_clusters(_clip_outliers(vectors, axes), numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
+    if choice.n_clusters > 1 and not (is_bimodal(vectors, axes) or has_clusters(vectors, seed)):
+        return choice._replace(n_clusters=1, labels=np.zeros_like(choice.labels))
+    return choice
 
 
 def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the rows along the first principal directions, none farther than `_MAX_MEDIAN_DISTANCES` "
-    "medians from their median."""
+    """Return the rows along the first principal directions, with the distance of far rows limited."""
     rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
     rows -= np.median(rows, axis=0)
     distances = np.linalg.norm(rows, axis=1)
@@ -77,11 +75,11 @@ def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
 
 
 def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
-    """Return whether the rows are two far groups along their first principal direction.
+    """Return whether the rows form two distant groups along their first principal direction.
 
-    Directions alone cannot tell two far groups from one very long cloud. The kurtosis can: no distribution with one
-    mode has one below 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the origin are left
-    out, since scaling a long cloud to unit length gives two groups as well.
+    Directions alone cannot tell two distant groups from one very elongated group. The kurtosis can: a distribution
+    with one mode has at least 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the origin are
+    excluded, since scaling an elongated group to unit length also gives two groups.
     """
     rows = vectors.astype(np.float64)
     rows /= max(float(np.abs(rows).max()), 1e-300)
@@ -95,10 +93,11 @@ def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
 def has_clusters(vectors: np.ndarray, seed: int) -> bool:
     """Return whether the best silhouette of the rows' directions exceeds that of every null sample.
 
-    The directions are those from the rows' spatial median, so that neither lengths nor tails matter. The null samples
-    are directions of Gaussian clouds that have the same spectrum: a long cloud can be cut into halves as well. All are
-    searched alike. The first null sample that scores as high as the data decides; a score that lies
-    `_EARLY_STOP_DEVIATIONS` standard deviations above the first `_EARLY_STOP_SAMPLES` of them needs no more.
+    Directions are taken from the spatial median of the rows, so that neither lengths nor heavy tails matter. The null
+    samples are directions of Gaussian data with the same spectrum, since elongated data without clusters can be split
+    into halves as well. All are searched in the same way. The test stops at the first null sample that scores as high
+    as the data, or if the data lies `_EARLY_STOP_DEVIATIONS` standard deviations above the first
+    `_EARLY_STOP_SAMPLES` null samples.
     """
     rng = np.random.default_rng(seed)
     rows = vectors if len(vectors) <= _TEST_ROWS else vectors[rng.choice(len(vectors), _TEST_ROWS, replace=False)]
@@ -118,17 +117,17 @@ def has_clusters(vectors: np.ndarray, seed: int) -> bool:
 
 def _best_silhouette(rows: np.ndarray, rng: np.random.Generator) -> float:
     numbers = [k for k in _TEST_CLUSTERS if k < len(rows)]
-    found = choose_clusters(_unit_scale(rows), numbers, least=-1.0, restarts=1, seed=int(rng.integers(2**32)))
-    return max(found.silhouettes.values())
+    choice = choose_clusters(_unit_scale(rows), numbers, least=-1.0, restarts=1, seed=int(rng.integers(2**32)))
+    return max(choice.silhouettes.values())
 
 
 def _unit_scale(rows: np.ndarray) -> np.ndarray:
-    """Return the rows in float32, the largest number 1."""
+    """Return the rows in float32, scaled so that the largest absolute value is 1."""
     return (rows / max(float(np.abs(rows).max()), 1e-300)).astype(np.float32)
 
 
 class LocalDistances(NamedTuple):
-    """Distances of rows to their nearest neighbors in the sample, and the LID that null samples have there."""
+    """Distances of rows to their nearest neighbors in the sample, and the LID of null samples."""
 
     distances: np.ndarray
     """(rows, k), nearest first."""
@@ -139,9 +138,10 @@ class LocalDistances(NamedTuple):
 def local_distances(
     sketch: Sketch, rows: np.ndarray, axes: Axes, placed: RowScaling, k: int, seed: int, known: np.ndarray | None
 ) -> LocalDistances | None:
-    """Return what the local dimension of some rows is read from and judged by; None if all rows are equal.
+    """Return the neighbor distances for the local dimension, and its null samples; None if all rows are equal.
 
-    `known` are the distances of these rows to their k nearest, if they were found already; otherwise some rows ask.
+    `known` are the distances to the k nearest rows if they were computed before; otherwise they are computed here for
+    some of the rows.
     """
     if not np.trace(sketch.scatter) > 0:
         return None
@@ -159,35 +159,37 @@ def _null_dimensions(sketch: Sketch, rows: np.ndarray, axes: Axes, metric: str, 
     along = axes.vectors.T @ sketch.mean / unit
     mean = np.zeros(sketch.d)
     mean[: len(along)] = along
-    if len(along) < sketch.d:  # the rest of the mean lies outside the directions that the rows span
+    if len(along) < sketch.d:  # the rest of the mean is orthogonal to the span of the rows
         mean[len(along)] = np.sqrt(max(float(np.sum((sketch.mean / unit) ** 2) - along @ along), 0.0))
     lengths = np.linalg.norm(rows.astype(np.float64) / unit, axis=1)
     null = nulls.GaussianRows(mean, variances, lengths if metric == "euclidean" else np.ones_like(lengths))
-    asked, eps = np.arange(min(_LID_NULL_QUERIES, len(rows))), float(np.finfo(np.float32).eps)
-    draws = (local_dimensions(np, nearest_neighbors(null.draw(rng), k, rows=asked)[0], eps) for _ in range(LID_NULLS))
+    queries, eps = np.arange(min(_LID_NULL_QUERIES, len(rows))), float(np.finfo(np.float32).eps)
+    draws = (local_dimensions(np, nearest_neighbors(null.draw(rng), k, rows=queries)[0], eps) for _ in range(LID_NULLS))
     return np.asarray([estimates[known].mean() if known.any() else np.nan for estimates, known in draws])
 
 
 def label_scores(
     sample: Sample, usable: np.ndarray, settings: Settings, skipped: dict[str, str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Each row's silhouette under its label, and under labels dealt out at random."""
+    """Return the silhouette of each row under its label, and under shuffled labels."""
     if "labels" not in sample.columns:
         return None, None
     labels: Any = sample.columns["labels"][usable]
     different = len(np.unique(labels))
     if different < 2:
-        skipped["labels"] = "all rows have one label: need two different ones"
+        skipped["labels"] = "all rows have the same label: need two different ones"
         return None, None
     if different > max(len(labels) // 2, 2):
-        skipped["labels"] = f"{different:,} different labels for {len(labels):,} rows: these name rows, not groups"
+        skipped["labels"] = (
+            f"{different:,} different labels for {len(labels):,} rows: need labels that several rows share"
+        )
         return None, None
     if different > _MAX_LABELS:
-        skipped["labels"] = f"{different:,} different labels: silhouettes are measured for up to {_MAX_LABELS}"
+        skipped["labels"] = f"{different:,} different labels: the silhouette supports up to {_MAX_LABELS}"
         return None, None
-    dealt = np.random.default_rng(settings.seed).permutation(labels)
+    shuffled = np.random.default_rng(settings.seed).permutation(labels)
     points = sample.vectors[usable]
     return (
         np.asarray(silhouette(points, labels, metric=settings.metric, per_point=True)),
-        np.asarray(silhouette(points, dealt, metric=settings.metric, per_point=True)),
+        np.asarray(silhouette(points, shuffled, metric=settings.metric, per_point=True)),
     )

@@ -1,4 +1,4 @@
-"""How alike rows of one type and of different types are: what is kept of the types' sums once all rows are in."""
+"""Mean cosines within and across token types, from sums of unit vectors per type."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import numpy as np
 
 from isoscope._core import formulas
 from isoscope._core.arrays import to_numpy
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 
 
 @dataclass(frozen=True)
 class TypeCosines:
-    """S_inter and S_intra, with how many rows each type has; a few numbers a type, where its sums are 2d."""
+    """S_inter, S_intra and the number of rows of each type."""
 
     names: np.ndarray
     counts: np.ndarray
     rows: int
-    """On how many rows it rests."""
+    """The number of rows."""
     inter: float
     """The mean cosine of rows of different types; NaN if there is one type."""
     intra: float
-    """The mean over types of the mean cosine of its rows; NaN if no type has two."""
+    """The mean over types of the mean cosine within the type; NaN if no type has two rows."""
     each: np.ndarray
-    """That mean cosine, of each type with two rows or more."""
+    """The mean cosine within each type that has at least two rows."""
 
     @classmethod
     def of(cls, vectors: np.ndarray, types: np.ndarray) -> TypeCosines:
-        """Of rows that are held, with their types."""
+        """Return the mean cosines of rows in memory, given their types."""
         sums = TypeUnits(vectors.shape[1])
         sums.add(vectors, types)
         return sums.cosines()
 
 
 class TypeUnits:
-    """The sum of each type's unit vectors, added up in place while the rows come by."""
+    """The sum of the unit vectors of each type, updated batch by batch."""
 
     def __init__(self, d: int):
         self.codes: dict[Any, int] = {}
@@ -47,18 +47,18 @@ class TypeUnits:
         return len(self.codes)
 
     def add(self, vectors: np.ndarray, types: np.ndarray) -> None:
-        """Add some rows with their types; rows that are not finite are passed over."""
+        """Add rows with their types; rows with NaN or infinity are ignored."""
         from isoscope._core.kernels import add_unit_vectors
 
         add_unit_vectors(to_numpy(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
 
     def partial_result(self) -> tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]:
-        """The types met so far, and what was added up of each."""
+        """Return the types seen so far, and the sums of each."""
         k = len(self)
         return [*self.codes], self.sums[:k], self.counts[:k], self.lengths[:k]
 
     def join(self, gathered: tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]) -> None:
-        """Add what was gathered of other rows."""
+        """Add the partial result of other rows."""
         names, sums, counts, lengths = gathered
         codes = self._codes(names)
         self.sums[codes] += sums
@@ -66,7 +66,7 @@ class TypeUnits:
         self.lengths[codes] += lengths
 
     def _codes(self, names: list[Any]) -> np.ndarray:
-        """The place of each type; for one that is met for the first time there is one then."""
+        """Return the code of each type; new types get new codes."""
         seen = self.codes
         codes = np.fromiter((seen.setdefault(kind, len(seen)) for kind in names), np.int64, len(names))
         if len(seen) > len(self.counts):
@@ -80,9 +80,9 @@ class TypeUnits:
         self.lengths = np.concatenate([self.lengths, np.zeros(more)])
 
     def cosines(self) -> TypeCosines:
-        """What they say once all rows are in."""
+        """Return the mean cosines, once all rows are added."""
         if len({isinstance(kind, str) for kind in self.codes}) > 1:
-            raise InputError("types are text in some rows and numbers in others: need one kind")
+            raise ParameterError("types are text in some rows and numbers in others: need one of them in all rows")
         names = np.asarray(list(self.codes))
         some = np.flatnonzero(self.counts[: len(names)])
         order = some[np.argsort(names[some], kind="stable")]

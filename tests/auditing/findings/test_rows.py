@@ -100,7 +100,7 @@ def test_lengths_that_differ_are_worth_a_look_and_unit_lengths_are_ok():
     assert "hardly matters" in found.meaning
 
 
-def test_the_demo_is_not_said_to_rank_alike_by_cosine_and_inner_product():
+def test_cosine_and_inner_product_differ_in_the_demo():
     with as_file(files("isoscope") / "demo" / "glosses-layer5.parquet") as path:
         found = isoscope.audit(path)["norm_spread"]
         X = isoscope.open_store(path).take(range(1750)).astype(np.float64)

@@ -64,7 +64,7 @@ STYLES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_kind_is_told_in_each_style(style):
+def test_kinds_in_each_style(style):
     told = {name: KINDS[code] for name, code in zip(STYLES[style], token_kinds(list(STYLES[style])), strict=True)}
     assert told == STYLES[style]
 
@@ -86,7 +86,7 @@ def test_no_tokens_have_no_kinds():
 
 
 @pytest.mark.parametrize("entries", [np.arange(5), ["two words", "three more words"], [None, None], [""]])
-def test_what_is_no_word_is_said_to_be_none(entries):
+def test_entries_that_are_not_words(entries):
     assert not are_words(entries)
 
 

@@ -57,10 +57,10 @@ class Evidence:
         """The rows whose influence on a measurement is computed."""
 
     @cached_property
-    def centred(self) -> Projection:
+    def centered(self) -> Projection:
         """The eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
         self.check_variance()
-        return self._project(self.m.centred, self.sketch.mean)
+        return self._project(self.m.centered, self.sketch.mean)
 
     @cached_property
     def raw(self) -> Projection:

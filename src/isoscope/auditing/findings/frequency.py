@@ -1,4 +1,4 @@
-"""Findings on token frequency, and kinds of tokens."""
+"""The finding on token frequency, and the kinds of tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import TooFewRowsError
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
-from isoscope.auditing.findings.evidence import FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.stores.columns import INVERSE_RANK
 
 if TYPE_CHECKING:
@@ -21,27 +21,26 @@ if TYPE_CHECKING:
 
 
 KINDS = ("word", "continuation", "number", "symbol", "special")
-"""Begins a word; goes on with one; digits; no letter and no digit; put there by the tokenizer, as [CLS] is."""
+"""The start of a word; its continuation; digits; neither letters nor digits; special tokens such as [CLS]."""
 
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
-_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a byte that has no token of its own
-_WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # what stands for the blank before a word
-_MIN_MARKED_SHARE = 0.02  # of all tokens: fewer marks than this are part of the text
-_MIN_ONE_WORD_SHARE = 0.95  # of entries that hold no blank, if they are to be words
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own
+_WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # marks for the space before a word
+_MIN_MARKED_SHARE = 0.02  # of all tokens: fewer marks are taken as part of the text
+_MIN_ONE_WORD_SHARE = 0.95  # of entries without a space, for them to count as words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
-    """The kind of each token, as codes into `KINDS`.
+    """Return the kind of each token, as codes into `KINDS`.
 
-    How the tokenizer marks a word's beginning is told from all tokens together: `##` before a continuation (BERT), Ġ
-    (GPT-2, Llama 3) or ▁ (SentencePiece) before a word. Where nothing is marked, as in a list of words, each token is
-    whole. The first word of a text has no blank before it, so that byte-level tokenizers leave it unmarked: it counts
-    as a continuation.
+    How the tokenizer marks the start of a word is inferred from all tokens: `##` before a continuation (BERT), Ġ
+    (GPT-2, Llama 3) or ▁ (SentencePiece) before a word. Without marks, as in a list of words, each token counts as a
+    word. Byte-level tokenizers do not mark the first word of a text, so it counts as a continuation.
 
     Parameters
     ----------
     tokens : sequence of str
-        As the tokenizer writes them; with repeats or without.
+        Tokens as the tokenizer writes them; they may repeat.
 
     Examples
     --------
@@ -58,11 +57,11 @@ def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
 
 
 def are_words(entries: Sequence[object] | np.ndarray) -> bool:
-    """Whether entries are words or tokens, and no sentences, numbers or identities.
+    """Return whether entries are words or tokens, and not sentences, numbers or ids.
 
     Examples
     --------
-    >>> are_words(["the", "of"]), are_words(["A whole sentence."]), are_words([17, 4])
+    >>> are_words(["the", "of"]), are_words(["A full sentence."]), are_words([17, 4])
     (True, False, False)
     """
     values = np.asarray(entries)
@@ -72,7 +71,7 @@ def are_words(entries: Sequence[object] | np.ndarray) -> bool:
 
 
 def _detect_style(names: list[str]) -> str:
-    """How continuations are told: "hashes", "bytes", "pieces", or "whole" if nothing marks them."""
+    """Return how continuations are marked: "hashes", "bytes", "pieces", or "whole" if they are not."""
     marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _WORD_START_MARKS.items()}
     marks["hashes"] = sum(name.startswith("##") and len(name) > 2 for name in names)
     style = max(marks, key=marks.__getitem__)
@@ -97,7 +96,7 @@ def _classify_token(name: str, style: str) -> str:
 
 
 def _decode_token(name: str) -> str:
-    """The text of a byte-level token; a part of a character is no letter."""
+    """Return the text of a byte-level token; a part of a character does not count as a letter."""
     places = _byte_by_character()
     if any(mark not in places for mark in name):
         return name
@@ -106,28 +105,28 @@ def _decode_token(name: str) -> str:
 
 @cache
 def _byte_by_character() -> dict[str, int]:
-    """The byte that each character stands for: bytes that can be seen are themselves, the others follow from U+0100."""
+    """Return the byte of each character: printable bytes stand for themselves, the others start at U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
 _SHUFFLES = 20
-_RANK_NOTE = " Frequency is taken as 1/rank: such a file is sorted by it."
+_RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are sorted by it."
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
-    """How much of the first directions' variance is frequency."""
-    given = e.m.sample.columns.get("frequency")
-    if given is None:
+    """Judge how much of the variance along the first directions frequency explains."""
+    frequencies = e.m.sample.columns.get("frequency")
+    if frequencies is None:
         return
-    if given.min() == given.max():
-        raise InputError(f"all rows have the frequency {given[0]:g}: need different ones")
+    if frequencies.min() == frequencies.max():
+        raise TooFewRowsError(f"all rows have the frequency {frequencies[0]:g}: need different frequencies")
     e.check_variance()
-    logs = np.log(replace_zeros(given))
+    logs = np.log(replace_zeros(frequencies))
     k = min(3, e.d)
     rows = e.m.sample.vectors - e.sketch.mean
-    top = rows @ e.m.centred.vectors[:, :k]
+    top = rows @ e.m.centered.vectors[:, :k]
     value, each = _explained_variance(top, logs), _squared_correlations(top, logs)
     overall = _explained_variance(rows, logs)
     rng = np.random.default_rng(e.m.settings.seed)
@@ -137,11 +136,14 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, nulls.jackknife_error(np.asarray(left)), FOLDS)
     source = f"shuffled frequencies explain {abs(null):.1g}; {SHARE_SOURCE}"
     judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, source, null)
-    fact = f"Frequency explains {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)"
+    fact = (
+        f"frequency explains {100 * value:.0f}% of the variance along the first {k} directions and "
+        f"{100 * overall:.0f}% of all variance"
+    )
     if judged.verdict(value) == "ok":
-        meaning, advice = f"{fact}: what is far apart is not so for being rare.", "Leave it."
+        meaning, advice = f"Distances depend little on how frequent words are: {fact}.", "Leave it."
     else:
-        meaning = f"{fact}: rows are near each other for being as frequent, besides what they mean."
+        meaning = f"Rows are near each other partly because they are similarly frequent: {fact}. {ABOUT_SHAPE}"
         advice = (
             "Compare rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
             f"{IF_CONFIRMED}."
@@ -163,20 +165,20 @@ def frequency(e: Evidence) -> Iterator[Finding]:
 
 
 def replace_zeros(frequencies: np.ndarray) -> np.ndarray:
-    """Frequencies that have a logarithm: none at all counts as half of the least there is."""
+    """Return frequencies without zeros: 0 becomes half of the smallest positive frequency."""
     least = frequencies[frequencies > 0].min(initial=np.inf)
     return np.asarray(np.maximum(frequencies, least / 2 if np.isfinite(least) else 1.0))
 
 
 def _squared_correlations(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Of each column with some values; 0 for a column that does not vary."""
+    """Return the squared correlation of each column with the values; 0 for a constant column."""
     columns, values = columns - columns.mean(axis=0), values - values.mean()
     size = (columns**2).sum(axis=0) * (values**2).sum()
     return np.asarray((values @ columns) ** 2 / np.where(size > 0, size, np.inf))
 
 
 def _explained_variance(columns: np.ndarray, values: np.ndarray) -> float:
-    """The share of the columns' variance that a linear fit on the values explains, less what chance would."""
+    """Return the share of the columns' variance that a linear fit on the values explains, corrected for chance."""
     weights, m = columns.var(axis=0), len(values)
     share = float(weights @ _squared_correlations(columns, values) / max(weights.sum(), 1e-300))
     return 1 - (1 - share) * (m - 1) / (m - 2)

@@ -1,4 +1,4 @@
-"""Findings on groups of rows: clusters, labels, token types."""
+"""Findings on groups of rows: clusters, labels and token types."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.arrays import encode_labels
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, TooFewRowsError
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
-from isoscope.auditing.findings.evidence import FOLDS, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, FOLDS, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.auditing.structure import CLUSTER_NULLS, MIN_SILHOUETTE
 from isoscope.metrics.cosine import inter_similarity, intra_similarity, mean_cosine
 from isoscope.sketching.sketch import Sketch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def clusters(e: Evidence) -> Iterator[Finding]:
-    """Whether the cloud falls into clusters, and whether they make the anisotropy."""
+    """Judge whether the rows form clusters, and whether the clusters cause the anisotropy."""
     choice = e.m.clusters
     if choice is None:
         return
@@ -41,25 +41,24 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         if (choice.labels == code).sum() > 1
     ]
     adjusted = float(np.mean(cosines))
-    inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions that are filled
+    inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions in use
     apart = choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(MIN_SILHOUETTE, 0)),
         (-math.inf, math.inf),
         f"published: below {MIN_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
         f"{CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
-        + ("; worth a look because the space is rounder inside them" if apart else ""),
+        + ("; look because the space is more isotropic inside the clusters" if apart else ""),
     )
     in_labels = _explained_label_entropy(e) if choice.n_clusters > 1 else None
     if choice.n_clusters == 1:
-        meaning = (
-            "The vectors form one cluster: 2 to 15 clusters fit no better than they fit random data of this shape."
-        )
+        meaning = "The rows form one cluster: 2 to 15 clusters fit no better than in random data of the same shape."
         advice = "Leave it."
     else:
         meaning = (
-            f"The vectors form {choice.n_clusters} clusters; inside them IsoScore is {inner_score:.2f} "
-            f"(whole: {global_score:.2f}) and the mean cosine {format_number(adjusted)}."
+            f"The rows form {choice.n_clusters} clusters. Inside them, IsoScore is {inner_score:.2f} (all rows: "
+            f"{global_score:.2f}) and the mean cosine is {format_number(adjusted)}."
+            + (f" {ABOUT_SHAPE}" if apart else "")
         )
         advice = _cluster_advice(apart, in_labels)
     yield e.finding(
@@ -85,26 +84,23 @@ def clusters(e: Evidence) -> Iterator[Finding]:
 
 
 def _cluster_advice(apart: bool, in_labels: float | None) -> str:
-    """What to do about clusters: nothing that would remove the labels with them."""
+    """Return the advice for clusters: no repair that would remove the labels."""
     if in_labels is not None and in_labels >= SHARE_LOOK:
         return (
-            f"Leave the clusters: they hold {100 * in_labels:.0f}% of what the labels say, and a repair that centers "
-            "each cluster would remove it."
+            f"Leave the clusters: they carry {100 * in_labels:.0f}% of the information in the labels, and a "
+            "repair that centers each cluster would remove it."
         )
     if not apart:
-        return "Leave it: the space is no rounder inside the clusters than as a whole."
-    return (
-        "The clusters make the anisotropy. Try `isoscope fix cluster-center`, and keep it if `isoscope advise` "
-        "confirms it on your task."
-    )
+        return "Leave it: the space is no more isotropic inside the clusters than overall."
+    return f"The clusters cause the anisotropy: center each of them (`isoscope fix cluster-center`) {IF_CONFIRMED}."
 
 
 def _explained_label_entropy(e: Evidence) -> float | None:
-    """The share of the labels' entropy that the clusters explain, less what chance would; None without labels."""
-    choice, given = e.m.clusters, e.m.sample.columns.get("labels")
-    if choice is None or given is None:
+    """Return the share of the labels' entropy that the clusters explain, corrected for chance; None without labels."""
+    choice, labels = e.m.clusters, e.m.sample.columns.get("labels")
+    if choice is None or labels is None:
         return None
-    found = encode_labels(given[e.m.cluster_positions], len(e.m.cluster_positions))
+    found = encode_labels(labels[e.m.cluster_positions], len(e.m.cluster_positions))
     if len(found.names) < 2:
         return None
     counts = np.zeros((choice.n_clusters, len(found.names)))
@@ -119,21 +115,25 @@ def _explained_label_entropy(e: Evidence) -> float | None:
 
 
 def labels(e: Evidence) -> Iterator[Finding]:
-    """Whether the labels are clusters."""
-    scores, dealt = e.m.label_scores, e.m.shuffled_scores
-    if scores is None or dealt is None:
+    """Judge the silhouette of the labels."""
+    scores, shuffled = e.m.label_scores, e.m.shuffled_scores
+    if scores is None or shuffled is None:
         return
-    value, null = float(scores.mean()), float(dealt.mean())
+    value, null = float(scores.mean()), float(shuffled.mean())
     low, high = e.around(value, nulls.mean_error(scores), len(scores))
-    chance = null + 4 * nulls.mean_error(dealt)
-    source = "look below 0, where rows are as near to another label; bad is what shuffled labels reach"
+    chance = null + 4 * nulls.mean_error(shuffled)
+    source = (
+        "look below 0, where rows are as near to another label as to their own; bad up to what shuffled labels reach"
+    )
     judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
-    meaning = f"{100 * wrong:.0f}% of rows are nearer to another label than to their own, by {e.m.settings.metric}."
+    meaning = (
+        f"{100 * wrong:.0f}% of the rows are nearer to another label than to their own (by {e.m.settings.metric})."
+    )
     advice = {
-        "ok": "The labels are visible as clusters: use a repair only if `isoscope advise --labels` confirms it.",
-        "look": "The labels overlap here; `isoscope advise --labels` measures whether a linear probe separates them.",
-        "bad": "The labels are no more than chance here: check that they belong to these rows, in this order.",
+        "ok": "The labels form separate groups: use a repair only if `isoscope advise --labels` confirms it.",
+        "look": "The labels overlap; `isoscope advise --labels` measures whether a linear probe separates them.",
+        "bad": "The labels fit no better than shuffled ones: check that they belong to these rows, in this order.",
     }[judged.verdict(value)]
     yield e.finding(
         "labels",
@@ -150,7 +150,7 @@ def labels(e: Evidence) -> Iterator[Finding]:
 
 
 def label_conflict(e: Evidence) -> Iterator[Finding]:
-    """How much of the first directions, which a repair would remove, is what parts the labels."""
+    """Judge how much of the first directions, which a repair would remove, separates the labels."""
     if e.m.label_scores is None:
         return
     e.check_variance()
@@ -159,7 +159,7 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     rows = sample.vectors.astype(np.float64)
     rows -= rows.mean(axis=0)
     k = min(3, e.d)
-    top = rows @ e.m.centred.vectors[:, :k]
+    top = rows @ e.m.centered.vectors[:, :k]
     between = _between_group_share(top, found.codes, found.counts)
     overall = float(_between_group_share(rows, found.codes, found.counts))
     member = np.zeros((len(found.counts), len(rows)))
@@ -177,18 +177,22 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     judged = Range.lower_is_better(
         max(SHARE_BAD, 2 * expected),
         math.inf,
-        f"shuffled labels would hold {expected:.2g}; above one half the directions are the labels' own",
+        f"shuffled labels explain {expected:.2g}; from one half on, the directions mainly separate the labels",
         expected,
     )
     if judged.verdict(value) == "ok":
-        meaning = f"Labels make {100 * value:.0f}% of the first {k} directions' variance ({100 * overall:.0f}% of all)."
+        meaning = (
+            f"The labels explain {100 * value:.0f}% of the variance along the first {k} directions, and "
+            f"{100 * overall:.0f}% of all variance."
+        )
         advice = (
-            "The first directions hold little of the labels; still, remove them only if `isoscope advise` confirms it."
+            "The first directions separate the labels little; still, remove them only if `isoscope advise` confirms it."
         )
     else:
         meaning = (
-            f"Labels make {100 * value:.0f}% of the first {k} directions' variance: isotropy and classes pull apart, "
-            f"and IsoScore is {whole:.2f} with the labels' means in, {inner:.2f} without."
+            f"A repair that removes the first {k} directions would remove your labels too: labels explain "
+            f"{100 * value:.0f}% of the variance along them. IsoScore is {whole:.2f}, and {inner:.2f} after centering "
+            "each label."
         )
         advice = (
             "Do not remove the first directions or whiten unless `isoscope advise --labels` confirms it on your task."
@@ -209,61 +213,63 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
 
 
 def _between_group_share(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The share of the variance that lies between the groups' means."""
+    """Return the share of the variance that lies between the means of the groups."""
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, codes, rows)
     return np.asarray((sums**2 / counts[:, None]).sum() / (rows**2).sum())
 
 
 def _compact_codes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes without gaps, and how many rows have each."""
+    """Return codes without gaps, and the number of rows with each."""
     _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return codes, counts
 
 
 def types(e: Evidence) -> Iterator[Finding]:
-    """S_inter and S_intra of token types."""
+    """Judge the mean cosines across and within token types (S_inter, S_intra)."""
     found = e.m.types
     if found is None:
         return
     number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
     if number < 2 or not len(found.each):
-        raise InputError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
+        raise TooFewRowsError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
     within = _within_cluster_similarity(e)
     low, high = e.around(inter, nulls.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
-    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"an isotropic cloud gives 0; {SHARE_SOURCE}", 0.0)
+    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"isotropic data has 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
         "inter_type",
-        "S_inter (different types)",
+        "Mean cosine across token types (S_inter)",
         inter,
         (low, high),
         judged,
-        f"Tokens of different types have a mean cosine of {inter:.2f}, over {number:,} types.",
-        "Leave it."
+        f"Different words are unrelated: their tokens have a mean cosine of {inter:.2f}, over {number:,} types."
         if judged.verdict(inter) == "ok"
-        else "Subtract the mean (`isoscope fix center`) if `isoscope advise` confirms it on your task.",
+        else f"Different words look similar: their tokens have a mean cosine of {inter:.2f}, over {number:,} types. "
+        f"{ABOUT_SHAPE}",
+        "Leave it." if judged.verdict(inter) == "ok" else f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}.",
         rows=rows,
         details={"types": number, **({} if within is None else {"within_clusters": within[0]})},
     )
     low, high = e.around(intra, nulls.mean_error(found.each), max(len(found.each), 2))
     judged = Range.higher_is_better(
-        inter, inter, "tokens of one type should be more alike than tokens of different types", inter
+        inter, inter, "tokens of one type should be more similar than tokens of different types", inter
     )
     yield e.finding(
         "intra_type",
-        "S_intra (one type)",
+        "Mean cosine within a token type (S_intra)",
         intra,
         (low, high),
         judged,
-        f"Tokens of one type have a mean cosine of {intra:.2f}: {max(intra - inter, 0):.2f} above different types.",
-        "The difference, not the value, says how much a word keeps of itself across contexts.",
+        f"Tokens of one word have a mean cosine of {intra:.2f}, {max(intra - inter, 0):.2f} above tokens of different "
+        "words.",
+        "Compare the difference, not the value: it shows how similar a word stays across contexts.",
         rows=rows,
         details={} if within is None else {"within_clusters": within[1]},
     )
 
 
 def _within_cluster_similarity(e: Evidence) -> tuple[float, float] | None:
-    """S_inter and S_intra inside clusters, each centred, averaged over them (Cai et al.); None if there is one."""
+    """Return S_inter and S_intra inside centered clusters, averaged (Cai et al.); None if there is one cluster."""
     choice = e.m.clusters
     if choice is None or choice.n_clusters == 1:
         return None
@@ -272,6 +278,6 @@ def _within_cluster_similarity(e: Evidence) -> tuple[float, float] | None:
         inter, intra = (
             float(measure(rows, kinds, clustered=choice.labels)) for measure in (inter_similarity, intra_similarity)
         )
-    except InputError:  # no cluster holds two rows of a type, or two types
+    except InputError:  # no cluster has two rows of a type, or two types
         return None
     return inter, intra

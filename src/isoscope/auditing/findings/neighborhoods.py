@@ -1,4 +1,4 @@
-"""Findings on neighbourhoods: their dimension, and whether a few rows are everybody's neighbours."""
+"""Findings on neighborhoods: local dimension and hubs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, TooFewRowsError
 from isoscope._core.formulas import student_interval as student
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
-from isoscope.auditing.findings.evidence import SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
 from isoscope.metrics.neighbors import local_dimensions, occurrence_statistics, two_nn_slope
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 CONFIDENCE = 0.95
-"""Of the limits between which null samples lie."""
+"""The confidence of the limits for null samples."""
 
 
 def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
-    """Along how many directions neighbours spread."""
+    """Judge the local intrinsic dimension (LID)."""
     local, around = e.m.local, e.m.around
     if local is None or around is None:
         return
@@ -32,27 +32,28 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     value, eps = float(estimates.mean()), _eps(e)
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
-        raise InputError("null samples of this spectrum have no local dimension: there is nothing to compare it with")
+        raise InputError("null samples with this spectrum have no local dimension: nothing to compare with")
     center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
     low, high = student(center, reach, CONFIDENCE, len(null) - 1)
     low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
     source = (
-        f"null: {len(null)} Gaussian samples with the same rows, spectrum and lengths have {center:.3g}; ok from half "
-        "of their lower 95% limit to a tenth above their upper one"
+        f"null: {len(null)} Gaussian samples of the same size, spectrum and lengths have {center:.3g}; ok from half "
+        "of their lower 95% limit to a tenth above the upper limit"
     )
     judged = Range((low, high), (min(1.0, low), math.inf), source, center)
     k = local.distances.shape[1]
-    fact = f"Around a vector its {k} neighbors spread along {value:.0f} directions"
+    fact = (
+        f"the {k} neighbors of a row spread along {value:.0f} directions, those of Gaussian data with the same "
+        f"spectrum along {center:.0f}"
+    )
     if value < low:
-        meaning = f"{fact}, Gaussian data of the same spectrum along {center:.0f}: the space is thin locally."
+        meaning = f"Near a row there is little variety: {fact}. {ABOUT_SHAPE}"
         advice = "Look for near-duplicates and templates among the nearest neighbors."
     elif value > high:
-        meaning = (
-            f"{fact}, Gaussian data of the same spectrum along {center:.0f}: neighbors are hardly nearer than others."
-        )
+        meaning = f"Neighbors are hardly nearer than other rows: {fact}. {ABOUT_SHAPE}"
         advice = "Check that all vectors come from one model and are not noise."
     else:
-        meaning, advice = f"{fact}; Gaussian data of the same spectrum, along {center:.0f}.", "Leave it."
+        meaning, advice = f"Neighborhoods are as varied as those of random data: {fact}.", "Leave it."
     as_published, some = local_dimensions(np, local.distances, eps, unbiased=False)
     details = {
         "k": k,
@@ -79,44 +80,46 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
 
 
 def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's LID where it has one, and which rows do: most of their neighbors must not be copies."""
+    """Return the LID of each row that has one, and which rows do: at most half of their neighbors may be copies."""
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
-        raise InputError("no row has neighbours at different distances: there is no local dimension")
+        raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")
     known &= (distances > 0).mean(axis=1) >= 0.5
     if not known.any():
-        raise InputError("most neighbours of every row are copies of it: there is no local dimension")
+        raise TooFewRowsError("most neighbors of every row are copies of it: the local dimension is undefined")
     return estimates[known], known
 
 
 def two_nn(e: Evidence) -> Iterator[Finding]:
-    """The dimension by two neighbours."""
+    """Report the TwoNN dimension, for information."""
     around = e.m.around
     if around is None or around.distances.shape[1] < 2:
         return
     pairs, eps = around.distances[:, :2], _eps(e)
     value = float(two_nn_slope(np, pairs, eps, 0.1))
     if value > 10 * e.d:
-        raise InputError("nearly all rows have their two neighbours at one distance: there is no dimension in it")
+        raise TooFewRowsError(
+            "the two nearest neighbors of nearly all rows are equally far: the dimension is undefined"
+        )
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
     left = [float(two_nn_slope(np, np.delete(pairs, fold, axis=0), eps, 0.1)) for fold in folds]
     interval = e.around(value, nulls.jackknife_error(np.asarray(left)), len(left)) if left else None
-    judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "no more than the vectors have dimensions")
+    judged = Range((0.0, float(e.d)), (-math.inf, math.inf), "at most the number of dimensions of the vectors")
     yield e.finding(
         "two_nn",
         "Dimension (TwoNN)",
         value,
         interval,
         judged,
-        f"By its two nearest neighbours a vector moves in {value:.0f} dimensions: how many the data needs, of {e.d}.",
-        "Compare it with the effective rank: far below it, the cloud is a bent sheet that no linear map flattens.",
+        f"The data varies along about {value:.0f} of {e.d} dimensions, by the two nearest neighbors of each row.",
+        "If this is far below the effective rank, the data lies on a curved surface that no linear map flattens.",
         rows=len(pairs),
     )
 
 
 def hubness(e: Evidence) -> Iterator[Finding]:
-    """Whether some rows are never found and others always."""
+    """Judge the share of rows that are nobody's nearest neighbor (anti-hubs)."""
     lists = e.m.lists
     if lists is None:
         return
@@ -125,23 +128,26 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     k = lists.indices.shape[1]
     tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
     if tied > SHARE_LOOK:
-        raise InputError(f"{100 * tied:.0f}% of rows have copies or equally near rows: a list is chance there")
+        raise InputError(
+            f"{100 * tied:.0f}% of rows have copies or equally near rows: their nearest rows are arbitrary"
+        )
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
     low, high = nulls.wilson_interval(value, len(lists.asked))
     judged = Range.lower_is_better(
-        SHARE_LOOK, SHARE_BAD, f"with no hubs e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
+        SHARE_LOOK, SHARE_BAD, f"without hubs, e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
     )
-    hub = f"the greatest hub is in {100 * largest / len(lists.asked):.1f}% of all lists"
+    hub = f"The most frequent row (hub) is in {100 * largest / len(lists.asked):.1f}% of all top-{k} lists"
     if judged.verdict(value) == "ok":
-        meaning, advice = f"Nearly every row is in some row's {k} nearest; {hub}.", "Leave it."
+        meaning, advice = f"Nearly every row is among the {k} nearest of some other row. {hub}.", "Leave it."
     else:
-        meaning = f"{100 * value:.0f}% of rows are in nobody's {k} nearest: a search hardly ever finds them; {hub}."
-        advice = (
-            "Try `isoscope fix center`, and keep it if `isoscope advise` confirms it on your task; then audit again."
+        meaning = (
+            f"A search hardly ever finds {100 * value:.0f}% of the rows: no other row has them among its {k} nearest "
+            f"(anti-hubs). {hub}."
         )
+        advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; then audit again."
     yield e.finding(
         "hubness",
-        "Rows in no list (hubness)",
+        "Rows that are nobody's nearest neighbor (anti-hubs)",
         value,
         (low, high),
         judged,

@@ -1,4 +1,4 @@
-"""Findings on the rows themselves: their lengths, broken ones, copies, and whether queries lie among them."""
+"""Findings on single rows: lengths, zero rows, copies, and queries outside the corpus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.arrays import tiles
-from isoscope._core.errors import InputError
+from isoscope._core.errors import TooFewRowsError
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import (
@@ -29,19 +29,18 @@ if TYPE_CHECKING:
 
 _MAX_LISTED = 20  # pairs of near-duplicates in the details
 _NEAR_SOURCE = (
-    f"closer than {CLOSE_SHARE:.0%} of the typical distance and than the density around them explains "
-    "(false discovery rate "
-    f"{FALSE_DISCOVERY_RATE:.0%})"
+    f"closer than {CLOSE_SHARE:.0%} of the typical distance, and closer than the local density explains "
+    f"(false discovery rate {FALSE_DISCOVERY_RATE:.0%})"
 )
 _METRIC_NAMES = {"cosine": "cosine", "inner_product": "inner product", "euclidean": "Euclidean distance"}
 
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
-    """Whether a search by cosine, by inner product and by Euclidean distance finds the same rows."""
+    """Judge how far cosine, inner product and Euclidean distance find the same rows."""
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
-        raise InputError(
-            f"fewer than {LIST_LENGTH + 2} sampled rows have a direction: too few to compare top-{LIST_LENGTH} lists"
+        raise TooFewRowsError(
+            f"fewer than {LIST_LENGTH + 2} rows of the sample are nonzero: too few to compare top-{LIST_LENGTH} lists"
         )
     vectors = e.m.sample.vectors
     norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
@@ -51,26 +50,26 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     each = overlaps[with_metric[other]]
     value = shares[with_metric[other]]
     judged = Range.higher_is_better(
-        1 - SHARE_LOOK, -math.inf, "convention for shares: one result in ten that differs is worth a look"
+        1 - SHARE_LOOK, -math.inf, "convention for shares: look if more than one result in ten differs"
     )
     spread = np.quantile(norms, [0.01, 0.5, 0.99])
     agree = " and ".join(
         f"{LIST_LENGTH * shares[pair]:.1f} by {_METRIC_NAMES[name]}" for name, pair in with_metric.items()
     )
-    fact = f"Of a row's top {LIST_LENGTH} by {_METRIC_NAMES[metric]}, another search finds {agree}, on average."
+    fact = f"Of the top {LIST_LENGTH} by {_METRIC_NAMES[metric]}, a search finds on average {agree}."
     if judged.verdict(value) == "ok":
         meaning, advice = f"The choice of metric hardly matters. {fact}", "Leave it."
     else:
         meaning = (
-            f"The choice of metric changes the results. {fact} Lengths run from {e.sketch.least_norm:.3g} to "
-            f"{e.sketch.greatest_norm:.3g}, 98% of them from {spread[0]:.3g} to {spread[2]:.3g}."
+            f"The choice of metric changes the results. {fact} The vectors have lengths from {e.sketch.least_norm:.3g} "
+            f"to {e.sketch.greatest_norm:.3g}; 98% are between {spread[0]:.3g} and {spread[2]:.3g}."
         )
-        advice = "Search by the metric that your model was trained for; with vectors of unit length all three agree."
+        advice = "Search with the metric that your model was trained for; for vectors of unit length all three agree."
     yield e.finding(
         "norm_spread",
         f"Top {LIST_LENGTH} shared with other metrics",
         value,
-        None,  # lists share rows: an error that takes them as independent is too small to be called 95%
+        None,  # lists share rows, so an interval that assumes independence would be too narrow
         judged,
         meaning,
         advice,
@@ -91,16 +90,18 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
 
 
 def broken_rows(e: Evidence) -> Iterator[Finding]:
-    """Rows without a direction."""
+    """Judge the share of zero and non-finite rows."""
     zeros, bad = e.sketch.zeros, e.sketch.nonfinite
     share = (zeros + bad) / (e.n + bad)
     tiny = math.nextafter(0.0, 1.0)
-    judged = Range.lower_is_better(tiny, BROKEN_BAD, "none is right; one row in ten is bad", 0.0)
+    judged = Range.lower_is_better(tiny, BROKEN_BAD, "look from a single row; bad from one row in ten", 0.0)
     if share == 0:
-        meaning, advice = "Every row is a vector with a direction.", "Leave it."
+        meaning, advice = "Every row is finite and nonzero.", "Leave it."
     else:
-        meaning = f"{zeros:,} rows are zero and {bad:,} were left out as not finite: they cannot be found by cosine."
-        advice = "Find the inputs behind them (empty texts, failed calls), and embed those again."
+        meaning = (
+            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} with NaN or infinity were dropped."
+        )
+        advice = "Find their inputs (often empty texts or failed calls) and embed them again."
     yield e.finding(
         "broken_rows",
         "Zero or non-finite rows",
@@ -116,16 +117,18 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
 
 
 def duplicates(e: Evidence) -> Iterator[Finding]:
-    """Rows that occur twice."""
+    """Judge the share of rows that copy another row."""
     copies = max(e.sketch.duplicates, 0.0)
     share = min(copies / e.n, 1.0)
     exact = e.sketch.rows.exact
     judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
     if judged.verdict(share) == "ok":
-        meaning, advice = "Hardly any vector occurs twice.", "Leave it."
+        meaning, advice = "Hardly any row is a copy of another.", "Leave it."
     else:
-        meaning = f"{'' if exact else 'About '}{copies:,.0f} rows copy an earlier one: result lists repeat themselves."
-        advice = "Remove copies before indexing, or group results."
+        meaning = (
+            f"Search results repeat themselves: {'' if exact else 'about '}{copies:,.0f} rows copy an earlier row."
+        )
+        advice = "Remove copies before indexing, or group equal results."
     yield e.finding(
         "duplicates",
         "Duplicate rows",
@@ -140,14 +143,14 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
 
 
 def near_duplicates(e: Evidence) -> Iterator[Finding]:
-    """Rows that nearly repeat another row without being copies of it."""
+    """Judge the share of rows that nearly repeat another row."""
     found = e.m.near_duplicates
     if found is None:
         return
-    whole = e.m.complete
+    complete = e.m.complete
     share = found.rows / found.asked
-    rows = found.rows if whole else share * e.n
-    pairs = len(found.pairs) if whole else found.neighbors / found.asked * e.n / 2
+    rows = found.rows if complete else share * e.n
+    pairs = len(found.pairs) if complete else found.neighbors / found.asked * e.n / 2
     judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, f"{_NEAR_SOURCE}; {BROKEN_SOURCE}", 0.0)
     advice = "Leave it."
     if not found.rows:
@@ -155,26 +158,26 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
     else:
         some = ", ".join(f"{a:,} and {b:,}" for a, b in found.pairs[:3].tolist())
         meaning = (
-            f"{'' if whole else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so result "
-            f"lists repeat themselves. The closest pairs are rows {some}, numbered from 0."
+            f"{'' if complete else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so search "
+            f"results repeat themselves. The closest pairs are rows {some}, numbered from 0."
         )
     if judged.verdict(share) != "ok":
-        advice = "Compare the rows listed here; if they hold the same content, index only one of them."
+        advice = "Compare the rows listed here; if their content is the same, index only one of them."
     yield e.finding(
         "near_duplicates",
         "Near-duplicate rows",
         share,
-        None if whole else nulls.wilson_interval(share, found.asked),
+        None if complete else nulls.wilson_interval(share, found.asked),
         judged,
         meaning,
         advice,
         rows=found.asked,
         form="share",
-        sampled=not whole,
+        sampled=not complete,
         details={
             "rows": rows,
             "pairs": pairs,
-            "exact": whole,
+            "exact": complete,
             "closest_rows": found.pairs[:_MAX_LISTED].tolist(),
             "closest_distances": found.distances[:_MAX_LISTED].tolist(),
         },
@@ -182,28 +185,31 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
 
 
 def queries(e: Evidence) -> Iterator[Finding]:
-    """Whether queries live where the corpus lives."""
+    """Judge the share of queries that are far from the corpus."""
     asked, around = e.m.queries, e.m.around
     if asked is None or around is None:
         return
-    k = min(around.distances.shape[1], asked.distances.shape[1])  # not the nearest: rows may have copies, queries none
+    k = min(
+        around.distances.shape[1], asked.distances.shape[1]
+    )  # not the nearest: rows may have copies in the corpus, queries have none
     limit = float(np.quantile(around.distances[:, k - 1], 0.99))
     value = float((asked.distances[:, k - 1] > limit).mean())
     low, high = nulls.wilson_interval(value, len(asked.distances))
-    judged = Range.lower_is_better(
-        SHARE_LOOK, SHARE_BAD, f"one in a hundred rows of the corpus lies so far; {SHARE_SOURCE}", 0.01
-    )
+    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"by definition 1% of the corpus; {SHARE_SOURCE}", 0.01)
     mean_gap = _cosine(asked.sketch.unit_sum, e.sketch.unit_sum)
     found = np.bincount(np.unique(asked.indices, return_inverse=True)[1].ravel())
     hub = float(found.max() / len(asked.distances))
-    fact = (
-        f"{100 * value:.0f}% of queries lie farther from the corpus than 99% of its own rows do; "
-        f"mean query and mean row have a cosine of {mean_gap:.2f}."
+    meaning = (
+        f"{100 * value:.0f}% of the queries are farther from the corpus than 99% of its own rows, so their results are "
+        f"unreliable; the mean query and the mean row have a cosine of {mean_gap:.2f}."
+        if judged.verdict(value) != "ok"
+        else f"The queries lie within the corpus: {100 * value:.0f}% are farther from it than 99% of its own rows; the "
+        f"mean query and the mean row have a cosine of {mean_gap:.2f}."
     )
     advice = (
         "Leave it."
         if judged.verdict(value) == "ok"
-        else "Check that queries use the corpus's model, prefix and repair; then whether it covers their topics."
+        else "Check that queries and corpus use the same model, prefix and repair, and cover the same topics."
     )
     yield e.finding(
         "queries",
@@ -211,7 +217,7 @@ def queries(e: Evidence) -> Iterator[Finding]:
         value,
         (low, high),
         judged,
-        fact,
+        meaning,
         advice,
         rows=len(asked.distances),
         form="share",

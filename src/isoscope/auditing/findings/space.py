@@ -29,8 +29,8 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     else:
         low, high = e.around(value, blocks.mean_cosine_error(), len(blocks))
     null = nulls.mean_cosine_std(e.n, e.d)
-    centred = float(cosine_of(e.seen - e.sketch.mean))
-    center = _centering_advice(e, value, centred)
+    centered = float(cosine_of(e.seen - e.sketch.mean))
+    center = _centering_advice(e, value, centered)
     look = max(SHARE_LOOK, 4 * null)
     judged = Range.lower_is_better(
         look, max(SHARE_BAD, look), f"isotropic data has 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
@@ -49,23 +49,23 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
         judged,
         meaning,
         advice,
-        details={"null_spread": null, "after_centring": centred, "interval": e.assumption},
+        details={"null_spread": null, "after_centring": centered, "interval": e.assumption},
     )
 
 
-def _centering_advice(e: Evidence, value: float, centred: float) -> str:
+def _centering_advice(e: Evidence, value: float, centered: float) -> str:
     """Return the advice for a shared direction."""
     if not np.trace(e.sketch.scatter) > 0:
         return "All vectors are equal, and no repair can separate them: check how they were computed."
-    if abs(centred) < value / 2:
-        fallen = format_number(abs(centred))
+    if abs(centered) < value / 2:
+        fallen = format_number(abs(centered))
         return (
             f"Subtract the mean from corpus and queries (`isoscope fix center`; the mean cosine falls to {fallen}) "
             f"{IF_CONFIRMED}."
         )
     return (
         "A few long rows dominate the mean: subtracting it would leave a mean cosine of "
-        f"{format_number(centred)}. Check the longest rows, fix or drop broken ones, and audit again."
+        f"{format_number(centered)}. Check the longest rows, fix or drop broken ones, and audit again."
     )
 
 
@@ -111,7 +111,7 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
 
 def effective_rank(e: Evidence) -> Iterator[Finding]:
     """Judge the effective rank: how many dimensions the variance fills in total."""
-    values, squares, count = e.centred
+    values, squares, count = e.centered
     value = float(formulas.effective_rank(np, values))
     low, high = e.around(value, nulls.effective_rank_error(values, squares, count), len(squares))
     judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
@@ -165,12 +165,12 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     k = min(3, e.d)
     raw = formulas.anisotropy(np, values, k)
     spread_out = np.trace(e.sketch.scatter) > 0
-    centred = formulas.anisotropy(np, e.centred[0], k) if spread_out else np.zeros(k)
-    shares = " + ".join(f"{100 * share:.1f}%" for share in centred)
+    centered = formulas.anisotropy(np, e.centered[0], k) if spread_out else np.zeros(k)
+    shares = " + ".join(f"{100 * share:.1f}%" for share in centered)
     if judged.verdict(value) == "ok":
         meaning = f"No single direction dominates; after centering, the first {k} have {shares} of the variance."
         advice = "Leave it."
-    elif centred[0] < look:
+    elif centered[0] < look:
         meaning = (
             f"All rows share the direction of the mean, which has {100 * value:.0f}% of all squared lengths; after "
             f"centering, the first {k} directions have {shares}. {ABOUT_SHAPE}"
@@ -191,7 +191,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         form="share",
-        details={"raw": raw.tolist(), "centred": centred.tolist(), "interval": e.assumption},
+        details={"raw": raw.tolist(), "centred": centered.tolist(), "interval": e.assumption},
     )
 
 
