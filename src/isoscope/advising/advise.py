@@ -27,6 +27,7 @@ from isoscope.stores.databases.address import redact_source_name
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import Choice, Promise
     from isoscope.advising.task import AdviceSettings, Task
@@ -50,7 +51,7 @@ def advise(
     vectors: str | None = None,
     ids: Any = None,
     text: Any = None,
-    metric: str = "cosine",
+    metric: Metric = "cosine",
     folds: int = 5,
     sample: int = 20_000,
     seed: int = 0,

@@ -12,6 +12,7 @@ from isoscope.advising.retrieval import prepare, similarity
 from isoscope.advising.task import Round, Task, check_fit_rows, check_folds, row_identity
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope.advising.inference import Evidence
     from isoscope.advising.task import Rows
 
@@ -32,7 +33,7 @@ class GradedPairs(Task):
         first: np.ndarray,
         second: np.ndarray,
         grades: np.ndarray,
-        metric: str,
+        metric: Metric,
         folds: int,
         seed: int,
         *,

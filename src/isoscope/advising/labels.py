@@ -18,6 +18,7 @@ from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope.advising.task import Rows
 
 
@@ -88,7 +89,9 @@ class Labels(Task):
     example: ClassVar = "row"
     variance_factors: ClassVar = {"knn": 2.0}  # rows vote for each other: of two that do, both are right or wrong
 
-    def __init__(self, rows: Rows, labels: np.ndarray, metric: str, folds: int, seed: int, *, new_rows: bool = False):
+    def __init__(
+        self, rows: Rows, labels: np.ndarray, metric: Metric, folds: int, seed: int, *, new_rows: bool = False
+    ):
         super().__init__(rows, metric)
         first = np.sort(np.unique(row_identity(rows.vectors), return_index=True)[1])
         self.rows = rows.at(first)
@@ -187,7 +190,7 @@ class Unlabeled(Task):
     measures: ClassVar = {"stability": "split-half stability"}
     example: ClassVar = "row"
 
-    def __init__(self, rows: Rows, metric: str, folds: int, seed: int, *, new_rows: bool = False):
+    def __init__(self, rows: Rows, metric: Metric, folds: int, seed: int, *, new_rows: bool = False):
         super().__init__(rows, metric)
         if rows.vectors.shape[1] < 4:
             raise InputError(

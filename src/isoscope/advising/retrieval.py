@@ -13,26 +13,27 @@ from isoscope.advising.inference import Evidence, Units
 from isoscope.advising.task import Round, Task, check_folds, row_identity
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope.advising.task import Rows
 
 
 _TILE = 64 * 2**20  # bytes of similarities in memory at a time
 
 
-def prepare(X: np.ndarray, metric: str) -> np.ndarray:
+def prepare(X: np.ndarray, metric: Metric) -> np.ndarray:
     """Return X ready to be compared: rows of unit length for cosine (zero rows stay zero)."""
     X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
     return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
 
 
-def similarity(A: np.ndarray, B: np.ndarray, metric: str) -> np.ndarray:
+def similarity(A: np.ndarray, B: np.ndarray, metric: Metric) -> np.ndarray:
     """Return the similarity of each row of A to the same row of B; both come from `prepare`."""
     if metric == "cosine":
         return np.asarray(np.einsum("ij,ij->i", A, B, dtype=np.float64))
     return np.asarray(-np.linalg.norm(A.astype(np.float64) - B, axis=1))
 
 
-def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: str, *, exclude_self: bool = False) -> np.ndarray:
+def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, exclude_self: bool = False) -> np.ndarray:
     """Return the k rows of the corpus most similar to each query, best first; both come from `prepare`.
 
     With `exclude_self` the queries are the corpus, and no row is among its own results.
@@ -77,7 +78,7 @@ class Retrieval(Task):
         rows: Rows,
         queries: np.ndarray,
         relevant: list[dict[int, float]],
-        metric: str,
+        metric: Metric,
         folds: int,
         seed: int,
         *,

@@ -17,6 +17,7 @@ from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import Evidence, Units
     from isoscope.stores.store import Store
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class AdviceSettings:
     """How candidates are tried."""
 
-    metric: str = "cosine"
+    metric: Metric = "cosine"
     folds: int = 5
     sample: int = 20_000
     seed: int = 0
@@ -71,13 +72,13 @@ class Task(ABC):
     """The rows in memory, which repairs are fitted to."""
     rows: Rows
     """The rows that examples refer to; fewer than the corpus if equal rows count once."""
-    metric: str
+    metric: Metric
     units: Units
     """Which examples are independent."""
     rounds: list[Round]
     """One round on the whole source, or several that hold rows out (`new_rows`)."""
 
-    def __init__(self, rows: Rows, metric: str):
+    def __init__(self, rows: Rows, metric: Metric):
         self.corpus, self.rows, self.metric = rows, rows, metric
         self.notes: list[str] = []
         """What a reader should know about how the task was scored."""

@@ -28,6 +28,7 @@ from isoscope.stores.open import open_store
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from isoscope._core.types import Metric, Nonfinite
     from isoscope._io.progress import Progress
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.grouped import GroupedAudit
@@ -53,10 +54,10 @@ def audit(
     groups: Any = ...,
     vectors: str | None = ...,
     queries: Any = ...,
-    metric: str = ...,
+    metric: Metric = ...,
     sample: int = ...,
     seed: int = ...,
-    nonfinite: str = ...,
+    nonfinite: Nonfinite = ...,
     progress: bool | Progress = ...,
     engine: Any = ...,
 ) -> Audit: ...
@@ -72,10 +73,10 @@ def audit(
     groups: Any = ...,
     vectors: str | None = ...,
     queries: Any = ...,
-    metric: str = ...,
+    metric: Metric = ...,
     sample: int = ...,
     seed: int = ...,
-    nonfinite: str = ...,
+    nonfinite: Nonfinite = ...,
     progress: bool | Progress = ...,
     engine: Any = ...,
 ) -> GroupedAudit: ...
@@ -90,10 +91,10 @@ def audit(
     groups: Any = None,
     vectors: str | None = None,
     queries: Any = None,
-    metric: str = "cosine",
+    metric: Metric = "cosine",
     sample: int = 20_000,
     seed: int = 0,
-    nonfinite: str = "raise",
+    nonfinite: Nonfinite = "raise",
     progress: bool | Progress = False,
     engine: Any = "local",
 ) -> Audit | GroupedAudit:

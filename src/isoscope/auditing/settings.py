@@ -10,6 +10,7 @@ from isoscope._core.errors import InputError
 from isoscope._core.memory import limit_sample_size
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric, Nonfinite
     from isoscope.stores.store import Store
 
 MIN_SAMPLE = 100
@@ -19,10 +20,10 @@ MIN_SAMPLE = 100
 class Settings:
     """What was asked for."""
 
-    metric: str = "cosine"
+    metric: Metric = "cosine"
     sample: int = 20_000
     seed: int = 0
-    nonfinite: str = "raise"
+    nonfinite: Nonfinite = "raise"
     confidence: float = 0.95
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from isoscope.metrics.cosine import inter_similarity, intra_similarity
 from isoscope.metrics.neighbors import lid
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope.studies.study import Results
 
 
@@ -132,7 +133,7 @@ def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
-    def measured(n: int, metric: str) -> float:
+    def measured(n: int, metric: Metric) -> float:
         some = X if n == len(X) else X[np.sort(order[:n])]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # repeated tokens in the first place of a window
