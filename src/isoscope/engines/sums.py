@@ -14,7 +14,6 @@ from isoscope.stores.open import open_store
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
-    from isoscope._core.types import Nonfinite
     from isoscope.stores.sampling import Sample
     from isoscope.stores.store import Batch
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class SketchTally(Tally):
     """The sketch of all rows; with `types`, of each type's too; with `groups`, of blocks of groups."""
 
-    def __init__(self, nonfinite: Nonfinite = "raise", *, types: bool = False, groups: bool = False):
+    def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
         self.nonfinite = nonfinite
         self.columns = [role for role, wanted in (("types", types), ("groups", groups)) if wanted]
         self.total = Sketch()
@@ -51,7 +50,7 @@ class SketchTally(Tally):
         self.add(gathered)
 
 
-def sketch_store(source: Any, types: Any, groups: Any, nonfinite: Nonfinite, engine: Any) -> Sketch:
+def sketch_store(source: Any, types: Any, groups: Any, nonfinite: str, engine: Any) -> Sketch:
     """Return the sketch of whatever `open_store` opens; `types` and `groups` are column names or values."""
     store = open_store(source, types=types, groups=groups)
     with open_engine(engine) as running:

@@ -200,7 +200,7 @@ class Sketch:
         types: Array | None = None,
         *,
         groups: Array | None = None,
-        nonfinite: Nonfinite = "raise",
+        nonfinite: str = "raise",
         first: int = 0,
         blocks: int | None = None,
     ) -> Sketch:
