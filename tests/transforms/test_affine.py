@@ -283,6 +283,6 @@ def test_one_row_has_no_directions(repair, rng):
 
 def test_fourth_powers_out_of_range_are_refused_only_where_they_count(rng):
     X = 1e100 * rng.standard_normal((30, 4))
-    with pytest.raises(InputError, match="fourth powers .* float64's range"):
+    with pytest.raises(InputError, match="fourth powers leave float64's range"):
         Whiten().fit(X)
     np.testing.assert_allclose(covariance(Whiten(shrinkage=None).fit_transform(X)), np.eye(4), atol=1e-9)
