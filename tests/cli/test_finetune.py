@@ -72,7 +72,7 @@ WRONG = {
     "give one TASK, or --train FILE": ["encoder", "-o", "run"],
     "cola needs the folder of its TSV files: data=, on the command line --data": ["encoder", "cola", "-o", "run"],
     "--seeds one: need how many, such as 3": ["encoder", "cola", "--data", "data", "--seeds", "one", "-o", "run"],
-    "nowhere/model/ is not there: name the folder": ["nowhere/model/", "cola", "--data", "data", "-o", "run"],
+    "nowhere/model/ does not exist": ["nowhere/model/", "cola", "--data", "data", "-o", "run"],
     "'sparse' is not one of": ["encoder", "cola", "--data", "data", "--regularizer", "sparse", "-o", "run"],
     "does not say which column holds the texts: it has review, mood": [
         "encoder",

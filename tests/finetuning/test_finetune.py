@@ -362,11 +362,9 @@ def test_a_corrected_call_can_use_the_same_folder(place, tmp_path):
 def test_a_missing_model_is_refused_in_one_line(place, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        InputError, match="no-such-model is no folder here and could not be had from the Hugging Face hub"
-    ):
+    with pytest.raises(InputError, match=r"no-such-model .* Hugging Face hub"):
         finetune("no-such-model", "cola", output=tmp_path / "run", data=place / "data")
-    with pytest.raises(InputError, match=r"nowhere is not there: name the folder of a model"):
+    with pytest.raises(InputError, match=r"nowhere does not exist"):
         finetune(tmp_path / "nowhere", "cola", output=tmp_path / "run", data=place / "data")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):

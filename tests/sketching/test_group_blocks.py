@@ -75,7 +75,7 @@ def test_chunks_bring_their_groups_along(rng):
     X, text = texts(30, rng)
     half = len(X) // 2
     assert_alike(sketch([(X[:half], None, text[:half]), (X[half:], None, text[half:])]), Sketch.of(X, groups=text))
-    with pytest.raises(InputError, match="groups is given beside chunks"):
+    with pytest.raises(InputError, match="groups is given, but source holds chunks"):
         sketch([X], groups=text)
 
 

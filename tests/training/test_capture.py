@@ -120,7 +120,7 @@ def test_the_longest_outermost_list_of_layers_is_the_stack():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (4, "layer is 4: the model has 3, need 0 .* to 3"),
+        (4, "layer is 4: the model has 3 layers, need 0 .* to 3"),
         (-5, "layer is -5"),
         ("bert.encoder.layer.9", r"nearest names are bert.encoder.layer.\d"),
         ("encoder.layer.1", "nearest names are .*bert.encoder.layer.1"),
@@ -153,7 +153,7 @@ def test_a_model_without_hidden_states_says_so():
             self.inner("a text")
             return x
 
-    with pytest.raises(InputError, match="inner gives a str without hidden states"):
+    with pytest.raises(InputError, match="inner returns a str without hidden states"):
         probe_states(Words(), [torch.ones(2, 3)], layer="inner")
     with pytest.raises(InputError, match=r"pool is 'middle': need one of \"cls\", \"mean\", \"last\", \"tokens\""):
         probe_states(bert(), [collate(items(2))], pool="middle")
@@ -184,8 +184,8 @@ def test_a_decoder_has_a_mask_of_its_own(kind, given):
     assert [len(rows) for rows in found.values()] == expected
 
 
-def test_a_mask_that_does_not_tell_padding_is_said():
+def test_a_mask_that_does_not_show_padding_warns():
     batch = collate(items(4))
     wide = batch | {"attention_mask": (batch["attention_mask"][:, None, None, :] - 1.0) * 1e9}
-    with pytest.warns(isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), which does not say"):
+    with pytest.warns(isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), which does not show"):
         probe_states(bert(), [wide])

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BertModel
 
 from isoscope._core.errors import InputError
-from isoscope.training.tracker import Probe, run_for_states
+from isoscope.training.probe import Probe, run_for_states
 from tests.training.tiny import batches, bert, texts
 
 
@@ -156,13 +156,13 @@ def test_labels_of_texts_are_not_those_of_tokens():
     ("probe", "message"),
     [
         ([], "probe is empty"),
-        (batches(8)[0], r"probe is a dict: need a list of batches, \[batch\] for one"),
+        (batches(8)[0], r"probe is a dict: need a list of batches; pass \[batch\]"),
         (torch.ones(3, 4), r"probe is a Tensor: need a list"),
         (7, "probe is a int: need batches"),
-        (Texts([{"input_ids": torch.ones(i)} for i in (3, 4)]), r"cannot be put together .* DataLoader with your"),
+        (Texts([{"input_ids": torch.ones(i)} for i in (3, 4)]), r"cannot be collated .* DataLoader with your"),
     ],
 )
-def test_what_is_no_probe_is_refused(probe, message):
+def test_invalid_probes_raise_errors(probe, message):
     with pytest.raises(InputError, match=message):
         Probe(probe)
 

@@ -184,8 +184,8 @@ def test_several_loaders_are_put_together():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_optimising_by_hand_is_answered_with_what_to_do():
-    with pytest.raises(InputError, match=r"ByHand optimises by hand: attach to the module inside"):
+def test_manual_optimization_raises_an_error_with_advice():
+    with pytest.raises(InputError, match=r"ByHand uses manual optimization: attach to the inner module"):
         attach(ByHand(), IStar(), layer="net.1")
-    with pytest.raises(InputError, match=r"ByHand optimises by hand: its training_step cannot be run"):
+    with pytest.raises(InputError, match=r"ByHand uses manual optimization, so running its training_step"):
         fitted(ByHand(), loader(), IsotropyTracker([next(iter(loader()))], layer="net.1"))

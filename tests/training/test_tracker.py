@@ -9,9 +9,9 @@ from torch import nn
 
 import isoscope
 from isoscope._core.errors import DataWarning, InputError
-from isoscope.training.history import History
+from isoscope.training.history import History, build_log_entry
 from isoscope.training.layer_metrics import MEASUREMENTS, measure
-from isoscope.training.tracker import IsotropyTracker, build_log_entry
+from isoscope.training.tracker import IsotropyTracker
 from tests.training.tiny import batches, bert, weights
 
 
@@ -99,10 +99,10 @@ def test_a_resumed_loop_has_the_history_of_one_without_interruption(tmp_path):
     assert told(History.read(tmp_path / "parts")) == told(History.read(tmp_path / "whole"))
 
 
-def test_another_training_sets_the_file_aside(tmp_path):
+def test_a_new_training_renames_the_earlier_file(tmp_path):
     for step in (0, 1):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=step)
-    with pytest.warns(DataWarning, match=r"an earlier training, up to step 1: it is kept as history-1.parquet"):
+    with pytest.warns(DataWarning, match=r"an earlier training, up to step 1: it was renamed to history-1.parquet"):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=0)
     assert History.read(tmp_path / "history-1.parquet").steps == [0, 1]
     assert History.read(tmp_path).steps == [0]
@@ -184,15 +184,14 @@ def test_what_is_no_trainer_is_answered_with_those_that_are(trainer):
         IsotropyTracker(batches(8)).follow(trainer)
 
 
-def test_without_torch_the_extra_is_named_and_the_rest_can_be_read():
+def test_without_torch_the_error_names_the_extra_and_histories_work():
     code = """
 import sys
 sys.modules["torch"] = None
 import isoscope
-from isoscope.training.tracker import IsotropyTracker
 isoscope.History()
 try:
-    IsotropyTracker([])
+    isoscope.IsotropyTracker
 except isoscope.InputError as error:
     print(error)
 """

@@ -299,5 +299,5 @@ def test_a_loss_outside_of_the_model_is_refused(tmp_path):
         tmp_path, label_smoothing_factor=0.1, report_to="none", use_cpu=True, save_strategy="no"
     )
     trainer = transformers.Trainer(model, settings, train_dataset=items(8), data_collator=collate)
-    with attach(model, CosReg()) as attachment, pytest.raises(InputError, match="label_smoothing_factor has the"):
+    with attach(model, CosReg()) as attachment, pytest.raises(InputError, match="label_smoothing_factor the trainer"):
         attachment.follow(trainer)

@@ -1,8 +1,8 @@
-"""Arrays of any library: which one it is, whether it can be measured, how to walk over it.
+"""Check arrays of any library, convert them, and iterate over their rows.
 
-A measurement is written once against the array API standard. *Geometry* (sums, products, norms) runs in the
-array's own library, so that gradients flow and devices are kept. *Combinatorics* (who is whose neighbour) is
-decided on `to_numpy` values, which carry no gradient, and only indices come back.
+Measurements are written once, against the array API standard. *Geometry* (sums, products, norms) runs in the array's
+own library, so that gradients flow and devices are kept. *Combinatorics* (such as which rows are neighbors) uses
+`to_numpy` values, which carry no gradient, and returns only indices.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from array_api_compat import (
     is_torch_array,
 )
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, TooFewRowsError, warn_data
 from isoscope._core.memory import tile_bytes
 
 Array = Any
 """An array of NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
 
 TILE_BYTES = 32 * 2**20
-"""How much of a cloud is worked on at a time: large enough for BLAS, small enough to stay bounded."""
+"""The size of a tile of rows: large enough for BLAS, small enough to bound memory."""
 
-# Sizes that models give their vectors. A cloud with so many rows and far more columns is probably lying on its side.
+# Common embedding dimensions. An array with this number of rows and far more columns is probably transposed.
 _USUAL_DIMENSIONS = frozenset(
     {50, 96, 100, 128, 192, 200, 256, 300, 384, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 2560, 3072, 4096}
 )
 
 
 def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
-    """Check that `X` is a finite (n, d) cloud and give it with its array namespace.
+    """Check that `X` is a finite (n, d) array; return its array namespace and the array.
 
-    Lists, nested sequences and anything with ``__array__`` become NumPy arrays; integers become float64.
-    Nothing is copied otherwise. Raises `InputError` for everything that cannot be measured.
+    Lists, nested sequences and objects with ``__array__`` become NumPy arrays; integers become float64. Other arrays
+    are not copied. Raises an `InputError` for anything that cannot be measured.
     """
     X = _as_array(X, name)
     if X.ndim != 2:
-        raise InputError(
+        raise ShapeError(
             f"{name} has {X.ndim} dimension{'s' * (X.ndim != 1)}, shape {tuple(X.shape)}: "
             "need (n, d), one row for each vector" + _reshape_advice(X.ndim)
         )
     n, d = X.shape
     if n < min_rows:
-        raise InputError(f"{name} has {n} row{'s' * (n != 1)}: need at least {min_rows} vectors")
+        raise TooFewRowsError(f"{name} has {n} row{'s' * (n != 1)}: need at least {min_rows} vectors")
     if d < min_dims:
-        raise InputError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
+        raise ShapeError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
     xp, X = as_real_array(X, name)
     _check_finite(xp, X, name)
     warn_if_transposed(n, d, name)
@@ -62,7 +62,7 @@ def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X
 
 
 def warn_if_transposed(n: int, d: int, name: str) -> None:
-    """Warn if (n, d) looks like a cloud on its side: as many rows as a model has dimensions, and far more columns."""
+    """Warn if (n, d) looks transposed: n is a common embedding dimension, and there are far more columns."""
     like_dimensions = d in _USUAL_DIMENSIONS or (d % 32 == 0 and d <= 8192)
     if n in _USUAL_DIMENSIONS and d >= 2 * n and not like_dimensions:
         warn_data(
@@ -72,49 +72,51 @@ def warn_if_transposed(n: int, d: int, name: str) -> None:
 
 
 def as_real_array(X: Any, name: str) -> tuple[Any, Array]:
-    """X as an array of real numbers of at least 16 bits, with its namespace."""
+    """Return the array namespace of X, and X as an array of real numbers of at least 16 bits."""
     X = _as_array(X, name)
     xp = array_namespace(X)
     return xp, _as_real(xp, X, name)
 
 
 def _as_array(X: Any, name: str) -> Array:
-    """X as an array of some library; a list becomes NumPy's, and NumPy's is in this machine's byte order."""
+    """Return X as an array; lists become NumPy arrays, in native byte order."""
     if is_torch_array(X) and str(X.layout) != "torch.strided":
-        raise InputError(f"{name} is a tensor of layout {X.layout}: need dense vectors, pass {name}.to_dense()")
+        raise ParameterError(f"{name} is a tensor of layout {X.layout}: need dense vectors, pass {name}.to_dense()")
     if is_numpy_array(X) and not X.dtype.isnative:
         return X.astype(X.dtype.newbyteorder("="))
     if is_array_api_obj(X):
         return X
     if hasattr(X, "toarray") and hasattr(X, "nnz"):
-        raise InputError(f"{name} is a sparse matrix: need dense vectors, pass {name}.toarray()")
+        raise ParameterError(f"{name} is a sparse matrix: need dense vectors, pass {name}.toarray()")
     try:
         return np.asarray(X)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{name} cannot be read as an array: {error}; need rows of numbers of equal length") from error
+        raise ParameterError(
+            f"{name} cannot be read as an array: {error}; need rows of numbers of equal length"
+        ) from error
 
 
 def _as_real(xp: Any, X: Array, name: str) -> Array:
     if is_numpy_array(X):
         if isinstance(X, np.ma.MaskedArray):
-            raise InputError(f"{name} is a masked array: need every value, pass {name}.filled() or drop the rows")
+            raise ParameterError(f"{name} is a masked array: need every value, pass {name}.filled() or drop the rows")
         if X.dtype == np.longdouble and X.dtype != np.float64:
             return X.astype(np.float64)
         if X.dtype.kind not in "fiub":
-            raise InputError(
+            raise ParameterError(
                 f"{name} has dtype {X.dtype}: need real numbers, pass np.stack(list({name})) or {name}.astype(float)"
             )
         if X.dtype.kind == "b":
-            raise InputError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
+            raise ParameterError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
     if "float8" in str(X.dtype) or "float4" in str(X.dtype):
-        raise InputError(f"{name} has dtype {X.dtype}: need 16 bits at least, convert it to float16")
+        raise ParameterError(f"{name} has dtype {X.dtype}: need 16 bits at least, convert it to float16")
     if xp.isdtype(X.dtype, "real floating"):
         return X
     if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
         return xp.astype(X, accumulator_dtype(xp, X))
     if str(X.dtype).endswith("float16"):  # bfloat16 is outside the standard, and welcome
         return X
-    raise InputError(f"{name} has dtype {X.dtype}: need real numbers")
+    raise ParameterError(f"{name} has dtype {X.dtype}: need real numbers")
 
 
 def _reshape_advice(ndim: int) -> str:
@@ -131,14 +133,14 @@ def _check_finite(xp: Any, X: Array, name: str) -> None:
     finite = np.concatenate([np.isfinite(to_numpy(X[part, :])).all(axis=1) for part in tiles(X)])
     bad = int((~finite).sum())
     if bad:
-        raise InputError(
+        raise MissingValueError(
             f"{name} has {bad} of {len(finite)} rows with NaN or infinity, the first is row {int(np.argmin(finite))}: "
-            + ('drop or mend them (a sketch can count and drop them: nonfinite="drop")' if name == "X" else "mend them")
+            + ('fix or drop them (a sketch can drop and count them: nonfinite="drop")' if name == "X" else "fix them")
         )
 
 
 def _looks_nonfinite(xp: Any, X: Array) -> bool:
-    """One cheap sum: it is finite only if every term is. Under a JAX trace there is nothing to look at."""
+    """Return whether the sum of X is not finite, a cheap first test; False under a JAX trace, which has no values."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = xp.sum(detach(X))
     try:
@@ -150,7 +152,7 @@ def _looks_nonfinite(xp: Any, X: Array) -> bool:
 
 
 def is_traced(X: Array) -> bool:
-    """Whether X is a placeholder inside `jax.jit`, whose values cannot be seen."""
+    """Return whether X is a tracer of `jax.jit`, which has no values."""
     if not is_jax_array(X):
         return False
     from jax.core import Tracer
@@ -159,7 +161,7 @@ def is_traced(X: Array) -> bool:
 
 
 def carries_gradient(X: Array) -> bool:
-    """Whether a derivative may be asked of what is computed from X."""
+    """Return whether results computed from X may be differentiated."""
     if is_torch_array(X):
         return bool(X.requires_grad)
     if is_jax_array(X):
@@ -170,13 +172,13 @@ def carries_gradient(X: Array) -> bool:
 
 
 def check_not_traced(X: Array) -> None:
-    """Refuse a placeholder of `jax.jit` where something must be decided on values."""
+    """Raise an error for a tracer of `jax.jit`, where a measurement needs values."""
     if is_traced(X):
-        raise InputError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
+        raise ParameterError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
 
 
 def detach(X: Array) -> Array:
-    """X in its own library, without its history: what is computed from it passes no derivative on."""
+    """Return X without its gradient, in its own library."""
     if is_torch_array(X):
         return X.detach()
     if is_jax_array(X):
@@ -187,7 +189,7 @@ def detach(X: Array) -> Array:
 
 
 def to_numpy(X: Array) -> np.ndarray:
-    """The values of X as a NumPy array of float32 or float64, without gradient; a view where that is possible."""
+    """Return the values of X as a NumPy array of float32 or float64, without gradient; a view if possible."""
     check_not_traced(X)
     X = detach(X)
     values: np.ndarray
@@ -203,7 +205,7 @@ def to_numpy(X: Array) -> np.ndarray:
 
 
 def accumulator_dtype(xp: Any, X: Array) -> Any:
-    """The dtype that sums are kept in: float64, or float32 where the library or the device has no other."""
+    """Return the dtype for sums: float64, or float32 if the library or device has no float64."""
     if is_numpy_array(X):
         return np.dtype(np.float64)
     if is_torch_array(X):
@@ -212,70 +214,70 @@ def accumulator_dtype(xp: Any, X: Array) -> Any:
 
 
 def result_dtype(xp: Any, X: Array) -> Any:
-    """The dtype that a result comes in: that of X, but never less than float32."""
+    """Return the dtype of results: that of X, but at least float32."""
     return xp.float64 if X.dtype == xp.float64 else xp.float32
 
 
 def asarray_like(xp: Any, X: Array, value: Any, dtype: Any = None) -> Array:
-    """`value`, computed on the host, as an array of X's library, device and precision."""
+    """Return `value` as an array of X's library, device and precision."""
     if is_numpy_array(X):
         return np.asarray(value, dtype=dtype or result_dtype(xp, X))[()]
     return xp.asarray(value, dtype=dtype or result_dtype(xp, X), device=_device_of(X))
 
 
 def take(xp: Any, X: Array, rows: np.ndarray) -> Array:
-    """The given rows of X; the gradient passes."""
+    """Return the given rows of X, with their gradient."""
     dtype = xp.__array_namespace_info__().default_dtypes()["indexing"] if is_jax_array(X) else xp.int64
     return xp.take(X, asarray_like(xp, X, rows, dtype), axis=0)
 
 
 def zeros(xp: Any, X: Array, shape: tuple[int, ...]) -> Array:
-    """Where a sum over X begins: zeros of the accumulator's dtype."""
+    """Return zeros in the dtype for sums over X."""
     return xp.zeros(shape, dtype=accumulator_dtype(xp, X), device=_device_of(X))
 
 
 def _device_of(X: Array) -> Any:
-    """The device to make arrays on beside X; a JAX tracer has none of its own and takes the default."""
+    """Return the device of X; None for a JAX tracer, which uses the default."""
     return None if is_jax_array(X) and carries_gradient(X) else device(X)
 
 
 def itemsize(xp: Any, dtype: Any) -> int:
-    """Bytes of one number."""
+    """Return the size of one number in bytes."""
     return int(xp.finfo(dtype).bits) // 8
 
 
 def cast_result(xp: Any, X: Array, value: Array) -> Array:
-    """A value of X's own library, computed in the accumulator's dtype, in X's precision."""
+    """Return a computed value in the result dtype of X."""
     return xp.astype(value, result_dtype(xp, X))[()] if is_numpy_array(X) else xp.astype(value, result_dtype(xp, X))
 
 
 def tiles(X: Array, *, nbytes: int = TILE_BYTES, itemsize: int = 8) -> Iterator[slice]:
-    """Slices that walk over the rows of X, each within `nbytes` once its values take `itemsize` bytes."""
+    """Return slices over the rows of X, each of at most `nbytes` if a value takes `itemsize` bytes."""
     n, d = X.shape
     return blocks(n, max(1, tile_bytes(nbytes) // (itemsize * max(d, 1))))
 
 
 def blocks(n: int, rows: int) -> Iterator[slice]:
-    """Slices of at most so many rows that cover 0…n−1."""
+    """Return slices of at most `rows` rows that cover 0…n−1."""
     return (slice(start, min(start + rows, n)) for start in range(0, n, rows))
 
 
 def to_float(value: Array) -> float:
-    """A scalar of any library as a float, without a warning about its gradient."""
+    """Return a scalar array as a float, without a warning about its gradient."""
     return float(detach(value))
 
 
 def safe_sqrt(xp: Any, squared: Array) -> Array:
-    """√ with the derivative 0 at 0: the distance of two equal points pulls neither."""
+    """Return the square root, with derivative 0 at 0, so that equal points have a finite gradient."""
     positive = squared > 0
     root = xp.sqrt(xp.where(positive, squared, xp.ones_like(squared)))
     return xp.where(positive, root, xp.zeros_like(root))
 
 
 def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
-    """Rows scaled to length 1, in `dtype`; a zero row stays zero.
+    """Return the rows scaled to length 1, in `dtype`; zero rows stay zero.
 
-    Unless `dtype` is wider than X's own, the largest value is taken out first: no square overflows or vanishes.
+    Unless `dtype` is wider than that of X, each row is divided by its largest value first, so that no square overflows.
     """
     wider = itemsize(xp, dtype) > itemsize(xp, X.dtype)
     X = xp.astype(X, dtype, copy=False)
@@ -289,12 +291,12 @@ def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
 def check_real(value: Any, name: str) -> float:
     """Check that a parameter is a real number."""
     if isinstance(value, str) or not isinstance(value, SupportsFloat):
-        raise InputError(f"{name} is {value!r}: need a number")
+        raise ParameterError(f"{name} is {value!r}: need a number")
     return float(value)
 
 
 def nonzero_rows(X: Array) -> np.ndarray:
-    """Which rows of X have a direction."""
+    """Return a mask of the rows of X that are not zero."""
     return np.asarray(to_numpy(X).any(axis=1))
 
 
@@ -303,11 +305,11 @@ def check_integer(value: Any, name: str) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise InputError(f"{name} is {value!r}: need a whole number") from error
+        raise ParameterError(f"{name} is {value!r}: need a whole number") from error
 
 
 class Groups(NamedTuple):
-    """A label for each row: `codes` into the sorted `names`, and how many rows have each."""
+    """The labels of rows: `codes` into the sorted `names`, and the number of rows of each."""
 
     codes: np.ndarray
     names: np.ndarray
@@ -315,51 +317,53 @@ class Groups(NamedTuple):
 
 
 def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
-    """Check that `labels` names one group for each of n rows and count them; names are int64, float64 or strings."""
+    """Encode one label per row as integers, and count them; names are int64, float64 or strings."""
     values = _labels_to_numpy(labels, name)
     if values.ndim != 1:
-        raise InputError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
+        raise ShapeError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
     if len(values) != n:
-        raise InputError(f"{name} has {len(values)} entries, X has {n} rows")
+        raise ShapeError(f"{name} has {len(values)} entries, X has {n} rows")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
-        raise InputError(f"{name} has {bad} NaN or infinite entries: give those rows a label")
+        raise MissingValueError(f"{name} has {bad} NaN or infinite entries: give those rows a label")
     names, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(names) < min_groups:
         different = f"{len(names)} different value{'s' * (len(names) != 1)}"
-        raise InputError(f"{name} has {different}: need at least {min_groups}")
+        raise TooFewRowsError(f"{name} has {different}: need at least {min_groups}")
     return Groups(codes.astype(np.int64), names, counts.astype(np.int64))
 
 
 def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
-    """Labels of any library and kind as a NumPy array of int64, float64 or fixed-width strings."""
+    """Return labels as a NumPy array of int64, float64 or fixed-width strings."""
     if is_torch_array(labels) or is_jax_array(labels) or is_cupy_array(labels):
         labels = labels.tolist()
     try:
         values = np.asarray(labels)
     except ValueError as error:
-        raise InputError(f"{name} cannot be read as labels: {error}; need one for each row") from error
+        raise ParameterError(f"{name} cannot be read as labels: {error}; need one for each row") from error
     if values.dtype.kind == "U" and isinstance(labels, list | tuple) and not all(isinstance(v, str) for v in labels):
-        values = np.asarray(labels, dtype=object)  # NumPy makes strings of numbers among strings
+        values = np.asarray(labels, dtype=object)  # NumPy turns numbers among strings into strings
     if values.dtype.kind in "OT":
         values = np.asarray([getattr(v, "item", lambda v=v: v)() for v in values.ravel()], object).reshape(values.shape)
         kinds = {type(value) for value in values.ravel()}
         if not kinds <= {str} and not kinds <= {int, bool, float}:
             given = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputError(f"{name} mixes or holds {given}: need all numbers or all strings")
+            raise ParameterError(f"{name} mixes or holds {given}: need all numbers or all strings")
         values = np.asarray(values.tolist())
     if values.dtype.kind in "biu":
         if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
-            raise InputError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
+            raise ParameterError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
         return values.astype(np.int64)
     if values.dtype.kind == "f":
         if isinstance(labels, list | tuple) and any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
-            raise InputError(f"{name} has whole numbers of 2**63 and more: need smaller ones, or strings")
+            raise ParameterError(f"{name} has whole numbers of 2**63 and more: need smaller ones, or strings")
         return values.astype(np.float64)
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "backslashreplace")
     if values.dtype.kind in "Mm" and np.isnat(values).any():
-        raise InputError(f"{name} has {int(np.isnat(values).sum())} entries without a date: give those rows a label")
+        raise ParameterError(
+            f"{name} has {int(np.isnat(values).sum())} entries without a date: give those rows a label"
+        )
     if values.dtype.kind in "UMm":
         return values.astype(np.str_)
-    raise InputError(f"{name} has dtype {values.dtype}: need numbers or strings")
+    raise ParameterError(f"{name} has dtype {values.dtype}: need numbers or strings")

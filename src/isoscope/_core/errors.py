@@ -20,7 +20,7 @@ class InputError(ValueError):
     ...     isoscope.lid(np.ones((50, 4)), k=100)
     ... except isoscope.InputError as error:
     ...     print(type(error).__name__)
-    InputError
+    ParameterError
     """
 
 

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Traces(NamedTuple):
-    """What IsoScore needs to know of a covariance Σ."""
+    """The two traces of a covariance Σ that determine its IsoScore."""
 
     squared_trace: Array  # (tr Σ)²
     trace_squared: Array  # tr(Σ²)
 
 
 def participation_ratio(traces: Traces) -> Array:
-    """PR = (tr Σ)² / tr(Σ²): how many dimensions share the variance."""
+    """Return the participation ratio PR = (tr Σ)²/tr(Σ²)."""
     return traces.squared_trace / traces.trace_squared
 
 
 def isoscore(traces: Traces, d: int) -> Array:
-    """(PR − 1)/(d − 1): what the five steps of Rudman et al. (2022) come to."""
+    """Return the IsoScore (PR − 1)/(d − 1), which equals the five steps of Rudman et al. (2022)."""
     return (participation_ratio(traces) - 1) / (d - 1)
 
 
 def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
-    """The plug-in traces of the sample covariance, from tr W and tr(W²)."""
+    """Return the plug-in traces of the sample covariance, from tr W and tr(W²)."""
     return Traces(trace**2 / (n - 1) ** 2, trace_squared / (n - 1) ** 2)
 
 
@@ -55,7 +55,7 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
 
 
 def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
-    """Keep estimated traces where a ratio of them means something.
+    """Limit estimated traces to the range where their ratio is meaningful.
 
     The truth obeys tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around it and are left alone, since
     cutting them off at 1 would bias their mean; but from a handful of rows tr(Σ²) can come out near zero or below.
@@ -73,7 +73,7 @@ def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Trac
 def shrunk_traces(
     zeta: float, trace: Array, trace_squared: Array, shrinkage_trace: Array, shrinkage_squared: Array, inner: Array
 ) -> Traces:
-    """The traces of (1−ζ)Σ_X + ζΣ_S from tr Σ_X, ‖Σ_X‖², tr Σ_S, ‖Σ_S‖² and ⟨Σ_X, Σ_S⟩."""
+    """Return the traces of (1−ζ)Σ_X + ζΣ_S, from tr Σ_X, ‖Σ_X‖², tr Σ_S, ‖Σ_S‖² and ⟨Σ_X, Σ_S⟩."""
     return Traces(
         squared_trace=((1 - zeta) * trace + zeta * shrinkage_trace) ** 2,
         trace_squared=(1 - zeta) ** 2 * trace_squared + 2 * zeta * (1 - zeta) * inner + zeta**2 * shrinkage_squared,
@@ -81,7 +81,7 @@ def shrunk_traces(
 
 
 class Moments(NamedTuple):
-    """Sums about some point, of y the rows less that point."""
+    """Sums over y, the rows minus some point."""
 
     total: Array  # Σy
     scatter: Array  # Σyyᵀ
@@ -89,7 +89,7 @@ class Moments(NamedTuple):
     quartic: Array  # Σ‖y‖⁴
 
     def shift_rows(self, xp: Any, n: int, by: Array) -> Moments:
-        """The same sums of y + `by`: about a point that lies `by` nearer to the origin."""
+        """Return the same sums over y + `by`."""
         trace = xp.sum(xp.linalg.diagonal(self.scatter))
         square = xp.sum(by * by)
         along = xp.sum(self.total * by)
@@ -109,7 +109,7 @@ class Moments(NamedTuple):
 
 
 class LeaveOneOutSums(NamedTuple):
-    """tr W, tr(W²) and Σ‖y‖⁴ of the n clouds that lack one row each."""
+    """tr W, tr(W²) and Σ‖y‖⁴ without each row in turn."""
 
     trace: Array
     trace_squared: Array
@@ -119,7 +119,7 @@ class LeaveOneOutSums(NamedTuple):
 def leave_one_out(
     n: int, trace: Array, trace_squared: Array, quartic: Array, r: Array, q: Array, s: Array
 ) -> LeaveOneOutSums:
-    """Sums without row i, for each i, from r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y of that row.
+    """Return the sums without row i, for each i, from r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y of that row.
 
     Without row i the mean moves by −yᵢ/(n−1) and the scatter loses n/(n−1)·yᵢyᵢᵀ.
     """
@@ -137,11 +137,11 @@ def leave_one_out(
 
 
 FAR_MEAN = 1e6
-"""From n‖x̄‖² = 1e6·tr W on, the eigenvalues of XᵀX are taken apart from the mean: see `spectrum_about_far_mean`."""
+"""If n‖x̄‖² exceeds 1e6·tr W, the eigenvalues of XᵀX are computed by `spectrum_about_far_mean`."""
 
 
 def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
-    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, where the mean holds nearly all of it.
+    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, if the mean dominates.
 
     An eigensolver loses eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that begins with
     x̄/‖x̄‖ the matrix is [[a, bᵀ], [b, C]] with a large a, and its other eigenvalues are those of C − bbᵀ/a up to
@@ -162,24 +162,24 @@ def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Arr
 
 
 def anisotropy(xp: Any, spectrum: Array, k: int) -> Array:
-    """σ_k²/Σσ_i² for the k largest, from the spectrum in decreasing order."""
+    """Return the shares σ²/Σσ² of the k largest values of a sorted spectrum."""
     return spectrum[:k] / xp.sum(spectrum)
 
 
 def effective_rank(xp: Any, spectrum: Array) -> Array:
-    """exp of the entropy of the normalised spectrum; a zero adds nothing."""
+    """Return exp of the entropy of the normalized spectrum; zeros add nothing."""
     p = spectrum / xp.sum(spectrum)
     positive = p > 0
     return xp.exp(-xp.sum(xp.where(positive, p * xp.log(xp.where(positive, p, xp.ones_like(p))), xp.zeros_like(p))))
 
 
 def mean_cosine(n: int, unit_sum: Array, unit_squares: Array) -> Array:
-    """Over all pairs of different rows, (‖Σu‖² − Σ‖u‖²)/(n(n−1)); per coordinate if the sums are kept so."""
+    """Return the mean cosine of all pairs, (‖Σu‖² − Σ‖u‖²)/(n(n−1)); per dimension if the squares are per dimension."""
     return (unit_sum**2 - unit_squares) / (n * (n - 1))
 
 
 def intra_similarity(xp: Any, counts: Array, unit_sums: Array, unit_squares: Array) -> Array:
-    """The mean cosine inside each type with at least two rows, averaged over those types."""
+    """Return the mean cosine within each type that has at least two rows, averaged over these types."""
     several = counts >= 2
     pairs = xp.where(several, counts * (counts - 1), xp.ones_like(counts))
     means = (xp.sum(unit_sums**2, axis=1) - unit_squares) / pairs
@@ -187,7 +187,7 @@ def intra_similarity(xp: Any, counts: Array, unit_sums: Array, unit_squares: Arr
 
 
 def inter_similarity(xp: Any, counts: Array, unit_sums: Array, average: str) -> Array:
-    """The mean cosine between rows of different types: over all such pairs of rows, or over pairs of types."""
+    """Return the mean cosine between rows of different types, averaged over pairs of rows or over pairs of types."""
     if average == "types":
         unit_sums = unit_sums / counts[:, None]
         counts = xp.ones_like(counts)
@@ -197,17 +197,17 @@ def inter_similarity(xp: Any, counts: Array, unit_sums: Array, average: str) -> 
 
 
 def isotropy_objective(n: int, trace: Array) -> Array:
-    """ΣΣ‖x−x′‖² over all ordered pairs: 2n·tr W."""
+    """Return ΣΣ‖x−x′‖² over all ordered pairs, which is 2n·tr W."""
     return 2 * n * trace
 
 
 def silhouette_objective(xp: Any, n: int, trace: Array, counts: Array, within: Array) -> Array:
-    """ΣΣ ±‖x−x′‖², minus inside a label: all pairs less twice those inside, from each label's tr W."""
+    """Return ΣΣ ±‖x−x′‖², with minus within a label: all pairs minus twice those within, from each label's tr W."""
     return 2 * n * trace - 4 * xp.sum(counts * within)
 
 
 def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Array) -> Array:
-    """ΣΣ wgt·‖x−x′‖² with wgt = |D_ω|−n inside the label ω of x and |D_ω|−1 outside, by the labels' sums.
+    """Return ΣΣ wgt·‖x−x′‖², where wgt = |D_ω|−n within the label ω of x and |D_ω|−1 outside.
 
     Σ over x in ω and all x′ of ‖x−x′‖² is n·W_ω + |D_ω|·tr W + n|D_ω|‖m_ω − m‖², with m the mean of all.
     """
@@ -220,20 +220,20 @@ def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Arra
 
 
 def classifier_objective(xp: Any, sums: Array, class_vectors: Array) -> Array:
-    """−ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩ from each label's Σx: own class vectors pull, the others push."""
+    """Return −ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩, from each label's Σx."""
     own = xp.sum(sums * class_vectors)
     every = xp.sum(xp.sum(sums, axis=0) * xp.sum(class_vectors, axis=0))
     return 2 * own - every
 
 
 def jackknife_error(left: Any) -> float:
-    """Return the standard error of a value that was measured again without each of some groups of rows in turn."""
+    """Return the jackknife standard error, from the values without each group of rows in turn."""
     spread = sum((value - sum(left) / len(left)) ** 2 for value in left)
     return math.sqrt(spread * (len(left) - 1) / len(left))
 
 
 def student_interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
-    """Student's interval around `value` for a standard error `spread`."""
+    """Return the ends of Student's interval around `value`, for the standard error `spread`."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(degrees, 0.5 + confidence / 2)) * spread

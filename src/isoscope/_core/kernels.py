@@ -14,7 +14,7 @@ _FASTMATH = {"reassoc", "contract"}  # sums may be reordered into vector lanes; 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH, inline="never")
 def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """‖a−b‖² by difference, without the cancellation of ‖a‖²+‖b‖²−2ab."""
+    """Return ‖a−b‖², computed by difference to avoid the cancellation of ‖a‖²+‖b‖²−2ab."""
     total = 0.0
     for p in range(a.shape[0]):
         step = np.float64(a[p]) - np.float64(b[p])
@@ -24,7 +24,7 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
-    """All squared distances of a small cloud, each by difference: no product, no thread of BLAS is woken."""
+    """Compute all squared distances of a few rows by difference, without starting the threads of BLAS."""
     n, d = X.shape
     for i in range(n):
         out[i, i] = 0
@@ -41,7 +41,7 @@ def products_to_squared_distances(products, left, right, left_norms, right_norms
     """Turn a tile of inner products into squared distances, in place.
 
     Where two points are so close that the three terms cancel (below `near` of their size), take the difference of the
-    rows as they were given, `left` and `right`; the products are of rows that were centred, and so rounded.
+    rows as they were given, `left` and `right`; the products are of rows that were centered, and so rounded.
     """
     rows, columns = products.shape
     for i in range(rows):
@@ -60,7 +60,7 @@ def products_to_squared_distances(products, left, right, left_norms, right_norms
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _sum(row):  # type: ignore[no-untyped-def]
-    """The sum of a row's values; a loop of its own, or it is not done in vector lanes."""
+    """Return the sum of a row; a separate loop, so that the compiler vectorizes it."""
     total = row[0] * 0
     for j in range(row.shape[0]):
         total += row[j]
@@ -87,7 +87,7 @@ def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column)
 
 @njit(cache=True, nogil=True)
 def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
-    """Replace the worst of a heap whose root is the largest (distance, index)."""
+    """Replace the root of a heap, which is its largest (distance, index)."""
     k = distances.shape[0]
     at = 0
     while True:
@@ -111,7 +111,7 @@ def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def keep_nearest(squared, own, first_column, distances, indices):  # type: ignore[no-untyped-def]
-    """Offer each column of a tile to its row's heap of the k nearest; row i is point own[i], no neighbour of itself."""
+    """Update each row's heap of its k nearest points with the columns of a tile; row i is point own[i]."""
     for i in range(squared.shape[0]):
         worst, worst_index = distances[i, 0], indices[i, 0]
         for j in range(squared.shape[1]):
@@ -125,7 +125,7 @@ def keep_nearest(squared, own, first_column, distances, indices):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-def]
-    """The squared distance of each of the given rows to each of its neighbours, by difference."""
+    """Compute the squared distances of the given rows to their neighbors, by difference."""
     for i in range(rows.shape[0]):
         for j in range(indices.shape[1]):
             distances[i, j] = squared_distance(X[rows[i]], X[indices[i, j]])
@@ -133,7 +133,7 @@ def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True)
 def prim_tree(squared, edges, weights):  # type: ignore[no-untyped-def]
-    """The minimum spanning tree of a complete graph, by Prim's algorithm."""
+    """Compute the minimum spanning tree of a complete graph, by Prim's algorithm."""
     n = squared.shape[0]
     parent = np.zeros(n, np.int64)
     key = np.empty(n, squared.dtype)
@@ -160,7 +160,7 @@ def prim_tree(squared, edges, weights):  # type: ignore[no-untyped-def]
 def merge_block_trees(  # type: ignore[no-untyped-def]
     squared, transposed, left_tree, right_tree, left_weights, right_weights, edges, weights
 ):
-    """The minimum spanning tree of two blocks of points: all edges between them, and each block's own tree.
+    """Compute the minimum spanning tree of two blocks, from all edges between them and the tree of each block.
 
     An edge inside a block that is not in the block's tree is in no larger tree either. Rows are nodes 0…m−1, columns
     m…m+p−1; trees are given in the blocks' own numbers. Prim's algorithm again.
@@ -227,7 +227,7 @@ def _root(parent, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
-    """Kruskal: walk the edges in the given order of length and keep those that join two trees; how many were kept."""
+    """Keep the edges that join two trees, in the given order of length (Kruskal); return their number."""
     parent = np.arange(n)
     count = 0
     for e in order:
@@ -243,14 +243,14 @@ def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def squared_edge_lengths(X, edges, out):  # type: ignore[no-untyped-def]
-    """The squared length of each edge, by difference."""
+    """Compute the squared length of each edge, by difference."""
     for e in range(edges.shape[0]):
         out[e] = squared_distance(X[edges[e, 0]], X[edges[e, 1]])
 
 
 @njit(cache=True, nogil=True)
 def count_features(bars, printed):  # type: ignore[no-untyped-def]
-    """How many of the decreasing, positive bars are features (Atienza et al., as `select_bars` explains).
+    """Return how many of the sorted, positive bars are features (Atienza et al.; see `select_bars`).
 
     The longest bar T stands last in the algorithm's list x and r is the shortest; a round's list is the bars
     1…m−2 of the sorted ones, then r, then T. Suffix sums of x and x·log x give every suffix's entropy.
@@ -292,8 +292,8 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def center_and_hash_rows(X, pivot, keys, centred, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """One look at each row of a tile: fill y = x − pivot, ‖x‖, ‖y‖² and a hash of the values as float64.
+def center_and_hash_rows(X, pivot, keys, centered, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+    """Compute y = x − pivot, ‖x‖, ‖y‖² and a hash of the float64 values for each row of a tile.
 
     A row that is not finite has the norm NaN and y = 0. A row whose squares are near the ends of float64's range has
     its unit vector added to Σu and Σu² here; `add_row_sums` adds the others.
@@ -311,17 +311,17 @@ def center_and_hash_rows(X, pivot, keys, centred, norms, squares, hashes, unit_s
         hashes[i] = 0
         if np.isnan(norms[i]):
             for p in range(d):
-                centred[i, p] = 0.0
+                centered[i, p] = 0.0
             continue
         square = 0.0
         for p in range(d):
             y = np.float64(X[i, p]) - pivot[p]
-            centred[i, p] = y
+            centered[i, p] = y
             square += y * y
         squares[i] = square
         code = np.uint64(0)
         for p in range(d):
-            word = np.float64(np.float64(X[i, p]) + 0.0).view(np.uint64)  # + 0.0: −0 and 0 are one value
+            word = np.float64(np.float64(X[i, p]) + 0.0).view(np.uint64)  # + 0.0 makes −0 equal to 0
             word ^= word >> np.uint64(32)
             word *= keys[p]
             word ^= word >> np.uint64(32)
@@ -331,8 +331,8 @@ def center_and_hash_rows(X, pivot, keys, centred, norms, squares, hashes, unit_s
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def add_row_sums(X, centred, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Add a tile's rows to Σy, Σ‖y‖²y, Σu and Σu²: four rows at a time, so that the sums are touched less often."""
+def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
+    """Add the rows of a tile to Σy, Σ‖y‖²y, Σu and Σu², four rows at a time, which saves memory accesses."""
     n, d = X.shape
     factors = np.empty(n)
     for i in range(n):
@@ -342,7 +342,7 @@ def add_row_sums(X, centred, norms, squares, total, cubic, unit_sum, unit_square
         f0, f1, f2, f3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
         r0, r1, r2, r3 = squares[i], squares[i + 1], squares[i + 2], squares[i + 3]
         for p in range(d):
-            y0, y1, y2, y3 = centred[i, p], centred[i + 1, p], centred[i + 2, p], centred[i + 3, p]
+            y0, y1, y2, y3 = centered[i, p], centered[i + 1, p], centered[i + 2, p], centered[i + 3, p]
             total[p] += (y0 + y1) + (y2 + y3)
             cubic[p] += (r0 * y0 + r1 * y1) + (r2 * y2 + r3 * y3)
         for p in range(d):
@@ -353,15 +353,15 @@ def add_row_sums(X, centred, norms, squares, total, cubic, unit_sum, unit_square
     for i in range(whole, n):
         for p in range(d):
             u = np.float64(X[i, p]) * factors[i]
-            total[p] += centred[i, p]
-            cubic[p] += squares[i] * centred[i, p]
+            total[p] += centered[i, p]
+            cubic[p] += squares[i] * centered[i, p]
             unit_sum[p] += u
             unit_squares[p] += u * u
 
 
 @njit(cache=True, nogil=True)
 def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """The norm of a row whose squares leave float64's range, its unit vector added; NaN if a value is not finite."""
+    """Add the unit vector of a row whose squares overflow or underflow; return its norm, NaN if it is not finite."""
     scale = _safe_scale(x)
     size = 0.0
     for p in range(x.shape[0]):
@@ -377,7 +377,7 @@ def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def add_unit_vectors(X, codes, sums, counts, lengths):  # type: ignore[no-untyped-def]
-    """Add each finite row's unit vector to the sum of its type, and count it; `lengths` are of the unit vectors."""
+    """Add the unit vector of each finite row to the sum of its type, and count the row."""
     for i in range(X.shape[0]):
         scale = _safe_scale(X[i])
         if np.isnan(scale):
@@ -396,7 +396,7 @@ def add_unit_vectors(X, codes, sums, counts, lengths):  # type: ignore[no-untype
 
 @njit(cache=True, nogil=True)
 def _safe_scale(x):  # type: ignore[no-untyped-def]
-    """A power of two that brings the largest value of x near 1; NaN if a value is not finite."""
+    """Return a power of two that brings the largest value of x near 1; NaN if a value is not finite."""
     largest = 0.0
     for p in range(x.shape[0]):
         if not np.isfinite(x[p]):
@@ -409,7 +409,7 @@ def _safe_scale(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _mix(code):  # type: ignore[no-untyped-def]
-    """Spread a sum over all 64 bits (the finaliser of splitmix64)."""
+    """Mix a sum over all 64 bits (the finalizer of splitmix64)."""
     code ^= code >> np.uint64(30)
     code *= np.uint64(0xBF58476D1CE4E5B9)
     code ^= code >> np.uint64(27)
@@ -419,7 +419,7 @@ def _mix(code):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_cosines(squared, diagonal, counts):  # type: ignore[no-untyped-def]
-    """Count a tile of squared chords of unit vectors by their cosines, 1 − chord²/2, in equal bins from −1 to 1.
+    """Count the cosines 1 − chord²/2 of a tile of squared chords of unit vectors, in equal bins from −1 to 1.
 
     Of a tile on the diagonal, only what is above it.
     """

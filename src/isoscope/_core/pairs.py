@@ -1,8 +1,8 @@
-"""What needs every pair of points, without ever holding every pair: tiles of distances, on all cores.
+"""Compute neighbors, spanning trees and sums over all pairs of rows, in tiles of distances, on all cores.
 
-A tile is one product of two blocks of rows (BLAS), turned into distances and consumed by a kernel while it is in
-cache. The cloud is centred first and close pairs are measured by difference, so that ‖a‖²+‖b‖²−2ab costs no digits.
-Everything here works on host arrays and gives back host arrays: indices, or sums.
+A tile is one BLAS product of two blocks of rows. A kernel turns it into distances and uses them while they are in
+cache. Rows are centered first and close pairs are measured by difference, so that ‖a‖²+‖b‖²−2ab costs no precision.
+All functions take NumPy arrays and return NumPy arrays of indices or sums.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from threading import Lock
 import numpy as np
 
 from isoscope._core.arrays import blocks, check_integer
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads, run_all, thread_count
 
 MAX_MEMORY = 256 * 2**20
-"""Bytes that the tiles in flight may take, unless the caller says otherwise."""
+"""The default memory for tiles of pairs, in bytes."""
 
 _BLOCK = 640  # rows of a block: larger tiles multiply faster, while those of all cores stay in the cache they share
 _SMALLEST_BLOCK = 32
@@ -29,17 +29,17 @@ _MAX_ROWS_WITHOUT_BLAS = (
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
-    """How many rows a block may have, so that a tile of pairs for each thread stays within `max_memory` bytes."""
+    """Return the number of rows per block, such that one tile of pairs per thread fits in `max_memory` bytes."""
     each, max_memory = itemsize * thread_count(), tile_bytes(check_integer(max_memory, "max_memory"))
     if max_memory < each * _SMALLEST_BLOCK**2:
-        raise InputError(
+        raise ParameterError(
             f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
         )
     return min(_BLOCK, int((max_memory / each) ** 0.5))
 
 
 class _RowBlocks:
-    """A cloud in blocks of rows: as given, and centred to be multiplied; `unit` undoes its scaling for lengths."""
+    """The rows of an array in blocks, as given and centered; `unit` reverts the scaling of lengths."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = scale_to_safe_range(X)
@@ -47,24 +47,24 @@ class _RowBlocks:
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
         if len(X) <= _MAX_ROWS_WITHOUT_BLAS:
             return
-        self.centred = self.X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-        self.norms = np.einsum("ij,ij->i", self.centred, self.centred)
+        self.centered = self.X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        self.norms = np.einsum("ij,ij->i", self.centered, self.centered)
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
 
     def squared_distances(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
-        """The squared distances between the rows a and the rows b."""
+        """Return the squared distances between the rows a and the rows b."""
         from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
 
         if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
             whole = np.empty((len(self.X), len(self.X)), self.X.dtype)
             pairwise_squared_distances(self.X, whole)
             return whole[a, b]
-        tile: np.ndarray = self.centred[a] @ self.centred[b].T
+        tile: np.ndarray = self.centered[a] @ self.centered[b].T
         products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
 
     def upper(self) -> Iterator[tuple[int, int]]:
-        """Every pair of blocks once, along the diagonals, so that neighbours in time share no block."""
+        """Yield each pair of blocks once, along diagonals, so that consecutive pairs share no block."""
         m = len(self.slices)
         for offset in range(m):
             for i in range(m - offset):
@@ -72,14 +72,14 @@ class _RowBlocks:
 
 
 class CosineCounts:
-    """How many of all pairs of unit vectors have their cosine in each of some equal bins from −1 to 1."""
+    """A histogram of the cosines of all pairs of unit vectors, in equal bins from −1 to 1."""
 
     def __init__(self, bins: int):
         self.counts = np.zeros(bins, np.int64)
         self._lock = Lock()
 
     def add(self, squared: np.ndarray, diagonal: bool) -> None:
-        """Count a tile of squared chords; of one on the diagonal each pair once."""
+        """Count a tile of squared distances of unit vectors; on the diagonal, count each pair once."""
         from isoscope._core.kernels import count_cosines
 
         counts = np.zeros_like(self.counts)
@@ -96,11 +96,11 @@ def nearest_neighbors(
     cosines: CosineCounts | None = None,
     max_memory: int = MAX_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest other rows of each row, or of the given `rows` only: distances and indices, nearest first.
+    """Return distances and indices of the k nearest other rows of each row, or of `rows` only, nearest first.
 
-    If X holds unit vectors and all rows ask, `cosines` may count those of all pairs on the way.
-    Of equal distances the smaller index comes first, so that the answer does not depend on the order in which tiles are
-    done. Which of several at the k-th distance are taken is up to rounding.
+    If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Of equal
+    distances the smaller index comes first, so the result does not depend on the order of the tiles. Rounding decides
+    which of several rows at the k-th distance are returned.
     """
     from isoscope._core.kernels import keep_nearest, neighbor_distances
 
@@ -145,20 +145,20 @@ def nearest_neighbors(
 
 
 class NeighborSearch:
-    """The k nearest rows to each of some queries, kept while the rows come by in chunks of any size.
+    """Search the k nearest rows of each query, while the rows arrive in chunks of any size.
 
-    Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are taken by difference; others are good to √eps.
+    Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are computed by difference; others are accurate to √eps.
 
     Parameters
     ----------
     queries : (q, d) array
-        Points to find the neighbours of.
+        The points whose neighbors are searched.
     k : int
-        How many.
+        The number of neighbors.
     centre : (d,) array
-        A point amid the rows, so that a large mean costs no digits.
+        A point near the mean of the rows, so that a large mean costs no precision.
     own : (q,) integers, optional
-        Each query's number among the rows, where it is one of them: it is no neighbour of itself.
+        The row number of each query that is one of the rows, so that it is not its own neighbor.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class NeighborSearch:
     ):
         self.queries = np.ascontiguousarray(queries)
         self.centre = centre.astype(queries.dtype)
-        self.centred, self.norms = self._center_rows(self.queries)
+        self.centered, self.norms = self._center_rows(self.queries)
         self.own = np.full(len(queries), -1) if own is None else own
         self.distances = np.full((len(queries), k), np.inf, queries.dtype)
         self.indices = np.full((len(queries), k), np.iinfo(np.int64).max)
@@ -180,20 +180,20 @@ class NeighborSearch:
         self.near = 8 * float(np.sqrt(np.finfo(queries.dtype).eps))
 
     def _center_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        centred = rows - self.centre
-        return centred, np.einsum("ij,ij->i", centred, centred)
+        centered = rows - self.centre
+        return centered, np.einsum("ij,ij->i", centered, centered)
 
     def offer(self, rows: np.ndarray, first: int, usable: np.ndarray) -> None:
-        """Look at some finite rows, numbered from `first`; those that are not `usable` are passed over."""
+        """Search a chunk of finite rows, numbered from `first`; rows that are not `usable` are skipped."""
         from isoscope._core.kernels import keep_nearest, products_to_squared_distances
 
         rows = np.ascontiguousarray(rows, dtype=self.queries.dtype)
-        centred, norms = self._center_rows(rows)
+        centered, norms = self._center_rows(rows)
         norms[~usable] = _MAX_SQUARED_DISTANCE
 
         def offer_part(part: slice) -> None:
             for b in blocks(len(rows), self.rows):
-                tile = self.centred[part] @ centred[b].T
+                tile = self.centered[part] @ centered[b].T
                 products_to_squared_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
                 keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
 
@@ -201,7 +201,7 @@ class NeighborSearch:
         run_all(map_in_threads(offer_part, parts, len(parts)))
 
     def join(self, distances: np.ndarray, indices: np.ndarray) -> None:
-        """Look at what another search with the same queries kept of other rows: its `distances` and `indices`."""
+        """Merge the `distances` and `indices` of another search with the same queries over other rows."""
         distances = np.concatenate([self.distances, distances], axis=1)
         indices = np.concatenate([self.indices, indices], axis=1)
         order = np.lexsort((indices, distances))[:, self.distances.shape[1] - 1 :: -1]  # a heap has its worst first
@@ -209,17 +209,17 @@ class NeighborSearch:
         self.indices = np.take_along_axis(indices, order, axis=1)
 
     def found(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and row numbers so far, nearest first; of equal ones the smaller number first."""
+        """Return the distances and row numbers so far, nearest first; ties are ordered by row number."""
         order = np.lexsort((self.indices, self.distances))
         nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
         return np.sqrt(nearest, dtype=np.float64), np.take_along_axis(self.indices, order, axis=1)
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:
-    """The edges (n−1, 2) of the minimum spanning tree of all distances, and their lengths, longest first.
+    """Return the edges (n−1, 2) of the minimum spanning tree and their lengths, longest first.
 
-    The tree of all points lies within the trees of all pairs of blocks: one pass over the tiles finds those, and
-    Kruskal's algorithm the tree among their edges.
+    The tree is contained in the union of the trees of all pairs of blocks. One pass over the tiles computes these, and
+    Kruskal's algorithm finds the tree among their edges.
     """
     from isoscope._core.kernels import merge_block_trees, prim_tree
 
@@ -254,14 +254,14 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         pool.append(edges)
         pool_weights.append(weights)
         held += len(edges)
-        if held > 8 * len(X):  # keep only what is still in some tree
+        if held > 8 * len(X):  # keep only the edges that can still be in the tree
             kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
             pool, pool_weights, held = [kept], [kept_weights], len(kept)
     return _measure_edges(cloud, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
 
 
 def _measure_edges(cloud: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and their lengths by difference, in float64, longest first."""
+    """Return edges and their lengths, computed by difference in float64, longest first."""
     from isoscope._core.kernels import squared_edge_lengths
 
     squared = np.empty(len(edges))
@@ -279,7 +279,7 @@ def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray
 
 
 def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
-    """For each row, the sum of its distances to the rows of each of the k clusters: (n, k) in float64."""
+    """Return the sum of each row's distances to the rows of each of the k clusters, (n, k) in float64."""
     from isoscope._core.kernels import add_cluster_distances
 
     order = np.argsort(codes, kind="stable")
@@ -310,9 +310,9 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
 
 
 def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
-    """For each row, the sums of its distances to all rows under each of some weights, (n, m): (n, m) in float64.
+    """Return weighted sums of each row's distances to all rows, for (n, m) weights: (n, m) in float64.
 
-    Many ways to part the rows cost hardly more than one: the distances are found once.
+    Many clusterings cost hardly more than one, because the distances are computed only once.
     """
     cloud = _RowBlocks(X, max_memory=max_memory)
     weights = weights.astype(X.dtype)
@@ -333,6 +333,6 @@ def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = 
 
 
 def scale_to_safe_range(X: np.ndarray) -> tuple[np.ndarray, float]:
-    """X times a power of two that keeps its squares from overflowing or vanishing, and what undoes it for lengths."""
+    """Return X times a power of two, so that squares neither overflow nor underflow, and the factor that reverts it."""
     exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1
     return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)

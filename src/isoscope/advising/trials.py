@@ -146,7 +146,7 @@ def _measure_shape(
     Y = repair.transform(task.rows.vectors[held_out]).astype(np.float64)
     found = {}
     if len(Y) >= 4 and Y.shape[1] > 1 and np.ptp(Y, axis=0).any():
-        found["isoscore"] = float(isoscore(Y, unbiased=True))  # type: ignore[arg-type]
+        found["isoscore"] = float(isoscore(Y, unbiased=True))
     nonzero = np.abs(Y).any(axis=1)
     if nonzero.sum() > 1:
         found["mean_cosine"] = float(mean_cosine(Y[nonzero]))

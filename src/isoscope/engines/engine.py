@@ -245,23 +245,23 @@ def sketch(
     nonfinite: Literal["raise", "drop"] = "raise",
     engine: Any = "local",
 ) -> Sketch:
-    """Return the sketch of a data set: its sums, computed chunk by chunk on all cores.
+    """Return the `Sketch` of a data set of any size, computed in one pass on all cores.
 
     Parameters
     ----------
     source : (n, d) array, store, path, or iterable
-        An array (a memory-mapped one is never loaded completely); a store, or whatever `open_store` opens; or chunks:
-        (m, d) arrays, pairs of such an array and its rows' types, or triples that add the rows' groups.
+        An array (a memory-mapped one is read in parts); a store, or a path that `open_store` opens; or an iterable of
+        chunks: (m, d) arrays, pairs (array, types), or triples (array, types or None, groups).
     types : (n,) labels, optional
-        What each row of an array is an instance of; needed for S_inter, S_intra and the label objectives. For a store
-        or a path: the values, or the name of a column.
+        The type of each row of an array; needed for S_inter, S_intra and the label objectives.
     groups : (n,) labels, optional
-        The group of each row, for rows that are not independent, such as the tokens of one text. The unbiased
-        IsoScore then uses only rows from different groups: see `isoscope.isoscore`.
+        The group of each row of an array, for rows that are not independent, such as the tokens of one text. The
+        unbiased IsoScore then compares only rows of different groups; see `isoscope.isoscore`.
     nonfinite : {"raise", "drop"}
-        Reject rows with NaN or infinity, or drop and count them.
+        Raise an error for rows with NaN or infinity, or leave them out and count them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        Where a store or a path is read: in threads of this process, with Dask in this process, or on a cluster.
+        What reads a store or a path: threads of this process ("local"), the current Dask client or Dask's threads
+        ("dask"), or a Dask cluster.
 
     Examples
     --------

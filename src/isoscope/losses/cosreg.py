@@ -1,4 +1,4 @@
-"""CosReg: the mean cosine as a penalty."""
+"""CosReg: the mean cosine as a regularizer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from isoscope.metrics.cosine import mean_cosine
 
 
 class CosReg(Regularizer):
-    """Makes the directions of the states spread out: weight · (the mean cosine of all pairs of different rows).
+    """Spread the directions of the states: weight · (mean cosine of all pairs of rows).
 
-    Positive weights push vectors apart, negative ones together. The mean is exact over all pairs, by one sum of unit
-    vectors. A mean cosine of 0 needs no even spectrum: it is reached by a space that is merely centred, which is why
-    a low one is no proof of isotropy.
+    Positive weights push vectors apart, negative ones pull them together. The mean is exact, over all pairs. A low mean
+    cosine does not prove isotropy: centering alone makes it 0, whatever the spectrum.
 
     Parameters
     ----------
     weight : float
-        λ.
+        The weight λ of the term.
     reference : bool
-        The published code divides the sum of the n(n−1) cosines by n², ours by their number. True gives theirs.
+        Divide the sum of the n(n−1) cosines by n², as the published code does. By default, divide by n(n−1).
 
     Examples
     --------
@@ -34,7 +33,7 @@ class CosReg(Regularizer):
 
     References
     ----------
-    Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021; as a regulariser in
+    Cai et al., Isotropy in the contextual embedding space: clusters and manifolds, 2021; as a regularizer in
     Rudman and Eickhoff, Stable anisotropic regularization, 2024.
     """
 
@@ -43,7 +42,7 @@ class CosReg(Regularizer):
         self.reference = reference
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """The mean cosine of all pairs."""
+        """Return the mean cosine of all pairs."""
         n = len(states)
         self.seen += 1
         if n < 2:
@@ -52,5 +51,5 @@ class CosReg(Regularizer):
         return mean * ((n - 1) / n) if self.reference else mean
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Return the parameters for the printed module."""
         return super().extra_repr() + (", reference=True" if self.reference else "")

@@ -1,35 +1,38 @@
-"""I-STAR: IsoScore* as a penalty, held steady by the covariance of a large sample."""
+"""I-STAR: IsoScore* as a regularizer, stabilized by the covariance of a large sample."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from isoscope._core.arrays import check_points, check_real, to_numpy
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, ShapeError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.spectra import isoscore, isoscore_star
 from isoscope.sketching.sketch import Sketch
 
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array
+
 
 class IStar(Regularizer):
-    """Makes the variance of all layers' token states more even, or less: weight · (1 − IsoScore*).
+    """Raise or lower the IsoScore* of the token states of all layers: weight · (1 − IsoScore*).
 
-    IsoScore* is the score of (1−ζ)Σ_X + ζΣ_S, with Σ_X the covariance of the batch and Σ_S that of a large sample of
-    the same states. The gradient goes through Σ_X alone. Positive weights raise isotropy, negative ones lower it, which
-    is what its authors found to help.
+    IsoScore* is the IsoScore of (1−ζ)Σ_X + ζΣ_S, where Σ_X is the covariance of the batch and Σ_S that of a large
+    sample of the same states. The gradient flows through Σ_X only. Positive weights raise isotropy. Negative weights
+    lower it, which the authors found to help.
 
-    Σ_S grows old as the model learns. `attach(...).follow(trainer)` takes it anew at each epoch from at least 250,000
-    token states of the training set, in evaluation mode and without padding (the published code counts padding too);
-    in a loop of your own, call `attachment.refresh(loader)`.
+    Σ_S becomes outdated as the model learns. `attach(...).follow(trainer)` recomputes it at each epoch from at least
+    250,000 token states of the training set, in evaluation mode and without padding (the published code includes
+    padding). In your own training loop, call `attachment.refresh(loader)`.
 
     Parameters
     ----------
     weight : float
-        λ.
+        The weight λ of the term.
     zeta : float
-        ζ, the share of Σ_S; 0 needs none.
+        The weight ζ of Σ_S; with 0, no Σ_S is needed.
 
     Examples
     --------
@@ -54,36 +57,36 @@ class IStar(Regularizer):
         super().__init__(weight)
         self.zeta = check_real(zeta, "zeta")
         if not 0 <= self.zeta <= 1:
-            raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
+            raise ParameterError(f"zeta is {zeta}: need a number between 0 and 1")
         self.shrinkage: torch.Tensor | None
         self.register_buffer("shrinkage", None)
 
-    def refresh(self, covariance: Any) -> None:
-        """Take a new Σ_S: a (d, d) covariance, or a `Sketch` of the states."""
-        found = covariance.covariance() if isinstance(covariance, Sketch) else covariance
-        values = to_numpy(check_points(found, name="covariance")[1])
+    def refresh(self, covariance: Array | Sketch) -> None:
+        """Set Σ_S: a (d, d) covariance, or a `Sketch` of the states."""
+        matrix = covariance.covariance() if isinstance(covariance, Sketch) else covariance
+        values = to_numpy(check_points(matrix, name="covariance")[1])
         if values.shape[0] != values.shape[1]:
-            raise InputError(f"the covariance has shape {values.shape}: need (d, d), or a Sketch of the states")
+            raise ShapeError(f"the covariance has shape {values.shape}: need (d, d), or a Sketch of the states")
         self.shrinkage = torch.tensor(values, dtype=torch.float32)
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """1 − IsoScore*."""
+        """Return 1 − IsoScore*."""
         self.seen += 1
         if len(states) < 2:
             return self._skip_states(states)
         if self.zeta == 0:
             if not bool((states[1:] != states[:1]).any()):
                 return self._skip_states(states)
-            return 1 - isoscore(states)  # type: ignore[operator]
+            return 1 - isoscore(states)
         if self.shrinkage is None:
-            raise InputError(
-                "IStar has no shrinkage covariance yet: call attachment.follow(trainer), which takes it at each epoch, "
-                "or attachment.refresh(loader) in a loop of your own, or set zeta=0"
+            raise ParameterError(
+                "IStar has no shrinkage covariance yet: call attachment.follow(trainer), which computes it at each "
+                "epoch, or attachment.refresh(loader) in your own training loop, or set zeta=0"
             )
         if self.shrinkage.device != states.device:
             self.shrinkage = self.shrinkage.to(states.device)
         return 1 - isoscore_star(states, self.shrinkage, self.zeta)
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Return the parameters for the printed module."""
         return f"{super().extra_repr()}, zeta={self.zeta:g}"

@@ -1,36 +1,36 @@
-"""Persistent entropy of the bars of each class, to be made large: shrink the longest."""
+"""Persistent entropy of each class as a regularizer, which shrinks the longest bars."""
 
 from __future__ import annotations
 
 import torch
 
 from isoscope._core.arrays import check_real
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
 
 
 class PersistentEntropy(Regularizer):
-    """Makes the gaps inside each class alike: −weight · Σ_class E(bars of that class).
+    """Make the gaps within each class equally large: −weight · Σ_class E(bars of the class).
 
-    The bars are the lengths of the minimum spanning tree of a class's states, and E their entropy, largest when all are
-    equal: the longest edges shrink and no direction runs away. The states are those of the last hidden layer's first
-    token.
+    The bars are the edge lengths of the minimum spanning tree of a class's states. E is their entropy, which is largest
+    if all bars are equal, so the longest edges shrink. By default the states are those of the first token in the last
+    hidden layer.
 
-    A class with fewer than 3 examples in the batch has no two bars to compare and adds nothing (the published code
-    needs 5, and crashes below). Equal points have bars of length 0, which pull at nothing.
+    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing (the published code needs
+    5, and fails with fewer). Equal points give bars of length 0, which have no gradient.
 
     Parameters
     ----------
     weight : float
-        1 in the paper.
+        The weight of the term; 1 in the paper.
     select : bool
-        Only the bars that are features (`select_bars`), as the paper proposes; False takes all.
+        Use only the bars that are features (`select_bars`), as the paper proposes. False uses all bars.
     per_class : bool
-        Sum over the classes of the labels; False takes the batch as one cloud. Labels of −100 are left out.
+        Sum over the classes of the labels. False treats the batch as one class. Labels of −100 are left out.
     noise_weight : float
-        Also makes the mean length of the bars that were not selected large, with this weight. The paper does not
-        mention it; the published code does so with 0.5, calls it L2, and its notebook takes 0.05.
+        Also maximize the mean length of the unselected bars, with this weight. The paper does not mention this term.
+        The published code has it with weight 0.5 and calls it L2; its notebook uses 0.05.
 
     Examples
     --------
@@ -56,29 +56,32 @@ class PersistentEntropy(Regularizer):
         self.needs_labels = per_class
         self.noise_weight = check_real(noise_weight, "noise_weight")
         if self.noise_weight and not select:
-            raise InputError("noise_weight is for the bars that were not selected: select=False leaves none")
+            raise ParameterError(
+                f"noise_weight is {noise_weight}, but select=False leaves no unselected bars: set select=True or "
+                "noise_weight=0"
+            )
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Minus the entropies, summed over the classes."""
+        """Return minus the sum of the entropies of the classes."""
         total = states.sum() * 0
-        for cloud in self._split_by_class(states, labels):
+        for rows in self._split_by_class(states, labels):
             self.seen += 1
-            total = total - (self._entropy(cloud) if len(cloud) > 2 else self._skip_states(cloud))
+            total = total - (self._entropy(rows) if len(rows) > 2 else self._skip_states(rows))
         return total
 
     def _split_by_class(self, states: torch.Tensor, labels: torch.Tensor | None) -> list[torch.Tensor]:
         if not self.per_class or labels is None:
             return [states]
         if labels.is_floating_point():
-            raise InputError(
-                f"labels have dtype {labels.dtype}: need whole numbers, one for each class; "
-                "where there are no classes, PersistentEntropy(per_class=False)"
+            raise ParameterError(
+                f"labels have dtype {labels.dtype}: need whole numbers as classes; "
+                "without classes, use PersistentEntropy(per_class=False)"
             )
-        labels = labels.long()  # as bytes, 156 would be −100
+        labels = labels.long()  # in uint8, 156 would equal −100
         return [states[labels == label] for label in labels[labels != -100].unique().tolist()]
 
-    def _entropy(self, cloud: torch.Tensor) -> torch.Tensor:
-        bars: torch.Tensor = h0_barcode(cloud)  # longest first
+    def _entropy(self, rows: torch.Tensor) -> torch.Tensor:
+        bars: torch.Tensor = h0_barcode(rows)  # longest first
         if not self.select:
             return persistent_entropy(bars)
         features = select_bars(bars)
@@ -87,12 +90,12 @@ class PersistentEntropy(Regularizer):
         return entropy + self.noise_weight * noise.mean() if self.noise_weight and len(noise) else entropy
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Return the parameters for the printed module."""
         noise = f", noise_weight={self.noise_weight:g}" if self.noise_weight else ""
         return f"{super().extra_repr()}, select={self.select}, per_class={self.per_class}{noise}"
 
     def _format_missing_labels(self) -> str:
         return (
-            f"{super()._format_missing_labels()}: give labels, or PersistentEntropy(per_class=False) for the "
-            "batch as one cloud"
+            f"{super()._format_missing_labels()}: pass labels, or use PersistentEntropy(per_class=False) to treat the "
+            "batch as one class"
         )

@@ -1,4 +1,4 @@
-"""IsoScore itself as a penalty: unbiased on a batch, without a covariance to keep."""
+"""The unbiased IsoScore of a batch as a regularizer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from isoscope.metrics.spectra import isoscore
 
 
 class UnbiasedIsoScore(Regularizer):
-    """Makes the variance fill all dimensions evenly: weight · max(0, 1 − s), with s the unbiased IsoScore of the batch.
+    """Raise or lower the unbiased IsoScore s of the batch: weight · max(0, 1 − s).
 
-    Positive weights raise isotropy, negative ones lower it. The plug-in score of a batch says more about the size of
-    the batch than about the space, which is why I-STAR mixes in a covariance of a large sample; this estimator needs
-    none. Below 1 the term is linear in s, so that its mean over batches is that of the whole space. A batch can be
-    bent to read above 1, where there is nothing to gain: the term ends there.
+    Positive weights raise isotropy, negative ones lower it. The plug-in IsoScore of a small batch depends mostly on the
+    batch size, so I-STAR adds the covariance of a large sample. The unbiased estimate needs no such covariance. Below 1
+    the term is linear in s, so its mean over batches is that of the complete data. Training can push the estimate of a
+    batch above 1, where nothing is gained, so the term is 0 there.
 
-    The tokens of one text are not independent. On token states (``pool="tokens"``) `attach` gives each token's text as
-    its group, and the score uses only rows of different texts. Without groups it assumes independent rows.
+    The tokens of one text are not independent. With ``pool="tokens"``, `attach` passes the text of each token as its
+    group, and the score compares only tokens of different texts. Without groups it assumes independent rows.
 
-    Batches of fewer than 4 rows or 4 texts, or of equal rows, add nothing.
+    Batches with fewer than 4 rows or 4 texts, or with all rows equal, add nothing.
 
     Parameters
     ----------
     weight : float
-        λ.
+        The weight λ of the term.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class UnbiasedIsoScore(Regularizer):
     def penalty(
         self, states: torch.Tensor, labels: torch.Tensor | None, groups: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return how far the score is below 1."""
+        """Return max(0, 1 − s)."""
         self.seen += 1
         independent = len(states) if groups is None else len(groups.unique())
         if independent < MIN_GROUPS or not bool((states[1:] != states[:1]).any()):

@@ -1,4 +1,4 @@
-"""How a sketch is kept in a file: safetensors, with its numbers as JSON in the header; never pickle."""
+"""Read and write sketch files: safetensors with the numbers as JSON in the header, without pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, InputError
 from isoscope._io.files import atomic_replace
 
 _FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
-    """Put tensors and numbers into a file, whole or not at all."""
+    """Write tensors and numbers to a file, atomically."""
     from safetensors.numpy import save_file
 
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
@@ -29,7 +29,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers:
 
 
 def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
-    """A digest of everything in the file, so that a flipped bit is not taken for a measurement."""
+    """Return a digest of the file's content, so that a damaged file is detected."""
     digest = hashlib.blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
@@ -39,26 +39,28 @@ def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
 
 
 def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], dict[str, Any]], T]) -> T:
-    """What `build` makes of a file's tensors and numbers; an `InputError` that names the file if it cannot."""
+    """Return what `build` makes of a file's tensors and numbers; raise a `FileFormatError` that names the file."""
     from safetensors import SafetensorError, safe_open
 
     if Path(path).is_dir():
-        raise InputError(f"{path} is a folder: need a file that Sketch.save wrote")
+        raise FileFormatError(f"{path} is a folder: need a file that Sketch.save wrote")
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             if _FORMAT not in metadata:
-                raise InputError(f"{path} is a safetensors file, but not of a sketch")
+                raise FileFormatError(f"{path} is a safetensors file, but not of a sketch")
             about = json.loads(metadata[_FORMAT])
             if about["version"] > _VERSION:
-                raise InputError(
-                    f"{path} is of version {about['version']}, this isoscope reads up to {_VERSION}: upgrade it"
+                raise FileFormatError(
+                    f"{path} has version {about['version']}, but this isoscope reads up to {_VERSION}: upgrade isoscope"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if about["checksum"] != checksum(tensors, about["numbers"]):
-            raise InputError(f"{path} was changed after it was written: its checksum differs; make it again")
+            raise FileFormatError(f"{path} was changed after it was written (its checksum differs): create it again")
         return build(tensors, about["numbers"])
     except InputError:
         raise
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not a whole sketch: {type(error).__name__} {error}; make it again") from error
+        raise FileFormatError(
+            f"{path} is not a complete sketch: {type(error).__name__} {error}; create it again"
+        ) from error

@@ -1,9 +1,9 @@
-"""The rows of a sketch in a few blocks of whole groups, for estimates and intervals that allow for dependent rows.
+"""Sum the rows of a sketch in a few blocks of groups, for estimates and intervals that allow for dependent rows.
 
-A group's block follows from a hash of its name, so pieces that were summed up apart agree on it: the rows of a group
-may lie anywhere, in any number of pieces, and adding is associative and commutative. Up to 20 groups have a block
-each. Beyond that, blocks of neighboring hashes are joined until there are at most 20. Rows of different blocks are
-from different groups, so the estimates of `isoscope._core.grouped_traces` hold with blocks in the place of groups.
+A hash of the group's name determines its block, so sketches of different parts agree on it: the rows of a group may be
+in any number of parts, and addition is associative and commutative. Up to 20 groups have a block each. With more
+groups, blocks of neighboring hashes are merged until at most 20 remain. Rows of different blocks belong to different
+groups, so the estimates of `isoscope._core.grouped_traces` also hold with blocks in place of groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.arrays import unit_rows
-from isoscope._core.errors import InputError
+from isoscope._core.errors import TooFewRowsError
 from isoscope._core.formulas import jackknife_error
 from isoscope._core.grouped_traces import MIN_GROUPS, moments_to_sums
 from isoscope.sketching.parts import RowCounts
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from isoscope._core.grouped_traces import GroupSums
 
 MAX_BLOCKS = 20
-"""Blocks that are kept at most."""
+"""The largest number of blocks."""
 MIN_BLOCKS = 8
-"""Blocks that are kept at most however many dimensions there are."""
+"""The largest number of blocks for vectors of very many dimensions."""
 
-_BLOCK_BYTES = 160 * 2**20  # what the blocks' scatter matrices may take before there are fewer blocks
+_BLOCK_BYTES = 160 * 2**20  # the memory for scatter matrices above which fewer blocks are kept
 
 
 def max_blocks(d: int, sketches: int = 1) -> int:
-    """Return how many blocks each of some sketches keeps at most: 20, fewer where 20 would take much memory."""
+    """Return the largest number of blocks per sketch: 20, or fewer if 20 would take too much memory."""
     return max(MIN_BLOCKS, min(MAX_BLOCKS, _BLOCK_BYTES // (8 * d * d * sketches)))
 
 
 def hash_names(names: np.ndarray) -> np.ndarray:
-    """Return a 64-bit hash of each name; 3 and 3.0 are one name, "3" is another."""
+    """Return a 64-bit hash of each name; 3 and 3.0 are the same name, "3" is a different one."""
     plain = [int(name) if isinstance(name, float) and name.is_integer() else name for name in names.tolist()]
     digests = (hashlib.blake2b(repr(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in plain)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
@@ -47,10 +47,10 @@ def hash_names(names: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GroupBlocks:
-    """What a sketch keeps of each block of groups, in the order of the blocks' keys."""
+    """The sums for each block of groups, in the order of the blocks' keys."""
 
     keys: np.ndarray
-    """The first `bits` bits of the hashes in each block."""
+    """The first `bits` bits of the hashes, the same for all groups of a block."""
     bits: int
     most: int
     counts: np.ndarray
@@ -60,14 +60,14 @@ class GroupBlocks:
     unit_sums: np.ndarray
     unit_squares: np.ndarray
     names: RowCounts
-    """The different groups."""
+    """The distinct groups."""
 
     @classmethod
-    def of(cls, X: np.ndarray, found: Groups, most: int) -> GroupBlocks:
-        """Sum up finite rows that `found` has put into groups."""
-        hashes = hash_names(found.names)
+    def of(cls, X: np.ndarray, groups: Groups, most: int) -> GroupBlocks:
+        """Return the sums of finite rows in at most `most` blocks of groups."""
+        hashes = hash_names(groups.names)
         bits, keys, codes = _shorten_keys(hashes, 64, most)
-        own = codes[found.codes]
+        own = codes[groups.codes]
         blocks, d = len(keys), X.shape[1]
         counts = np.bincount(own, minlength=blocks)
         means, scatters = np.empty((blocks, d)), np.empty((blocks, d, d))
@@ -76,7 +76,7 @@ class GroupBlocks:
             rows = X[own == block].astype(np.float64)
             units = unit_rows(np, rows, rows.dtype)
             unit_sums[block], unit_squares[block] = units.sum(axis=0), np.sum(units * units)
-            first = rows[0].copy()  # a point of the block's own, so that a large mean does not eat the digits
+            first = rows[0].copy()  # subtracted, so that a large mean costs no precision
             rows -= first
             shift = rows.mean(axis=0)
             rows -= shift
@@ -113,7 +113,7 @@ class GroupBlocks:
 
     @property
     def groups(self) -> int:
-        """How many different groups there are; estimated above 65,536."""
+        """The number of distinct groups; estimated above 65,536."""
         return len(self.names.hashes) << self.names.level
 
     @property
@@ -122,16 +122,16 @@ class GroupBlocks:
         return len(self) > MIN_GROUPS
 
     def traces(self, mean: np.ndarray, unit: float) -> Traces:
-        """Return the unbiased traces of the covariance in some `unit`; `mean` is that of all rows."""
+        """Return the unbiased traces of the covariance divided by `unit`; `mean` is the mean of all rows."""
         if len(self) < MIN_GROUPS:
-            raise InputError(
-                f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, since the estimate compares rows of "
-                "different groups"
+            raise TooFewRowsError(
+                f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, because the estimate compares rows "
+                "of different groups"
             )
         return self._total(mean, unit).traces(np)
 
     def left_out(self, mean: np.ndarray, unit: float) -> list[Traces]:
-        """Return the same without each block in turn."""
+        """Return the unbiased traces without each block in turn, for the jackknife."""
         total = self._total(mean, unit)
         return [(total - self._sums(block, mean, unit)).traces(np) for block in range(len(self))]
 
@@ -148,7 +148,7 @@ class GroupBlocks:
         return moments_to_sums(n, n[:, None] * gap[None, :], moment[None])[0]
 
     def mean_cosine_error(self) -> float:
-        """Return the standard error of the mean cosine: leave out each block in turn."""
+        """Return the jackknife standard error of the mean cosine, over blocks."""
         n, total, squares = self.counts.sum(), self.unit_sums.sum(axis=0), self.unit_squares.sum()
         left = n - self.counts
         values = (np.sum((total - self.unit_sums) ** 2, axis=1) - (squares - self.unit_squares)) / (left * (left - 1.0))
@@ -159,26 +159,26 @@ class GroupBlocks:
         gap = self.means[block] - point
         return np.asarray(self.scatters[block] + self.counts[block] * np.outer(gap, gap))
 
-    # how it is kept
+    # saving and loading
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return the arrays to be saved."""
+        """Return the arrays to save."""
         own = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return own | {"names.hashes": self.names.hashes, "names.counts": self.names.counts}
 
     def numbers(self) -> dict[str, int]:
-        """Return the numbers to be saved."""
+        """Return the numbers to save."""
         return {"bits": self.bits, "most": self.most, "names.level": self.names.level, "names.total": self.names.total}
 
     @classmethod
     def load(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> GroupBlocks:
-        """Read what `tensors` and `numbers` gave."""
+        """Return the blocks with these `tensors` and `numbers`."""
         values: dict[str, Any] = {**tensors, **numbers}
         names = RowCounts(*(values.pop(f"names.{name}") for name in ("hashes", "counts", "total", "level")))
         return cls(names=names, **values)
 
     def fits(self, d: int) -> bool:
-        """Return whether all arrays speak of the same number of blocks, in d dimensions."""
+        """Return whether all arrays have the same number of blocks, and d dimensions."""
         k = len(self.keys)
         flat = {self.keys.shape, self.counts.shape, self.unit_squares.shape}
         return (
@@ -187,18 +187,18 @@ class GroupBlocks:
 
 
 def _first_bits(keys: np.ndarray, bits: int, fewer: int) -> np.ndarray:
-    """Return the first `fewer` bits of keys of so many bits."""
+    """Return the first `fewer` bits of keys that have `bits` bits."""
     return np.zeros_like(keys) if fewer == 0 else keys >> np.uint64(bits - fewer)
 
 
 def _shorten_keys(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Shorten keys until there are at most `most` different ones; return their bits, the keys and each one's place."""
+    """Shorten keys until at most `most` distinct ones remain; return their bits, the keys, and the index of each."""
     different, codes = np.unique(keys, return_inverse=True)
     fewer = bits
     while len(np.unique(_first_bits(different, bits, fewer))) > most:
         fewer -= 1
-    found, places = np.unique(_first_bits(different, bits, fewer), return_inverse=True)
-    return fewer, found, places[codes]
+    shortened, indices = np.unique(_first_bits(different, bits, fewer), return_inverse=True)
+    return fewer, shortened, indices[codes]
 
 
 def _sum_by_block(codes: np.ndarray, blocks: int, values: np.ndarray) -> np.ndarray:
@@ -210,7 +210,7 @@ def _sum_by_block(codes: np.ndarray, blocks: int, values: np.ndarray) -> np.ndar
 def _merge_moments(
     codes: np.ndarray, blocks: int, counts: np.ndarray, means: np.ndarray, scatters: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Join the moments of pieces that are in one block."""
+    """Merge the moments of the pieces of each block."""
     joined_counts = np.zeros(blocks, counts.dtype)
     joined_means, joined = np.zeros((blocks, means.shape[1])), np.zeros((blocks, *scatters.shape[1:]))
     for piece, block in enumerate(codes.tolist()):

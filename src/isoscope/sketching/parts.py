@@ -1,4 +1,4 @@
-"""Parts of a sketch: sums for each type of token, and the hash count of duplicate rows."""
+"""Parts of a sketch: the sums for each type of row, and the counts of duplicate rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Groups
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypeSums:
-    """For each name, in sorted order, what a sketch keeps of its rows."""
+    """The sums over the rows of each type, in the sorted order of the names."""
 
     names: np.ndarray
     counts: np.ndarray
     means: np.ndarray
     within: np.ndarray
-    """tr W: the sum of squared distances to the type's own mean."""
+    """tr W, the sum of squared distances to the mean of the type."""
     unit_sums: np.ndarray
     unit_squares: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray, found: Groups) -> TypeSums:
-        """Sum up rows that `found` has put into groups."""
-        order = np.argsort(found.codes, kind="stable")
-        starts = np.cumsum(found.counts) - found.counts
+    def of(cls, X: np.ndarray, types: Groups) -> TypeSums:
+        """Return the sums of rows by type."""
+        order = np.argsort(types.codes, kind="stable")
+        starts = np.cumsum(types.counts) - types.counts
         rows = X[order].astype(np.float64)
         largest = np.abs(rows).max(axis=1, keepdims=True)
         units = rows / np.where(largest > 0, largest, 1)
         lengths = np.linalg.norm(units, axis=1, keepdims=True)
         units /= np.where(lengths > 0, lengths, 1)
-        first = rows[starts]  # a point of each type's own, so that a large mean does not eat the digits
-        rows -= np.repeat(first, found.counts, axis=0)
-        shift = np.add.reduceat(rows, starts, axis=0) / found.counts[:, None]
-        rows -= np.repeat(shift, found.counts, axis=0)
+        first = rows[starts]  # subtracted, so that a large mean costs no precision
+        rows -= np.repeat(first, types.counts, axis=0)
+        shift = np.add.reduceat(rows, starts, axis=0) / types.counts[:, None]
+        rows -= np.repeat(shift, types.counts, axis=0)
         with np.errstate(over="ignore"):
             squares = (rows * rows).sum(axis=1)
         return cls(
-            names=found.names,
-            counts=found.counts,
+            names=types.names,
+            counts=types.counts,
             means=first + shift,
             within=np.add.reduceat(squares, starts),
             unit_sums=np.add.reduceat(units, starts, axis=0),
@@ -53,8 +53,9 @@ class TypeSums:
 
     def __add__(self, other: TypeSums) -> TypeSums:
         if (self.names.dtype.kind == "U") != (other.names.dtype.kind == "U"):
-            raise InputError(
-                f"types are {self.names.dtype} in one sketch and {other.names.dtype} in the other: need one kind"
+            raise ParameterError(
+                f"types are {self.names.dtype} in one sketch and {other.names.dtype} in the other: need numbers "
+                "in both or strings in both"
             )
         names = np.union1d(self.names, other.names)
         a, b = self._expand_to(names), other._expand_to(names)
@@ -72,7 +73,7 @@ class TypeSums:
         )
 
     def _expand_to(self, names: np.ndarray) -> TypeSums:
-        """The same over more names, with nothing under the new ones."""
+        """Return the same sums over more names, with zeros for the new ones."""
         at = np.searchsorted(names, self.names)
 
         def over(values: np.ndarray) -> np.ndarray:
@@ -84,44 +85,44 @@ class TypeSums:
         return TypeSums(names=names, **rest)
 
     def fits(self, d: int) -> bool:
-        """Whether all arrays speak of the same number of types, in d dimensions."""
+        """Return whether all arrays have the same number of types, and d dimensions."""
         k = len(self.names)
         flat = {self.names.shape, self.counts.shape, self.within.shape, self.unit_squares.shape}
         return flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The arrays to be saved; names as JSON in bytes, so that no pickle is needed."""
+        """Return the arrays to save; the names are JSON as bytes, so that no pickle is needed."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arrays["names"] = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
         return arrays
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, np.ndarray]) -> TypeSums:
-        """Read what `tensors` gave."""
+        """Return the sums with these `tensors`."""
         return cls(**(tensors | {"names": np.asarray(json.loads(tensors["names"].tobytes().decode()))}))
 
 
 CAPACITY = 2**16
-"""Different rows that are remembered. Up to so many the count is exact, above it is estimated from a sample."""
+"""The largest number of distinct rows to remember. Up to it the count is exact; above, it is estimated."""
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """How often each different row occurs, for the rows whose 64-bit hash is below 2^(64 − level).
+    """The number of copies of each distinct row whose 64-bit hash is below 2^(64 − level).
 
-    Which rows are remembered depends on their values alone, so that pieces counted apart agree on them: adding is
-    associative and commutative, and a row is either counted fully or not at all (distinct sampling, Gibbons 2001).
+    The values of a row alone decide whether it is remembered, so the counts of different parts agree: addition is
+    associative and commutative, and all copies of a row are counted or none (distinct sampling, Gibbons 2001).
     """
 
     hashes: np.ndarray
     counts: np.ndarray
     total: int
-    """All rows, remembered or not."""
+    """The number of all rows, remembered or not."""
     level: int = 0
 
     @classmethod
     def of(cls, hashes: np.ndarray) -> RowCounts:
-        """Count the given rows' hashes."""
+        """Return the counts of these row hashes."""
         return cls._limit_to_capacity(hashes, np.ones(len(hashes), np.int64), len(hashes), 0)
 
     def __add__(self, other: RowCounts) -> RowCounts:
@@ -145,16 +146,16 @@ class RowCounts:
 
     @property
     def exact(self) -> bool:
-        """Whether every different row is remembered."""
+        """Whether all distinct rows are remembered."""
         return self.level == 0
 
     @property
     def copies(self) -> float:
-        """How many rows have an equal before them: all rows less the different ones.
+        """The number of rows that equal an earlier row: all rows minus the distinct ones.
 
-        Above the capacity there are two estimates. The copies seen in the sample, scaled up, are sharp when copies are
-        few; but one row repeated very often is either in the sample or not. All rows less the scaled-up number of
-        different ones do not mind that, and are taken where the two disagree by more than chance.
+        Above the capacity there are two estimates. The number of copies in the sample, scaled up, is precise if copies
+        are few, but a row with very many copies is either in the sample or not. The number of all rows minus the
+        scaled-up number of distinct ones does not depend on that; it is used if the two differ by more than chance.
         """
         seen = float(int((self.counts - 1).sum()) << self.level)
         different = float(len(self.hashes) << self.level)

@@ -1,7 +1,7 @@
-"""A cloud of any size, summed up in one pass: a few d-vectors and one d×d matrix that can be added to others.
+"""Summarize a data set of any size in one pass, by sums over rows: a few d-vectors and one d×d matrix.
 
-Whatever a measurement needs that is a sum over rows is here, kept about the mean so that a large mean does not eat the
-digits. Pieces are summed up apart, on any number of threads or machines, and added.
+A sketch holds every sum over rows that a measurement needs. The sums are taken about the mean, so that a large mean
+costs no precision. Parts can be summarized separately, on any number of threads or machines, and then added.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from isoscope._core.arrays import (
     warn_if_transposed,
 )
 from isoscope._core.arrays import encode_labels as grouped
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads
@@ -34,33 +34,37 @@ from isoscope.sketching import file
 from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
 from isoscope.sketching.parts import RowCounts, TypeSums
 
-_CHUNK_BYTES = 4 * TILE_BYTES  # of float64: what is summed up before it is added to the rest
-_ROW_BYTES = TILE_BYTES // 4  # of centred rows: multiplied while they are in cache
+if TYPE_CHECKING:
+    from isoscope._core.arrays import Array
+    from isoscope._core.types import Average, Nonfinite
+
+_CHUNK_BYTES = 4 * TILE_BYTES  # of float64: the size of one chunk
+_ROW_BYTES = TILE_BYTES // 4  # of centered rows: they are multiplied while in cache
 
 
-def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: str) -> Sketch:
+def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: Nonfinite) -> Sketch:
     """Return the sketch of an array or of an iterable of chunks, on all cores; see `isoscope.sketch`."""
 
-    def summed(item: tuple[int, Any, Any, Any]) -> Sketch:
+    def sketch_item(item: tuple[int, Any, Any, Any]) -> Sketch:
         first, chunk, chunk_types, chunk_groups = item
         return _sketch_chunk(chunk, chunk_types, chunk_groups, nonfinite, first)
 
     chunks, expected = _chunks(source, types, groups)
     total = Sketch()
-    for part in map_in_threads(summed, chunks, expected):
+    for part in map_in_threads(sketch_item, chunks, expected):
         total = total + part
     if not total.n:
-        raise InputError("the source has no finite row: need one at least")
+        raise TooFewRowsError("the source has no finite row: need at least one")
     return total
 
 
 def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, Any, Any, Any]], int]:
-    """Return (first row's number, chunk, its types, its groups) for each chunk, and how many there may be."""
+    """Return an iterator of (number of the first row, chunk, its types, its groups), and the number of chunks."""
     if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
-        sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced otherwise
+        sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced differently
         X = source if sliceable else as_real_array(source, "source")[1]
         if X.ndim != 2:
-            raise InputError(f"source has shape {tuple(X.shape)}: need (n, d), one row for each vector")
+            raise ShapeError(f"source has shape {tuple(X.shape)}: need (n, d), one row per vector")
         n, d = X.shape
         warn_if_transposed(n, d, "source")
         types, groups = _check_labels(types, n, "types"), _check_labels(groups, n, "groups")
@@ -70,18 +74,20 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
             for p in parts
         ), len(parts)
     if not isinstance(source, Iterable):
-        raise InputError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
+        raise ParameterError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
     if types is not None:
-        raise InputError("types is given beside chunks: give pairs (chunk, its types) as the source")
+        raise ParameterError("types is given, but source holds chunks: pass pairs (chunk, its types) as the source")
     if groups is not None:
-        raise InputError("groups is given beside chunks: give triples (chunk, its types or None, its groups) instead")
+        raise ParameterError(
+            "groups is given, but source holds chunks: pass triples (chunk, its types or None, its groups)"
+        )
 
     def walk() -> Iterator[tuple[int, Any, Any, Any]]:
         first = 0
         for item in source:
             if isinstance(item, tuple) and len(item) not in (2, 3):
-                raise InputError(
-                    f"a chunk is a tuple of {len(item)}: need an array, or a pair (array, its types), or a triple "
+                raise ParameterError(
+                    f"a chunk is a tuple of {len(item)}: need an array, a pair (array, its types), or a triple "
                     "(array, its types or None, its groups)"
                 )
             chunk, chunk_types, *more = item if isinstance(item, tuple) else (item, None)
@@ -93,85 +99,102 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
 
 
 def _check_labels(labels: Any, n: int, name: str) -> np.ndarray | None:
-    """Return checked labels, one for each of n rows."""
+    """Return checked labels, one per row."""
     if labels is None:
         return None
-    found = grouped(labels, n, name=name, min_groups=0)
-    return np.asarray(found.names[found.codes])
+    encoded = grouped(labels, n, name=name, min_groups=0)
+    return np.asarray(encoded.names[encoded.codes])
 
 
 def _holds_chunks(source: list[Any]) -> bool:
-    """Whether a list holds chunks, or pairs of a chunk and its types, and not rows."""
+    """Return whether a list holds chunks, or tuples that start with a chunk, rather than rows."""
     return bool(source) and (isinstance(source[0], tuple) or getattr(source[0], "ndim", 1) == 2)
 
 
 @dataclass(eq=False)
 class Sketch:
-    """The sums of a cloud; `a + b` is the sketch of both, and `Sketch()` that of nothing."""
+    """The sums over the rows of a data set, from which most measurements follow.
+
+    ``a + b`` is the sketch of the rows of both, and ``Sketch()`` is the sketch of no rows.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((1000, 8))
+    >>> isoscope.Sketch.of(X[:400]) + isoscope.Sketch.of(X[400:])
+    Sketch(1000 rows, 8 dimensions)
+    """
 
     n: int = 0
-    """Finite rows."""
+    """The number of finite rows."""
     mean: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """The mean row x̄."""
     scatter: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    """W = Σ(x−x̄)(x−x̄)ᵀ."""
+    """The scatter matrix W = Σ(x−x̄)(x−x̄)ᵀ."""
     cubic: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """Σ‖x−x̄‖²(x−x̄)."""
     quartic: float = 0.0
     """Σ‖x−x̄‖⁴."""
     unit_sum: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Σu, u = x/‖x‖."""
+    """Σu, where u = x/‖x‖."""
     unit_squares: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Σu² of each coordinate."""
+    """Σu² for each dimension."""
     zeros: int = 0
-    """Rows that are zero."""
+    """The number of zero rows."""
     nonfinite: int = 0
-    """Rows with NaN or infinity, left out of everything else."""
+    """The number of rows with NaN or infinity, which all other sums leave out."""
     least_norm: float = np.inf
+    """The smallest length of a row."""
     greatest_norm: float = 0.0
+    """The largest length of a row."""
     rows: RowCounts = field(default_factory=lambda: RowCounts.of(np.zeros(0, np.uint64)))
+    """The counts of distinct rows."""
     types: TypeSums | None = None
+    """The sums for each type, if types were given."""
     groups: GroupBlocks | None = None
+    """The sums for blocks of groups, if groups were given."""
 
     @classmethod
     def of(
         cls,
-        chunk: Any,
-        types: Any = None,
+        chunk: Array,
+        types: Array | None = None,
         *,
-        groups: Any = None,
+        groups: Array | None = None,
         nonfinite: str = "raise",
         first: int = 0,
         blocks: int | None = None,
     ) -> Sketch:
-        """Return the sketch of one (n, d) chunk held in memory.
+        """Return the sketch of one (n, d) chunk in memory.
 
         Parameters
         ----------
         chunk : (n, d) array
-            One row for each vector; any library, any real dtype.
+            One row per vector, of any array library and real dtype.
         types : (n,) labels, optional
-            What each row is an instance of.
+            The type of each row.
         groups : (n,) labels, optional
-            The group of each row, for rows that are not independent. A group's rows may be in several chunks.
+            The group of each row, for rows that are not independent. The rows of a group may be in several chunks.
         nonfinite : {"raise", "drop"}
-            Refuse rows with NaN or infinity, or leave them out and count them.
+            Raise an error for rows with NaN or infinity, or leave them out and count them.
         first : int
-            The number of the chunk's first row in the whole, for what an error says.
+            The number of the chunk's first row in the data set, for error messages.
         blocks : int, optional
-            Blocks of groups to keep at most, each with a (d, d) matrix; by default 20, fewer above 1,000 dimensions.
+            The largest number of blocks of groups to keep, each with a (d, d) matrix. By default 20, or fewer above
+            1,000 dimensions.
         """
         if nonfinite not in ("raise", "drop"):
-            raise InputError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+            raise ParameterError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
         return _sketch_chunk(chunk, types, groups, nonfinite, first, blocks)
 
     @property
     def d(self) -> int:
-        """Dimensions."""
+        """The number of dimensions."""
         return len(self.mean)
 
     @property
     def duplicates(self) -> float:
-        """Rows that equal an earlier one; estimated from a sample of different rows unless `rows.exact`."""
+        """The number of rows that equal an earlier row; estimated from a sample unless `rows.exact`."""
         return self.rows.copies
 
     def __add__(self, other: Sketch) -> Sketch:
@@ -182,11 +205,11 @@ class Sketch:
         if not other.d:
             return replace(self, nonfinite=self.nonfinite + other.nonfinite)
         if self.d != other.d:
-            raise InputError(f"sketches of {self.d} and of {other.d} dimensions cannot be added")
+            raise ShapeError(f"sketches of {self.d} and of {other.d} dimensions cannot be added")
         if (self.types is None) != (other.types is None) and self.n and other.n:
-            raise InputError("one sketch has types and the other has none: give types for both or for neither")
+            raise ParameterError("one sketch has types and the other has none: pass types for both or for neither")
         if (self.groups is None) != (other.groups is None) and self.n and other.n:
-            raise InputError("one sketch has groups and the other has none: give groups for both or for neither")
+            raise ParameterError("one sketch has groups and the other has none: pass groups for both or for neither")
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * (other.n / n) if n else self.mean
         if self.n < other.n or (self.n == other.n and self._key() > other._key()):
@@ -210,14 +233,14 @@ class Sketch:
         )
 
     def __radd__(self, other: object) -> Sketch:
-        return self if other == 0 else NotImplemented  # sum() begins with 0
+        return self if other == 0 else NotImplemented  # sum() starts with 0
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sketch):
             return NotImplemented
         a, b = self._tensors(), other._tensors()
         same = a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=a[k].dtype.kind == "f") for k in a)
-        return same and json.dumps(self._numbers()) == json.dumps(other._numbers())  # a NaN is equal to itself here
+        return same and json.dumps(self._numbers()) == json.dumps(other._numbers())  # NaN equals NaN here
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -234,25 +257,25 @@ class Sketch:
         with np.errstate(over="ignore", invalid="ignore"):
             return own.shift_rows(np, self.n, self.mean - point)
 
-    # what it measures
+    # measurements
 
     def covariance(self) -> np.ndarray:
-        """The sample covariance, (d, d)."""
+        """Return the sample covariance, a (d, d) array."""
         self._check_measurable(2)
         return self.scatter / (self.n - 1)
 
     def isoscore(self, *, unbiased: bool = False) -> float:
-        """Return the IsoScore, see `isoscope.isoscore`; the unbiased one uses the sketch's groups if it has any."""
+        """Return the IsoScore; see `isoscope.isoscore`. The unbiased one uses the sketch's groups if it has any."""
         self._check_measurable(4 if unbiased else 2, dimensions=2, variance=True)
         return float(formulas.isoscore(self._traces(unbiased), self.d))
 
     def isoscore_interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the ends of a confidence interval of the unbiased IsoScore, from leaving out each block of groups.
+        """Return the ends (low, high) of a jackknife confidence interval of the unbiased IsoScore, over groups.
 
         Parameters
         ----------
         confidence : float
-            The share of samples whose interval should hold the truth.
+            The confidence level, between 0 and 1.
 
         Examples
         --------
@@ -264,22 +287,22 @@ class Sketch:
         True
         """
         if not 0 < check_real(confidence, "confidence") < 1:
-            raise InputError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
+            raise ParameterError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
         if self.groups is None:
-            raise InputError(
-                "the sketch was made without groups and keeps no rows to leave out: give each row's group to sketch, "
+            raise ParameterError(
+                "the sketch was made without groups, which an interval needs: pass each row's group to sketch, "
                 "or pass the rows to isoscope.isoscore_interval(X)"
             )
         self._check_measurable(4, dimensions=2, variance=True)
         if not self.groups.can_estimate:
-            raise InputError(f"the sketch has {self.groups.groups} groups: need at least 5 for an interval")
+            raise TooFewRowsError(f"the sketch has {self.groups.groups} groups: need at least 5 for an interval")
         left = [formulas.isoscore(traces, self.d) for traces in self._left_out()]
         spread = formulas.jackknife_error([float(value) for value in left])
         return formulas.student_interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
 
     def _traces(self, unbiased: bool) -> formulas.Traces:
-        """Return both traces of the covariance, over tr W."""
-        trace = np.trace(self.scatter)  # the unit: squares of a sum may leave the range where the sum does not
+        """Return both traces of the covariance, in units of tr W."""
+        trace = np.trace(self.scatter)  # dividing by it keeps the squares from overflowing
         one, squared, quartic = np.float64(1), np.sum((self.scatter / trace) ** 2), self.quartic / trace / trace
         if not unbiased:
             return formulas.covariance_traces(self.n, one, squared)
@@ -298,13 +321,13 @@ class Sketch:
     def _clip_traces(self, traces: formulas.Traces) -> formulas.Traces:
         return formulas.clip_traces(np, traces, np.float64(1) / self.n**2, self.n, self.d)
 
-    def isoscore_star(self, shrinkage: Any, zeta: float = 0.2) -> float:
-        """See `isoscope.isoscore_star`."""
+    def isoscore_star(self, shrinkage: Array, zeta: float = 0.2) -> float:
+        """Return the IsoScore*; see `isoscope.isoscore_star`."""
         S, other = self.covariance(), to_numpy(check_points(shrinkage, name="shrinkage")[1]).astype(np.float64)
         if other.shape != S.shape:
-            raise InputError(f"shrinkage has shape {other.shape}: need {S.shape}")
+            raise ShapeError(f"shrinkage has shape {other.shape}: need {S.shape}")
         if not 0 <= check_real(zeta, "zeta") <= 1:
-            raise InputError(f"zeta is {zeta}: need a share between 0 and 1")
+            raise ParameterError(f"zeta is {zeta}: need a number between 0 and 1")
         self._check_measurable(2, dimensions=2, variance=zeta < 1 and not np.trace(zeta * other) > 0)
         unit = max(np.trace(S), np.trace(other))
         S, other = S / unit, other / unit
@@ -314,14 +337,14 @@ class Sketch:
         return float(formulas.isoscore(traces, self.d))
 
     def participation_ratio(self, *, unbiased: bool = False) -> float:
-        """Return the participation ratio, see `isoscope.participation_ratio`."""
+        """Return the participation ratio; see `isoscope.participation_ratio`."""
         self._check_measurable(4 if unbiased else 2, variance=True)
         if unbiased:
             return float(formulas.participation_ratio(self._traces(unbiased)))
         return float(1 / np.sum((self.scatter / np.trace(self.scatter)) ** 2))
 
     def spectrum(self, *, center: bool = True) -> np.ndarray:
-        """See `isoscope.spectrum`; d values."""
+        """Return the d squared singular values, largest first; see `isoscope.spectrum`."""
         self._check_measurable(2 if center else 1)
         square = self.n * float(self.mean @ self.mean)
         if not center and 0 < formulas.FAR_MEAN * np.trace(self.scatter) < square:
@@ -330,67 +353,67 @@ class Sketch:
         return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
-        """See `isoscope.anisotropy`."""
+        """Return the variance shares of the k strongest axes; see `isoscope.anisotropy`."""
         self._check_measurable(1)
         if not 1 <= check_integer(k, "k") <= self.d:
-            raise InputError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
+            raise ParameterError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
         self._check_measurable(1, variance=center, nonzero=True)
         return np.asarray(formulas.anisotropy(np, self.spectrum(center=center), k))
 
     def effective_rank(self, *, center: bool = True) -> float:
-        """See `isoscope.effective_rank`."""
+        """Return the effective rank; see `isoscope.effective_rank`."""
         self._check_measurable(2, variance=center, nonzero=True)
         return float(formulas.effective_rank(np, self.spectrum(center=center)))
 
     def mean_cosine(self) -> float:
-        """See `isoscope.mean_cosine`."""
+        """Return the mean cosine of all pairs; see `isoscope.mean_cosine`."""
         return float(self.cosine_contribution().sum())
 
     def cosine_contribution(self) -> np.ndarray:
-        """See `isoscope.cosine_contribution`."""
+        """Return each dimension's contribution to the mean cosine; see `isoscope.cosine_contribution`."""
         if self.n < 2:
-            raise InputError(f"the sketch has {self.n} rows: need at least 2")
+            raise TooFewRowsError(f"the sketch has {self.n} rows: need at least 2")
         return np.asarray(formulas.mean_cosine(self.n, self.unit_sum, self.unit_squares))
 
     def intra_similarity(self) -> float:
-        """See `isoscope.intra_similarity`."""
+        """Return S_intra; see `isoscope.intra_similarity`."""
         t = self._require_types()
         if t.counts.max() < 2:
-            raise InputError(f"{len(t.names)} types for {self.n} rows: need a type with two rows at least")
+            raise TooFewRowsError(f"{len(t.names)} types for {self.n} rows: need a type with at least two rows")
         return float(formulas.intra_similarity(np, t.counts.astype(float), t.unit_sums, t.unit_squares))
 
-    def inter_similarity(self, *, average: str = "instances") -> float:
-        """See `isoscope.inter_similarity`."""
+    def inter_similarity(self, *, average: Average = "instances") -> float:
+        """Return S_inter; see `isoscope.inter_similarity`."""
         if average not in ("instances", "types"):
-            raise InputError(f'average is {average!r}: need "instances" or "types"')
+            raise ParameterError(f'average is {average!r}: need "instances" or "types"')
         t = self._require_types()
         if len(t.names) < 2:
-            raise InputError("the rows have one type: need two types at least")
+            raise TooFewRowsError("the rows have one type: need at least two types")
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
 
     def isotropy_objective(self, *, cosine: bool = False) -> float:
-        """See `isoscope.isotropy_objective`."""
+        """Return O_I; see `isoscope.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
         self._check_measurable(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
-        """See `isoscope.silhouette_objective`."""
+        """Return O_S of the types; see `isoscope.silhouette_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
-    def classifier_objective(self, class_vectors: Any) -> float:
-        """See `isoscope.classifier_objective`."""
+    def classifier_objective(self, class_vectors: Array) -> float:
+        """Return O_C of the types; see `isoscope.classifier_objective`."""
         t = self._require_types()
         C = to_numpy(check_points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
         if C.shape != t.means.shape:
-            raise InputError(f"class_vectors has shape {C.shape}: need {t.means.shape}, a row for each type")
+            raise ShapeError(f"class_vectors has shape {C.shape}: need {t.means.shape}, one row per type")
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
-        """See `isoscope.triplet_objective`, of squared distances."""
+        """Return O_T of the types with squared distances; see `isoscope.triplet_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
@@ -399,63 +422,65 @@ class Sketch:
         self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False
     ) -> None:
         if self.n < rows:
-            raise InputError(f"the sketch has {self.n} rows: need at least {rows}")
+            raise TooFewRowsError(f"the sketch has {self.n} rows: need at least {rows}")
         if self.d < dimensions:
-            raise InputError(f"the sketch has {self.d} dimensions: need at least {dimensions}")
+            raise ShapeError(f"the sketch has {self.d} dimensions: need at least {dimensions}")
         if nonzero and not self.greatest_norm > 0:
-            raise InputError(f"all {self.n} rows are zero: there is nothing to share")
+            raise InputError(f"all {self.n} rows are zero: they have no variance")
         trace = np.trace(self.scatter)
         if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
             raise InputError(self._format_range_error("squares"))
         if variance and not trace > 0:
-            raise InputError(f"all {self.n} rows are equal: there is no variance to share among the dimensions")
+            raise InputError(f"all {self.n} rows are equal: they have no variance")
 
     def _format_range_error(self, what: str) -> str:
-        return f"rows reach {self.greatest_norm:.3g} in length: their {what} leave float64's range, scale them"
+        return (
+            f"rows are up to {self.greatest_norm:.3g} long: their {what} are outside the range of float64; rescale them"
+        )
 
     def _require_types(self) -> TypeSums:
         if self.types is None:
-            raise InputError("the sketch was made without types: give each row's type to Sketch.of or sketch")
+            raise ParameterError("the sketch was made without types: pass each row's type to Sketch.of or sketch")
         return self.types
 
-    # how it is kept
+    # saving and loading
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sketch to a safetensors file; an interrupted write leaves the old file."""
+        """Write the sketch to a safetensors file, atomically."""
         file.write(path, self._tensors(), self._numbers())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
-        """Read what `save` wrote."""
+        """Read a sketch that `save` wrote."""
         return file.read(path, cls._from_parts)
 
     @classmethod
     def _from_parts(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
-        """The sketch that gave these; LookupError, TypeError or ValueError if they are not all of one."""
+        """Return the sketch of these parts; raise LookupError, TypeError or ValueError if they are inconsistent."""
         own = {f.name for f in fields(cls)} - {"rows", "types", "groups"}
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
         rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
         kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
-        held = [{k[7:]: d.pop(k) for k in list(d) if k.startswith("groups.")} for d in (tensors, numbers)]
+        blocks = [{k[7:]: d.pop(k) for k in list(d) if k.startswith("groups.")} for d in (tensors, numbers)]
         values: dict[str, Any] = {**tensors, **numbers}
-        found = cls(
+        loaded = cls(
             rows=rows,
             types=TypeSums.from_tensors(kinds) if kinds else None,
-            groups=GroupBlocks.load(*held) if held[0] else None,
+            groups=GroupBlocks.load(*blocks) if blocks[0] else None,
             **values,
         )
         if missing := own - tensors.keys() - numbers.keys():
             raise KeyError(", ".join(sorted(missing)))
         shapes = {tensors[name].shape for name in ("mean", "cubic", "unit_sum", "unit_squares")}
-        if shapes != {(found.d,)} or found.scatter.shape != (found.d, found.d):
-            raise ValueError(f"its arrays have {sorted(shapes)} and {found.scatter.shape} entries")
-        fitting = all(each.fits(found.d) for each in (found.types, found.groups) if each is not None)
+        if shapes != {(loaded.d,)} or loaded.scatter.shape != (loaded.d, loaded.d):
+            raise ValueError(f"its arrays have {sorted(shapes)} and {loaded.scatter.shape} entries")
+        fitting = all(each.fits(loaded.d) for each in (loaded.types, loaded.groups) if each is not None)
         if rows.hashes.shape != rows.counts.shape or not fitting:
-            raise ValueError("its counts and what they count differ in number")
+            raise ValueError("its arrays have inconsistent lengths")
         for name, kind in (("n", int), ("zeros", int), ("nonfinite", int), ("quartic", float)):
-            if not isinstance(getattr(found, name), kind):
-                raise TypeError(f"{name} is {getattr(found, name)!r}")
-        return found
+            if not isinstance(getattr(loaded, name), kind):
+                raise TypeError(f"{name} is {getattr(loaded, name)!r}")
+        return loaded
 
     def _tensors(self) -> dict[str, np.ndarray]:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -469,25 +494,25 @@ class Sketch:
 
     def _numbers(self) -> dict[str, float]:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = {k: v for k, v in own.items() if isinstance(v, int | float)}
-        found |= {"rows.level": self.rows.level, "rows.total": self.rows.total}
+        numbers = {k: v for k, v in own.items() if isinstance(v, int | float)}
+        numbers |= {"rows.level": self.rows.level, "rows.total": self.rows.total}
         if self.groups is not None:
-            found |= {f"groups.{name}": value for name, value in self.groups.numbers().items()}
-        return found
+            numbers |= {f"groups.{name}": value for name, value in self.groups.numbers().items()}
+        return numbers
 
 
 def _sketch_chunk(
     chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, block_limit: int | None = None
 ) -> Sketch:
-    """Look once at each row, a tile at a time; `first` is the chunk's first row in the whole, for the error message."""
+    """Return the sketch of a chunk, computed tile by tile; `first` is the number of its first row, for errors."""
     from isoscope._core.kernels import add_row_sums, center_and_hash_rows
 
     _, chunk = as_real_array(chunk, "chunk")
     if chunk.ndim != 2 or chunk.shape[1] < 1:
-        raise InputError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row for each vector")
+        raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row per vector")
     X = to_numpy(chunk)
     n, d = X.shape
-    found = None if types is None else grouped(types, n, name="types", min_groups=0)
+    kinds = None if types is None else grouped(types, n, name="types", min_groups=0)
     dependent = None if groups is None else grouped(groups, n, name="groups", min_groups=0)
     pivot = _pivot(X)
     moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
@@ -497,29 +522,29 @@ def _sketch_chunk(
     buffer = np.empty((min(n, _tile_rows(d)), d))
     for part in blocks(n, _tile_rows(d)):
         rows = np.ascontiguousarray(X[part])
-        centred = buffer[: len(rows)]
+        centered = buffer[: len(rows)]
         center_and_hash_rows(
-            rows, pivot, keys, centred, norms[part], squares[part], hashes[part], unit_sum, unit_squares
+            rows, pivot, keys, centered, norms[part], squares[part], hashes[part], unit_sum, unit_squares
         )
-        seen = ~np.isnan(norms[part])
-        if not seen.all():
-            rows, centred, part = rows[seen], centred[seen], np.flatnonzero(seen) + part.start
-        add_row_sums(rows, centred, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
+        usable = ~np.isnan(norms[part])
+        if not usable.all():
+            rows, centered, part = rows[usable], centered[usable], np.flatnonzero(usable) + part.start
+        add_row_sums(rows, centered, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
         with np.errstate(over="ignore", invalid="ignore"):
-            moment += centred.T @ centred
+            moment += centered.T @ centered
     finite = ~np.isnan(norms)
     m = int(finite.sum())
     if m < n and nonfinite == "raise":
-        raise InputError(
+        raise MissingValueError(
             f"{n - m} of the {n} rows {first}…{first + n - 1} have NaN or infinity, the first is row "
-            f'{first + int(np.argmin(finite))}: mend them, or count and drop them: nonfinite="drop", --nonfinite drop'
+            f'{first + int(np.argmin(finite))}: fix them, or leave them out with nonfinite="drop" (--nonfinite drop)'
         )
     if not m:
         return Sketch(nonfinite=n)
     norms, hashes = norms[finite], hashes[finite]
     greatest = float(norms.max())
     mean = total / m
-    with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are said where they are asked for
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported when the squares are used
         sums = Moments(total, moment, cubic, np.sum(squares * squares)).shift_rows(np, m, -mean)
     return Sketch(
         n=m,
@@ -534,7 +559,7 @@ def _sketch_chunk(
         least_norm=float(norms.min()),
         greatest_norm=greatest,
         rows=RowCounts.of(hashes),
-        types=None if found is None else TypeSums.of(X[finite], grouped(found.names[found.codes[finite]], m)),
+        types=None if kinds is None else TypeSums.of(X[finite], grouped(kinds.names[kinds.codes[finite]], m)),
         groups=None
         if dependent is None
         else GroupBlocks.of(
@@ -548,7 +573,7 @@ def _tile_rows(d: int) -> int:
 
 
 def _pivot(X: np.ndarray) -> np.ndarray:
-    """A point amid the chunk: its first finite row, moved by the mean of the first few. Equal rows give it exactly."""
+    """Return a point near the chunk's mean, from its first finite rows. Equal rows give it exactly."""
     few = X[:256].astype(np.float64)
     few = few[np.isfinite(few).all(axis=1)]
     return few[0] + (few - few[0]).mean(axis=0) if len(few) else np.zeros(X.shape[1])

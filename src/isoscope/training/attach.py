@@ -1,4 +1,4 @@
-"""Attach a regularizer to a torch module, with gradient accumulation."""
+"""Attach a regularizer to a torch module with forward hooks."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, warn_data
+from isoscope._core.random import check_seed
 from isoscope.losses.istar import IStar
 from isoscope.training.capture import Capture, Hook, check_finite_states, format_layer, row_text_ids, run_model
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
 from isoscope.training.trainers import add_regularizer_callback, is_lightning, run_training_step
 
 if TYPE_CHECKING:
-    from isoscope.training.capture import LayerOutput, PooledRows
+    from isoscope._core.types import Seed
+    from isoscope.training.capture import LayerOutput, Pool, PooledRows
     from isoscope.training.layers import Layer
 
 
 def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """The part of a step that this batch is, where the model's own loss is such a part; 1 where it is a mean.
+    """Return this batch's share of an optimizer step if the model's loss is scaled by it, else 1.
 
-    Hugging Face's trainer tells models over how many labels, in all the batches that it accumulates, their loss is to
-    be a mean, and then adds the losses up. Some heed it (language models, image classifiers), others take the mean of
-    each batch all the same. The term does as the loss does that it is added to, so that their balance is the same
-    however many batches are accumulated.
+    When it accumulates gradients, the Hugging Face trainer passes the number of labels in all accumulated batches and
+    sums the losses. Some models divide by that number (language models, image classifiers); others take the mean of
+    each batch. The term is scaled like the loss it is added to, so their ratio does not depend on accumulation.
     """
     total: Any = kwargs.get("num_items_in_batch")
     labels: Any = kwargs.get("labels")
@@ -44,14 +45,14 @@ def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torc
 
 @functools.cache
 def uses_num_items_in_batch(kind: Any) -> bool:
-    """Whether a model hands on to its loss what the trainer tells it; only its source says so."""
+    """Return whether a model passes num_items_in_batch to its loss function, judged from its source code."""
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
         calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     except (OSError, TypeError, SyntaxError):
         return False
-    handed = (keyword.arg for call in calls if _is_loss_function(call.func) for keyword in call.keywords)
-    return any(name in (None, "num_items_in_batch") for name in handed)
+    passed = (keyword.arg for call in calls if _is_loss_function(call.func) for keyword in call.keywords)
+    return any(name in (None, "num_items_in_batch") for name in passed)
 
 
 def _is_loss_function(function: ast.expr) -> bool:
@@ -59,7 +60,7 @@ def _is_loss_function(function: ast.expr) -> bool:
 
 
 def _shifts_labels(model: Any) -> bool:
-    """Whether the trainer leaves out each text's first label, which no token comes before: its own rule."""
+    """Return whether the trainer drops each text's first label, as it does for causal language models."""
     from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
     shifts = LOSS_MAPPING.get(str(getattr(model, "loss_type", None))) is ForCausalLMLoss
@@ -67,7 +68,7 @@ def _shifts_labels(model: Any) -> bool:
 
 
 def _unwrap_peft(model: nn.Module) -> nn.Module:
-    """The transformer inside a PEFT model; any other is itself."""
+    """Return the transformer inside a PEFT model; other models are returned unchanged."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
@@ -78,37 +79,40 @@ def attach(
     model: nn.Module,
     loss: nn.Module,
     layer: Layer | list[Layer] | None = None,
-    pool: Any = None,
+    pool: Pool | None = None,
     *,
     labels: str | Callable[..., Any] | None = None,
 ) -> Attachment:
-    """Put a regulariser on any torch module, by forward hooks and without subclassing.
+    """Attach a regularizer to a torch module: in training mode, its term is added to the module's loss.
 
-    In training mode the term is added to the loss that the module gives: the `loss` of a Hugging Face model's output,
-    the scalar of a Sentence Transformers loss (attach to the loss: it holds the model), what the `training_step` of a
-    Lightning module returns. A module that gives no loss leaves the term for your loop: ``loss = … + attachment.term``.
-    In evaluation mode nothing is added.
+    The term is added to the `loss` in the output of a Hugging Face model, to the value of a Sentence Transformers loss
+    (attach to the loss, which holds the model), or to the result of a Lightning module's `training_step`. If a module
+    returns no loss, add the term in your own loop: ``loss = … + attachment.term``. Nothing is added in evaluation mode.
+    Attaching uses forward hooks; no subclass is needed.
 
     Parameters
     ----------
     model : torch.nn.Module
-        What is called in training: the outermost module, such as the PEFT model around a transformer.
+        The outermost module that training calls, such as the PEFT model around a transformer.
     loss : torch.nn.Module
-        `IStar`, `UnbiasedIsoScore`, `CosReg`, `PersistentEntropy`, or anything that makes a scalar of (states, labels).
+        `IStar`, `UnbiasedIsoScore`, `CosReg`, `PersistentEntropy`, or any module that maps (states, labels) to a
+        scalar.
     layer : int, str or list, optional
-        Which hidden states: numbers as in Hugging Face's `hidden_states` (0 is what goes into the first layer, −1 the
-        last), "all", or a module's name. Default: what the regulariser's paper takes: all for `IStar`, else −1.
+        The hidden states to regularize: numbers as in Hugging Face's `hidden_states` (0 is the input of the first
+        layer, −1 the last layer), "all", or names of modules. The default is that of the paper: "all" for `IStar`,
+        otherwise −1.
     pool : {"cls", "mean", "last", "tokens"} or callable, optional
-        Rows from (texts, positions, d) states: the first token, the mean, the last token, every token; or a function
-        (states, mask). Padding never counts. Default: what the paper takes: tokens for `IStar`, else cls.
+        How (texts, positions, d) states become rows: the first token, the mean, the last token, all tokens, or a
+        function (states, mask). Padding never counts. The default is that of the paper: "tokens" for `IStar`,
+        otherwise "cls".
     labels : str or callable, optional
-        Where the classes are, if not in an argument named labels, label, targets or target: such a name, or a
-        function of the module's arguments.
+        The name of the module's argument that holds the classes, or a function of the module's arguments. By default
+        the argument named labels, label, targets or target.
 
     Returns
     -------
     Attachment
-        `detach()` takes it off; it is a context manager too. `follow(trainer)` keeps `IStar`'s covariance fresh.
+        Call `detach()` to remove it, or use it as a context manager. `follow(trainer)` refreshes `IStar`'s covariance.
 
     Examples
     --------
@@ -126,16 +130,18 @@ def attach(
 
 
 class Attachment:
-    """A regulariser on a model; see `attach`."""
+    """A regularizer attached to a model; see `attach`."""
 
     def __init__(self, model: nn.Module, loss: nn.Module, layer: Any, pool: Any, labels: Any) -> None:
         if not isinstance(model, nn.Module):
-            raise InputError(f"model is a {type(model).__name__}: need a torch.nn.Module")
+            raise ParameterError(f"model is a {type(model).__name__}: need a torch.nn.Module")
         if not callable(loss):
-            raise InputError(f"loss is a {type(loss).__name__}: need a regulariser such as isoscope.losses.CosReg()")
+            raise ParameterError(
+                f"loss is a {type(loss).__name__}: need a regularizer such as isoscope.losses.CosReg()"
+            )
         if is_lightning(model) and not model.automatic_optimization:
-            raise InputError(
-                f"{type(model).__name__} optimises by hand: attach to the module inside that it calls, and add "
+            raise ParameterError(
+                f"{type(model).__name__} uses manual optimization: attach to the inner module that it calls, and add "
                 "attachment.term to the loss in its training_step"
             )
         self.model = model
@@ -143,7 +149,7 @@ class Attachment:
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
         self.pool = getattr(loss, "pool", "cls") if pool is None else pool
         self.step = 0
-        """How often the model ran in training."""
+        """The number of runs in training mode."""
         self._labels = labels
         called = model.training_step if is_lightning(model) else model.forward
         self._names = list(inspect.signature(called).parameters)
@@ -152,7 +158,7 @@ class Attachment:
         self._pending: torch.Tensor | None = None
         self._taken = False
         self._last: torch.Tensor | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
         self._capture = Capture(model, self.layer, self.pool, self._warn_bypass)
         self._undo.append(self._capture.remove)
@@ -165,55 +171,55 @@ class Attachment:
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers it sees, numbers from 0."""
+        """The attached layers, as numbers from 0 or names."""
         return list(self._capture.layers)
 
     @property
     def term(self) -> torch.Tensor:
-        """What is still to be added to the loss of this step: zero where the model's own loss already holds it."""
+        """The term to add to the loss of this step; zero if the model's own loss includes it already."""
         self._taken = True
         return torch.zeros(()) if self._pending is None else self._pending
 
     @property
     def value(self) -> float:
-        """The term of the last step in training, for a log."""
+        """The term of the last training step, for logging."""
         return float("nan") if self._last is None else float(self._last)
 
     @property
     def needs_refresh(self) -> bool:
-        """Whether the regulariser keeps a covariance that grows old."""
+        """Whether the regularizer uses a covariance that must be refreshed as the model changes."""
         return isinstance(self.loss, IStar) and self.loss.zeta > 0
 
-    def refresh(self, batches: Iterable[Any], states: int = SHRINKAGE_STATES, *, seed: int = 0) -> int:
-        """Take `IStar`'s covariance anew from at least so many states of the model as it is now.
+    def refresh(self, batches: Iterable[Any], states: int = SHRINKAGE_STATES, *, seed: Seed = 0) -> int:
+        """Recompute `IStar`'s covariance from the states of the model as it is now.
 
         Parameters
         ----------
         batches : DataLoader or iterable
-            Of the training set. From a loader's dataset a random part is taken, in batches of texts of one length.
+            The training set. A random subset of a loader's dataset is used, in batches of texts of equal length.
         states : int
-            How many rows the covariance is to be of; all there are if there are fewer.
+            The smallest number of rows for the covariance; all rows if there are fewer.
         seed : int
-            For that part.
+            Random seed for the subset.
 
         Returns
         -------
         int
-            How many it is of.
+            The number of rows used.
         """
         if not isinstance(self.loss, IStar):
-            raise InputError(f"{type(self.loss).__name__} keeps no covariance: there is nothing to refresh")
-        found = shrinkage_sketch(self.model, self._capture, self._run_batch, batches, states, seed)
-        self.loss.refresh(found)
-        return found.n
+            raise ParameterError(f"{type(self.loss).__name__} uses no covariance: there is nothing to refresh")
+        sketch = shrinkage_sketch(self.model, self._capture, self._run_batch, batches, states, check_seed(seed))
+        self.loss.refresh(sketch)
+        return sketch.n
 
     def follow(self, trainer: Any) -> Attachment:
-        """Have a Hugging Face or Lightning trainer log the term, and refresh `IStar`'s covariance at each epoch."""
+        """Add a callback to a trainer that logs the term and refreshes `IStar`'s covariance at each epoch."""
         self._undo.append(add_regularizer_callback(trainer, self))
         return self
 
     def detach(self) -> None:
-        """Leave the model, and trainers that were followed, as they were."""
+        """Remove all hooks and callbacks from the model and its trainers."""
         while self._undo:
             self._undo.pop()()
         self._pending = None
@@ -234,15 +240,15 @@ class Attachment:
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if getattr(module, "_is_replica", False):
-            raise InputError(
-                "torch.nn.DataParallel runs copies of the model, which share one regulariser: train with one process "
-                "for each device (torchrun, accelerate launch), or on one (CUDA_VISIBLE_DEVICES=0)"
+            raise ParameterError(
+                "torch.nn.DataParallel runs copies of the model, which share one regularizer: train with one process "
+                "per device (torchrun, accelerate launch), or on one device (CUDA_VISIBLE_DEVICES=0)"
             )
-        broke_off, self._training = self._training, module.training and torch.is_grad_enabled()
+        interrupted, self._training = self._training, module.training and torch.is_grad_enabled()
         if self._training:
             self._arguments = (args, kwargs)
             self._capture.start()
-        elif broke_off:  # what a run in training left would be kept, and grow
+        elif interrupted:  # the states of an interrupted run would stay in memory
             self._discard_run()
 
     def _discard_run(self) -> None:
@@ -256,15 +262,15 @@ class Attachment:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _add_term_to_output(self, output: Any) -> Any:
-        """The output of a run in training, with the term in its loss."""
+        """Return the output of a training run with the term added to its loss."""
         seen = self._capture.stop()
         (args, kwargs), self._arguments = self._arguments, ((), {})
         self.step += 1
         self._warn_unused_term()
         if not seen:
-            raise InputError(
+            raise NotFoundError(
                 f"{self._format_layers()} did not run in {type(self.model).__name__} at step {self.step}: "
-                "name one that does"
+                "choose a layer that runs"
             )
         term = self._term(seen, self._find_labels(args, kwargs)) * accumulation_share(self.model, kwargs)
         self._last = term.detach()
@@ -284,15 +290,15 @@ class Attachment:
                 more = {"groups": row_text_ids(runs)} if grouped and runs[0].positions is not None else {}
                 clouds.append((rows, _align_labels(runs, labels, needed), more))
         if not any(rows.requires_grad for rows, *_ in clouds):
-            raise InputError(
-                f"the states of {self._format_layers()} carry no gradient: all below is frozen, or runs in a reentrant "
-                'checkpoint (give gradient_checkpointing_kwargs={"use_reentrant": False})'
+            raise ParameterError(
+                f"the states of {self._format_layers()} carry no gradient: the layers below are frozen, or run in a "
+                'reentrant checkpoint (set gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
             widths = {rows.shape[1] for rows, *_ in clouds}
             if len(widths) > 1:
-                raise InputError(
-                    f"the layers have {sorted(widths)} dimensions: one cloud of all needs layers of one width"
+                raise ShapeError(
+                    f"the layers have {sorted(widths)} dimensions: measuring them together needs equal dimensions"
                 )
             states = torch.cat([rows.float() for rows, *_ in clouds]) if len(clouds) > 1 else clouds[0][0]
             return self.loss(states, _concat_labels([found for _, found, _ in clouds]))
@@ -300,20 +306,20 @@ class Attachment:
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
     def _warn_unused_term(self) -> None:
-        if self._pending is not None and not self._taken and "pending" not in self._told:
-            self._told.add("pending")
+        if self._pending is not None and not self._taken and "pending" not in self._warned:
+            self._warned.add("pending")
             warn_data(
-                f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} gives none, "
+                f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} returns none; "
                 "add attachment.term to yours"
             )
         self._pending = None
 
     def _warn_bypass(self) -> None:
-        if self.model.training and "outside" not in self._told:
-            self._told.add("outside")
+        if self.model.training and "outside" not in self._warned:
+            self._warned.add("outside")
             warn_data(
-                f"layers of {type(self.model).__name__} ran without it, and so without the regulariser: "
-                "attach to the module that is called in training, such as the PEFT model around a transformer"
+                f"layers of {type(self.model).__name__} ran outside of it, so the regularizer was not applied: "
+                "attach to the module that training calls, such as the PEFT model around a transformer"
             )
 
     def _find_labels(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -326,8 +332,8 @@ class Attachment:
                 if name in arguments and arguments[name] is not None:
                     return arguments[name]
         if self._labels is not None:
-            raise InputError(
-                f"there are no labels under the name {self._labels!r} in what {type(self.model).__name__} is given"
+            raise NotFoundError(
+                f"labels is {self._labels!r}, but {type(self.model).__name__} received no argument of that name"
             )
         return None
 
@@ -340,7 +346,7 @@ class Attachment:
         def training_step(*args: Any, **kwargs: Any) -> Any:
             self._before(model, args, kwargs)
             output = original(*args, **kwargs)
-            if output is None:  # the batch is left out
+            if output is None:  # Lightning skips the batch
                 if self._training:
                     self._discard_run()
                 return None
@@ -352,7 +358,7 @@ class Attachment:
         self._training_step = original
 
     def _run_batch(self, batch: Any) -> None:
-        """The model on a batch of its trainer's, for its states alone."""
+        """Run the model on a batch of its trainer, to capture its states."""
         if not is_lightning(self.model):
             run_model(self.model, batch)
             return
@@ -360,7 +366,7 @@ class Attachment:
 
 
 def _add_term(output: Any, term: torch.Tensor) -> Any:
-    """The output with the term in its loss; None if there is no loss in it."""
+    """Return the output with the term added to its loss, or None if it has no loss."""
     if _is_loss(output):
         return output + term.to(output.device)
     if isinstance(output, MutableMapping):
@@ -379,7 +385,7 @@ def _is_loss(value: Any) -> bool:
 
 
 def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Tensor | None:
-    """A label for each row: a text's, or the token's own where each position has one; None where they do not fit."""
+    """Return the label of each row, from labels per text or per token, or None if their shape does not match."""
     if labels is None:
         return None
     try:
@@ -387,11 +393,11 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
     except (TypeError, ValueError, RuntimeError) as error:
         if not needed:
             return None
-        raise InputError(
-            f"labels are a {type(labels).__name__} that is no tensor of numbers: need a class for each text; "
-            "say where they are with labels=, or PersistentEntropy(per_class=False)"
+        raise ParameterError(
+            f"labels are a {type(labels).__name__} that is not a tensor of numbers: need one class per text; "
+            "set labels= to where they are, or use PersistentEntropy(per_class=False)"
         ) from error
-    found = []
+    aligned = []
     for rows in runs:
         place = (rows.texts,) if labels.ndim == 1 else (rows.texts, rows.positions)
         known = all(index is not None for index in place)
@@ -399,14 +405,14 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
         if not fits and not needed:
             return None
         if not fits:
-            raise InputError(
-                f"labels have shape {tuple(labels.shape)}, the batch {rows.shape[0]} texts: need a class for each "
-                'text, or for each token with pool="tokens"; without classes, PersistentEntropy(per_class=False)'
+            raise ShapeError(
+                f"labels have shape {tuple(labels.shape)}, the batch {rows.shape[0]} texts: need one class per text, "
+                'or per token with pool="tokens"; without classes, use PersistentEntropy(per_class=False)'
             )
-        found.append(labels[place])
-    return torch.cat(found)
+        aligned.append(labels[place])
+    return torch.cat(aligned)
 
 
 def _concat_labels(labels: list[torch.Tensor | None]) -> torch.Tensor | None:
-    found = [one for one in labels if one is not None]
-    return torch.cat(found) if len(found) == len(labels) else None
+    known = [each for each in labels if each is not None]
+    return torch.cat(known) if len(known) == len(labels) else None

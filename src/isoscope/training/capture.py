@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, ShapeError, warn_data
 from isoscope.training.layers import find_hidden_states, find_stack, resolve_layers
 
 if TYPE_CHECKING:
@@ -20,66 +20,67 @@ if TYPE_CHECKING:
 
 
 Pool = str | Callable[..., torch.Tensor]
-"""The name of a way to make rows, or a function (states, mask) → (n, d) rows."""
+"""The name of a pooling, one of `POOLS`, or a function (states, mask) → (n, d) rows."""
 
 POOLS = ("cls", "mean", "last", "tokens")
+"""The named poolings."""
 
 
 class PooledRows(NamedTuple):
-    """A cloud, and where each row comes from."""
+    """The pooled states of a batch, with the origin of each row."""
 
     states: torch.Tensor
     shape: tuple[int, ...]
-    """How many texts, and positions, the batch had."""
+    """The number of texts, and of positions, in the batch."""
     texts: torch.Tensor | None
-    """Which text of the batch each row is of; unknown where a function made the rows of something else."""
+    """The index of each row's text in the batch; None if a function made the rows and they do not match the texts."""
     positions: torch.Tensor | None = None
-    """Which token of it, where rows are tokens."""
+    """The position of each row in its text, if rows are tokens."""
 
 
 def row_text_ids(runs: Sequence[PooledRows]) -> torch.Tensor | None:
-    """Return a number for the text that each row comes from, over several runs of a model; None if it is unknown."""
-    found, first = [], 0
+    """Return the number of each row's text over several runs of a model, or None if it is unknown."""
+    ids, first = [], 0
     for rows in runs:
         if rows.texts is None:
             return None
-        found.append(rows.texts + first)
+        ids.append(rows.texts + first)
         first += rows.shape[0]
-    return torch.cat(found)
+    return torch.cat(ids)
 
 
 def check_pool(pool: Any) -> Pool:
-    """Check the name of a way to make rows."""
+    """Check that `pool` is the name of a pooling or a function."""
     if callable(pool) or pool in POOLS:
         return pool  # type: ignore[no-any-return]
     named = ", ".join(f'"{name}"' for name in POOLS)
-    raise InputError(f"pool is {pool!r}: need one of {named}, or a function (states, mask) → (n, d) rows")
+    raise ParameterError(f"pool is {pool!r}: need one of {named}, or a function (states, mask) → (n, d) rows")
 
 
 def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: str) -> PooledRows:
-    """Rows of (texts, positions, d) states; `mask` is 1 where a token is and 0 where padding is.
+    """Pool (texts, positions, d) states into rows; `mask` is 1 for tokens and 0 for padding.
 
-    States that already are rows stay as they are. A text without any token has no row.
+    States of shape (n, d) are returned unchanged. A text without tokens has no row.
     """
     if callable(pool):
         rows = pool(states, mask)
         if not torch.is_tensor(rows) or rows.ndim != 2:
             given = f"shape {tuple(rows.shape)}" if torch.is_tensor(rows) else f"a {type(rows).__name__}"
-            raise InputError(f"pool gave {given} for {where}: need a tensor (n, d)")
+            raise ShapeError(f"pool returned {given} for {where}: need a tensor (n, d)")
         texts = torch.arange(len(rows), device=rows.device) if len(rows) == len(states) else None
         return PooledRows(rows, tuple(states.shape[:2]), texts)
     shape = tuple(states.shape[:2])
     if states.ndim == 2:
         return PooledRows(states, shape, torch.arange(len(states), device=states.device))
     if states.ndim != 3:
-        raise InputError(
+        raise ShapeError(
             f"the states of {where} have shape {tuple(states.shape)}: need (texts, positions, d) or (n, d); "
-            "give pool a function (states, mask) that makes rows of them"
+            "pass pool a function (states, mask) that returns (n, d) rows"
         )
     if mask is None:
         mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     elif tuple(mask.shape) != tuple(states.shape[:2]):
-        raise InputError(
+        raise ShapeError(
             f"the attention mask has shape {tuple(mask.shape)}, the states of {where} {tuple(states.shape)}: "
             "need the same texts and positions, in this order"
         )
@@ -100,7 +101,7 @@ def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, whe
 
 
 def pooled_positions(mask: torch.Tensor, pool: str) -> torch.Tensor:
-    """Where the token is that stands for each text: its first ("cls") or its last.
+    """Return the position of the first ("cls") or last token of each text.
 
     >>> mask = torch.tensor([[0, 1, 1], [1, 1, 0]])
     >>> pooled_positions(mask, "cls").tolist(), pooled_positions(mask, "last").tolist()
@@ -112,7 +113,7 @@ def pooled_positions(mask: torch.Tensor, pool: str) -> torch.Tensor:
 
 
 class LayerOutput(NamedTuple):
-    """What a layer gave in one run of it."""
+    """The output of a layer in one run."""
 
     layer: Layer
     states: torch.Tensor
@@ -120,13 +121,13 @@ class LayerOutput(NamedTuple):
 
 
 class Hook:
-    """A hook that stays where it was put: copies of the model, and what is saved of it, have one that does nothing."""
+    """A hook that does nothing in copies and saved files of the model."""
 
     def __init__(self, called: Callable[..., Any] | None = None) -> None:
         self.called = called
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the hook does."""
+        """Call the hook's function."""
         return None if self.called is None else self.called(*arguments)
 
     def __deepcopy__(self, memo: Any) -> Hook:
@@ -137,10 +138,10 @@ class Hook:
 
 
 class Capture:
-    """Hooks on a model that keep the states of its layers while `on`; `remove()` takes them off.
+    """Capture the states of a model's layers with forward hooks while `on`; `remove()` removes the hooks.
 
-    The last layer is what the model around the stack calls `last_hidden_state`, after its final norm; layer 0 is what
-    goes into the first. Where a loss runs a model several times, each run is seen.
+    The last layer is the model's `last_hidden_state`, after its final norm; layer 0 is the input of the first layer. If
+    a loss runs the model several times, every run is captured.
     """
 
     def __init__(self, model: nn.Module, layer: Any, pool: Any, outside: Callable[[], None] | None = None) -> None:
@@ -151,7 +152,7 @@ class Capture:
         self.seen: list[LayerOutput] = []
         self._mask: torch.Tensor | None = None
         self._decoder_mask: torch.Tensor | None = None
-        self._told = False
+        self._warned = False
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []
         self._tokens = pool == "tokens"
@@ -171,19 +172,19 @@ class Capture:
             self._watch_name(model, name)
 
     def start(self) -> None:
-        """Forget what was seen and look from now on."""
+        """Discard captured states and start capturing."""
         self.seen = []
         self._mask = None
         self._calls = {}
         self.on = True
 
     def stop(self) -> list[LayerOutput]:
-        """Look no longer, and give what was seen."""
+        """Stop capturing and return the captured states."""
         seen, self.seen, self.on = self.seen, [], False
         return seen
 
     def remove(self) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -204,7 +205,7 @@ class Capture:
         self._handles.append(module.register_forward_pre_hook(Hook(look), with_kwargs=True))
 
     def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
-        """A decoder's positions are not the encoder's, whose mask is the one that the model around both is given."""
+        """Use the decoder's own mask for its layers; the mask passed to an encoder-decoder model is the encoder's."""
         both = [name for name in around if "decoder_attention_mask" in _forward_parameters(model.get_submodule(name))]
         decoders = [name for name in around if both and name.rpartition(".")[2] == "decoder"]
 
@@ -221,11 +222,11 @@ class Capture:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _warn_mask_shape(self, mask: torch.Tensor) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             warn_data(
-                f"the attention mask has shape {tuple(mask.shape)}, which does not say which positions are padding: "
-                "every position counts; give a mask (texts, positions), or pool a function"
+                f"the attention mask has shape {tuple(mask.shape)}, which does not show the padding: "
+                "every position counts; pass a mask (texts, positions), or a function as pool"
             )
 
     def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
@@ -287,38 +288,40 @@ class Capture:
                 return
             states = find_hidden_states(output, tokens=self._tokens)
             if states is None:
-                raise InputError(f"{name} gives a {type(output).__name__} without hidden states: name another layer")
+                raise NotFoundError(
+                    f"{name} returns a {type(output).__name__} without hidden states: choose another layer"
+                )
             self.seen.append(LayerOutput(name, states, self._mask))
 
         self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _report_bypass(self) -> None:
-        """Say that a layer ran with a gradient and nobody looked; a checkpoint that runs again in backward is none."""
+        """Report a layer that ran with a gradient but uncaptured, except in the backward pass of a checkpoint."""
         if self._outside and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
             self._outside()
 
     def rows(self, seen: list[LayerOutput]) -> dict[Layer, list[PooledRows]]:
-        """The rows of each layer, one item for each run of the model."""
-        found: dict[Layer, list[PooledRows]] = {layer: [] for layer in self.layers}
+        """Return the rows of each layer, one item per run of the model."""
+        rows: dict[Layer, list[PooledRows]] = {layer: [] for layer in self.layers}
         for layer, states, mask in seen:
-            found[layer].append(pool_states(states, mask, self.pool, format_layer(layer)))
-        return found
+            rows[layer].append(pool_states(states, mask, self.pool, format_layer(layer)))
+        return rows
 
 
 def format_layer(layer: Layer) -> str:
-    """A layer as a user knows it."""
+    """Return the name of a layer for messages."""
     return f"layer {layer}" if isinstance(layer, int) else layer
 
 
 def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
-    """Say which layer holds NaN or infinity, and when; one sum tells whether to look closer."""
+    """Raise an error that names the layer if its rows hold NaN or infinity; a single sum rules this out quickly."""
     with torch.no_grad():
         if bool(rows.sum(dtype=torch.float64).isfinite()):
             return
         bad = int((~rows.isfinite().all(dim=1)).sum())
         if bad:
-            raise InputError(
+            raise MissingValueError(
                 f"the hidden states of {format_layer(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
                 "the model has diverged; lower the learning rate or the weight, or look at the inputs"
             )
@@ -334,8 +337,8 @@ def probe_states(
 ) -> dict[Layer, np.ndarray]:
     """Return the rows of each layer over some batches, in evaluation mode and without gradients.
 
-    The model stays as it was. `calling` runs the model on a batch; by default a dict is passed by name and a tuple by
-    place.
+    The model is unchanged afterward. `calling` runs the model on a batch; by default a dict is passed as keyword
+    arguments and a tuple as positional ones.
 
     Examples
     --------
@@ -376,24 +379,24 @@ def probe_rows(
         capture.remove()
     for name, found in parts.items():
         if not found:
-            raise InputError(f"{format_layer(name)} of {type(model).__name__} did not run: name another layer")
+            raise NotFoundError(f"{format_layer(name)} of {type(model).__name__} did not run: choose another layer")
     return {name: ProbeRows(np.concatenate(found), _offset_text_ids(texts[name])) for name, found in parts.items()}
 
 
 def _offset_text_ids(texts: list[np.ndarray | None]) -> np.ndarray | None:
-    """Return numbers of texts over all batches, each of which numbers its texts from 0."""
-    found, first = [], 0
+    """Return text numbers that are unique over all batches; each batch numbers its texts from 0."""
+    ids, first = [], 0
     for own in texts:
         if own is None:
             return None
-        found.append(own + first)
-        first = int(found[-1].max(initial=first - 1)) + 1
-    return np.concatenate(found)
+        ids.append(own + first)
+        first = int(ids[-1].max(initial=first - 1)) + 1
+    return np.concatenate(ids)
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, each module's own mode put back at the end, and no random number used up."""
+    """Switch to evaluation mode without gradients, and restore module modes and random states at the end."""
     modes = [(module, module.training) for module in model.modules()]
     others = random.getstate(), np.random.get_state()  # noqa: NPY002 - datasets and collators may draw from these
     device = _device(model)
@@ -409,7 +412,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def run_model(model: Any, batch: Any) -> Any:
-    """Call a model with a batch as it takes it: a dict by name, a tuple by place; tensors go where the model is."""
+    """Call a model with a batch on its device: a dict as keyword arguments, a tuple as positional ones."""
     batch = _move_to_device(batch, _device(model))
     if isinstance(batch, Mapping):
         return model(**batch)
@@ -432,7 +435,7 @@ def _move_to_device(batch: Any, device: torch.device | None) -> Any:
 
 
 def _enclosing_modules(name: str) -> list[str]:
-    """A module and those around it, outermost first: "", "a", "a.b"."""
+    """Return the names of a module and the modules around it, outermost first: "", "a", "a.b"."""
     parts = name.split(".") if name else []
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
@@ -442,10 +445,10 @@ def _forward_parameters(module: nn.Module) -> list[str]:
 
 
 def _find_decoder_mask(kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Which positions of a decoder are no padding: as said, or those that a label is to be predicted at."""
+    """Return the mask of a decoder's positions: its own mask, or else the positions with a label."""
     names = ("decoder_attention_mask", "labels", "decoder_input_ids")
-    given: list[Any] = [kwargs.get(name) for name in names]
-    mask, labels, ids = given
+    values: list[Any] = [kwargs.get(name) for name in names]
+    mask, labels, ids = values
     if torch.is_tensor(mask) and mask.ndim == 2:
         return mask
     if torch.is_tensor(labels) and labels.ndim == 2:
@@ -454,7 +457,7 @@ def _find_decoder_mask(kwargs: dict[str, Any]) -> torch.Tensor | None:
 
 
 def _find_mask(args: Any, kwargs: dict[str, Any], place: int | None) -> torch.Tensor | None:
-    """The (texts, positions) mask in the arguments of a module; others, which layers use inside, are not it."""
+    """Return the (texts, positions) mask among a module's arguments; masks of other shapes are ignored."""
     mask: Any = kwargs.get("attention_mask")
     if mask is None and place is not None and place < len(args):
         mask = args[place]

@@ -1,4 +1,4 @@
-"""The history of a training run, and several runs together."""
+"""Store the measurements of training runs, by step and layer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import InputError, warn_data
+from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, TooFewRowsError, warn_data
 from isoscope._io.files import atomic_replace
 from isoscope.training.layer_metrics import MEASUREMENTS
 
 HISTORY_FILE = "history.parquet"
-"""The name of the file in a folder."""
+"""The file name in a folder."""
 
 _SCHEMA_KEY, _SCHEMA = "isoscope.history", "1"
 _INDEX_COLUMNS = {"step": int, "epoch": float, "order": int, "layer": str, "rows": int, "dimensions": int}
@@ -23,15 +23,15 @@ _COLUMNS: dict[str, type] = {**_INDEX_COLUMNS, **dict.fromkeys(MEASUREMENTS, flo
 
 
 class History:
-    """The measurements of a training, by step and layer.
+    """The measurements of a training run, by step and layer.
 
-    A row has `step`, `epoch`, `order` (the layer's place, first to last), `layer` (its name), `rows` and `dimensions`
-    of the states, and one column for each of `isoscope.training.layer_metrics.MEASUREMENTS`.
+    A row has the columns `step`, `epoch`, `order` (the position of the layer), `layer` (its name), `rows` and
+    `dimensions` of the states, and one column for each name in `isoscope.training.layer_metrics.MEASUREMENTS`.
 
     Parameters
     ----------
     path : path, optional
-        The file that `save` writes, or a folder for a `history.parquet`. None keeps the rows in memory alone.
+        The file that `save` writes, or a folder for a `history.parquet`. None keeps the rows in memory only.
 
     Examples
     --------
@@ -45,6 +45,9 @@ class History:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else _resolve_path(path)
         self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+
+    def __repr__(self) -> str:
+        return f"History({len(self.steps)} steps, {len(self.layers)} layers{_format_path(self)})"
 
     def __len__(self) -> int:
         return len(self._columns["step"])
@@ -62,29 +65,29 @@ class History:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that were measured."""
+        """The measured steps, in ascending order."""
         return sorted(set(self._columns["step"]))
 
     def series(self, layer: str, measurement: str) -> tuple[np.ndarray, np.ndarray]:
-        """The steps, and what was measured of a layer at each."""
+        """Return the steps and the values of one measurement of a layer."""
         if measurement not in MEASUREMENTS:
-            raise InputError(f"measurement is {measurement!r}: need one of {', '.join(MEASUREMENTS)}")
+            raise ParameterError(f"measurement is {measurement!r}: need one of {', '.join(MEASUREMENTS)}")
         mine = [i for i, name in enumerate(self._columns["layer"]) if name == layer]
         if not mine:
-            raise InputError(f"layer is {layer!r}: the history has {', '.join(self.layers) or 'none yet'}")
+            raise NotFoundError(f"layer is {layer!r}: the history has {', '.join(self.layers) or 'none yet'}")
         steps, values = ([self._columns[name][i] for i in mine] for name in ("step", measurement))
         return np.array(steps), np.array(values)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add the rows of one measurement; what is not in them is NaN."""
+        """Append the rows of one step; missing measurements become NaN."""
         for row in rows:
             for name, kind in _COLUMNS.items():
                 self._columns[name].append(kind(row.get(name, math.nan) if name in MEASUREMENTS else row[name]))
 
     def truncate(self, step: int) -> None:
-        """Drop what was measured at `step` or later: training goes on from there, and measures it anew.
+        """Drop the rows of `step` and later, because training resumes there and measures them again.
 
-        If that is all of several measurements, another training begins, and the file of the earlier one is set aside.
+        If this drops all rows of several steps, a new training begins: the file of the earlier one is renamed.
         """
         kept = [i for i, each in enumerate(self._columns["step"]) if each < step]
         if len(kept) == len(self):
@@ -100,12 +103,12 @@ class History:
         while (aside := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
             number += 1
         os.replace(self.path, aside)
-        warn_data(f"{self.path} holds an earlier training, up to step {self.steps[-1]}: it is kept as {aside.name}")
+        warn_data(f"{self.path} holds an earlier training, up to step {self.steps[-1]}: it was renamed to {aside.name}")
 
     # the file
 
     def save(self) -> None:
-        """Write the file, if there is to be one; an interruption leaves the old one."""
+        """Write the file atomically, if `path` is set."""
         if self.path is None:
             return
         import pyarrow as pa
@@ -120,32 +123,49 @@ class History:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:
-        """The history that `save` wrote, from its file or its folder."""
+        """Read a history from the file, or the folder, that `save` wrote."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         history, path = cls(path), _resolve_path(path)
         if not path.exists():
-            raise InputError(f"{path} does not exist: need a history that a tracker kept")
+            raise NotFoundError(f"{path} does not exist: need a history file that a tracker wrote")
         try:
             table = pq.read_table(path, partitioning=None)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise InputError(
-                f"{path} cannot be read as Parquet: {reason}; need a history that a tracker kept"
+            raise FileFormatError(
+                f"{path} cannot be read as Parquet: {reason}; need a history file that a tracker wrote"
             ) from error
         missing = [name for name in _COLUMNS if name not in table.column_names]
         if missing:
-            raise InputError(
-                f"{path} has no column {missing[0]}: need a history that a tracker kept, with {len(_COLUMNS)} columns"
+            raise FileFormatError(
+                f"{path} has no column {missing[0]}: need a history file that a tracker wrote, with "
+                f"{len(_COLUMNS)} columns"
             )
         for name, kind in _COLUMNS.items():
             values = table.column(name).to_pylist()
             try:
                 history._columns[name] = [kind(math.nan if v is None and kind is float else v) for v in values]
             except (TypeError, ValueError) as error:
-                raise InputError(f"{path} has {error} in column {name}: need a history that a tracker kept") from error
+                raise FileFormatError(
+                    f"{path} has {error} in column {name}: need a history file that a tracker wrote"
+                ) from error
         return history
+
+
+def build_log_entry(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the numbers of a measurement by their names in a log, without missing values.
+
+    >>> build_log_entry([{"layer": "layer_3", "isoscore": 0.5, "silhouette": float("nan")}])
+    {'isotropy/layer_3/isoscore': 0.5}
+    """
+    return {
+        f"isotropy/{row['layer']}/{name}": float(row[name])
+        for row in rows
+        for name in MEASUREMENTS
+        if not math.isnan(row.get(name, math.nan))
+    }
 
 
 def _resolve_path(path: str | os.PathLike[str]) -> Path:
@@ -154,23 +174,23 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
 
 
 LATE_SHARE = 0.3
-"""The last part of training, over which the papers average."""
+"""The last share of training, over which the papers average."""
 
 
 class StepSeries(NamedTuple):
-    """A measurement by step."""
+    """The values of a measurement by step."""
 
     steps: np.ndarray
     values: np.ndarray
 
 
 class Runs:
-    """Histories by arm.
+    """The histories of several training runs, grouped by arm.
 
     Parameters
     ----------
-    given : History, sequence of History, or mapping of str to either
-        One training, one with several seeds, or arms by their names.
+    histories : History, sequence of History, or mapping of str to either
+        One run, one arm with several seeds, or several arms by name.
 
     Examples
     --------
@@ -182,43 +202,45 @@ class Runs:
     [0.05, 1.05]
     """
 
-    def __init__(self, given: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> None:
-        arms = given if isinstance(given, Mapping) else {"": given}
-        self.arms = {str(name): [held] if isinstance(held, History) else list(held) for name, held in arms.items()}
+    def __init__(self, histories: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> None:
+        arms = histories if isinstance(histories, Mapping) else {"": histories}
+        self.arms = {str(name): [runs] if isinstance(runs, History) else list(runs) for name, runs in arms.items()}
         if not self.arms or not all(self.arms.values()):
-            raise InputError("there is no history to draw: need one, a list of them, or a dict of lists by arm")
+            raise TooFewRowsError("there is no history to draw: need one, a list of them, or a dict of lists by arm")
         for history in self.all:
             if not isinstance(history, History):
-                raise InputError(
+                raise ParameterError(
                     f"a history is a {type(history).__name__}: need isoscope.History, or History.read(path)"
                 )
             if not len(history):
-                raise InputError(f"a history is empty{_format_path(history)}: measure at least once before drawing it")
+                raise TooFewRowsError(
+                    f"a history is empty{_format_path(history)}: measure at least once before drawing it"
+                )
 
     @property
     def all(self) -> list[History]:
-        """Every history."""
-        return [history for held in self.arms.values() for history in held]
+        """The histories of all arms."""
+        return [history for runs in self.arms.values() for history in runs]
 
     @property
     def alone(self) -> History | None:
-        """The history, if there is one only."""
+        """The history if there is exactly one, else None."""
         return self.all[0] if len(self.all) == 1 else None
 
     @property
     def layers(self) -> list[str]:
-        """The layers that all have, first to last."""
+        """The layers that all histories have, first to last."""
         common = set.intersection(*(set(history.layers) for history in self.all))
         if not common:
-            raise InputError("the histories have no layer in common: need trainings of one model")
+            raise ParameterError("the histories have no layer in common: need training runs of one model")
         return [layer for layer in self.all[0].layers if layer in common]
 
     def seeds(self, arm: str, layer: str, measurement: str) -> list[StepSeries]:
-        """One line for each history of an arm."""
+        """Return the series of each history of an arm."""
         return [StepSeries(*history.series(layer, measurement)) for history in self.arms[arm]]
 
     def mean(self, arm: str, layer: str, measurement: str) -> StepSeries:
-        """The mean over an arm's histories, at the steps that all have."""
+        """Return the mean over an arm's histories, at the steps that all of them have."""
         lines = self.seeds(arm, layer, measurement)
         steps = lines[0].steps
         for line in lines[1:]:
@@ -227,7 +249,7 @@ class Runs:
         return StepSeries(steps, np.mean(values, axis=0))
 
     def late(self, arm: str, layer: str, measurement: str) -> np.ndarray:
-        """Each history's mean over the last part of its training."""
+        """Return the mean of each history over the last 30% of its steps."""
         return np.array([_late_mean(line) for line in self.seeds(arm, layer, measurement)])
 
 

@@ -1,4 +1,4 @@
-"""Measurements of a layer in training, and the detection of collapse."""
+"""Measure the hidden states of a layer during training, and detect collapse."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from isoscope._core.errors import DataWarning, InputError
+from isoscope._core.errors import DataWarning, InputError, MissingValueError, ShapeError
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.neighbors import two_nn
 from isoscope.metrics.spectra import anisotropy, isoscore
 
 AXES = 3
-"""How many of the strongest axes have their share measured."""
+"""The number of anisotropy values: anisotropy_1 to anisotropy_3."""
 
 MEASUREMENTS = (
     *(f"anisotropy_{k}" for k in range(1, AXES + 1)),
@@ -29,41 +29,41 @@ MEASUREMENTS = (
     "two_nn",
     "silhouette",
 )
-"""What is measured of a layer, in the order in which it is shown."""
+"""The names of the measurements of a layer, in display order."""
 
 
 def measure(
     rows: np.ndarray, labels: Any = None, *, groups: Any = None, layer: str = "", step: int | None = None
 ) -> dict[str, float]:
-    """The shape of one layer's (n, d) states: a number for each of `MEASUREMENTS`, NaN for what cannot be had.
+    """Return all `MEASUREMENTS` of one layer's (n, d) states, with NaN for those that cannot be computed.
 
-    While a model trains anything may happen: states that are all equal, a probe of three rows, one class. None of it
-    ends the training. NaN or infinity among the states does, for then the model is broken.
+    States that are all equal, very few rows or a single class give NaN and do not interrupt training. NaN or infinity
+    in the states raises an error, because the model has diverged.
 
     Parameters
     ----------
     rows : (n, d) array
-        One row for each example of the probe.
+        One row per example.
     labels : (n,) labels, optional
-        Each row's class, for the silhouette.
+        The class of each row, for the silhouette.
     groups : (n,) labels, optional
-        The text of each row, where rows are tokens; the unbiased IsoScore then allows for their dependence.
+        The text of each row, if rows are tokens: the unbiased IsoScore then allows for their dependence.
     layer, step
-        Where the states come from, for the message if they are not finite.
+        The origin of the states, for the error message if they are not finite.
 
     Examples
     --------
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).standard_normal((200, 16))
-    >>> found = measure(noise, np.arange(200) % 2)
-    >>> round(found["isoscore_unbiased"], 1), round(found["mean_cosine"], 1)
+    >>> values = measure(noise, np.arange(200) % 2)
+    >>> round(values["isoscore_unbiased"], 1), round(values["mean_cosine"], 1)
     (1.0, 0.0)
     >>> measure(np.ones((5, 4)))["isoscore"]
     nan
     """
     rows = np.asarray(rows)
     _check_finite_states(rows, layer, step)
-    found = dict.fromkeys(MEASUREMENTS, math.nan)
+    values = dict.fromkeys(MEASUREMENTS, math.nan)
     constant = _is_constant(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
@@ -71,7 +71,7 @@ def measure(
         for ending, center in (("", False), ("_centred", True)):
             shares = None if center and constant else _value_or_none(partial(anisotropy, rows, axes, center=center))
             if shares is not None:
-                found |= {f"anisotropy_{k}{ending}": float(share) for k, share in enumerate(shares, 1)}
+                values |= {f"anisotropy_{k}{ending}": float(share) for k, share in enumerate(shares, 1)}
         singles: dict[str, Callable[[], Any]] = {"mean_cosine": partial(mean_cosine, rows)}
         if not constant:
             singles["isoscore"] = partial(isoscore, rows)
@@ -81,12 +81,12 @@ def measure(
                 singles["silhouette"] = partial(silhouette, rows, labels)
         for name, compute in singles.items():
             value = _value_or_none(compute)
-            found[name] = math.nan if value is None else float(value)
-    return found
+            values[name] = math.nan if value is None else float(value)
+    return values
 
 
 def _value_or_none(compute: Callable[[], Any]) -> Any:
-    """What comes out, or None if the states do not allow it."""
+    """Return the computed value, or None if the states do not allow it."""
     try:
         return compute()
     except InputError:
@@ -94,7 +94,7 @@ def _value_or_none(compute: Callable[[], Any]) -> Any:
 
 
 def _is_constant(rows: np.ndarray) -> bool:
-    """Whether rows differ by rounding at most, as the states of a first token do that is the same in every example."""
+    """Return whether rows are equal up to rounding, as the states of a first token that all examples share."""
     if not rows.size:
         return True
     eps = float(np.finfo(rows.dtype).eps) if rows.dtype == np.float64 else float(np.finfo(np.float32).eps)
@@ -103,29 +103,29 @@ def _is_constant(rows: np.ndarray) -> bool:
 
 def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None:
     if rows.ndim != 2:
-        raise InputError(f"the states of {layer or 'a layer'} have shape {rows.shape}: need (n, d), one row an example")
+        raise ShapeError(f"the states of {layer or 'a layer'} have shape {rows.shape}: need (n, d) rows")
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         when = "" if step is None else f" at step {step}"
-        raise InputError(
+        raise MissingValueError(
             f"{layer or 'the layer'}{when}: {len(bad)} of {len(rows)} rows of the probe have NaN or infinity, the "
-            f"first is row {bad[0]}: training has diverged, lower the learning rate or the regulariser's weight, or "
-            "train in bf16 rather than fp16"
+            f"first is row {bad[0]}: training has diverged; lower the learning rate or the regularizer's weight, or "
+            "train in bf16 instead of fp16"
         )
 
 
 MIN_ROWS = 8
-"""From so many rows on the unbiased IsoScore tells 5 effective dimensions from 2; with fewer none is judged."""
+"""The fewest rows for a judgment: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
 
-_MIN_EFFECTIVE_DIMENSIONS = 2.0  # effective dimensions, below which there is one direction and some dust
-_MAX_ISOSCORE_RATIO = 0.1  # of the IsoScore at the start
-_MAX_SPREAD_RATIO = 0.01  # of one minus the mean cosine at the start
-_MIN_CLASS_SILHOUETTE = 0.25  # a silhouette below shows no structure (Kaufman and Rousseeuw, 1990)
+_MIN_EFFECTIVE_DIMENSIONS = 2.0  # with fewer, nearly all variance lies along one direction
+_MAX_ISOSCORE_RATIO = 0.1  # relative to the IsoScore at the start
+_MAX_SPREAD_RATIO = 0.01  # relative to 1 − mean cosine at the start
+_MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette shows no structure (Kaufman and Rousseeuw, 1990)
 
 
 @dataclass(frozen=True)
 class Collapse:
-    """A layer that has collapsed: since which step, and by which numbers."""
+    """A collapsed layer, with the step and the reason."""
 
     layer: str
     step: int
@@ -133,15 +133,15 @@ class Collapse:
 
     @property
     def message(self) -> str:
-        """One line with what to try."""
+        """The warning, with advice."""
         return (
             f"{self.layer} has collapsed by step {self.step}: {self.reason}. Try a lower learning rate, a longer "
-            "warm-up, or a regulariser that keeps the space open"
+            "warm-up, or a regularizer that raises isotropy"
         )
 
 
 def effective_dimensions(isoscore: float, dimensions: float) -> float:
-    """How many dimensions share the variance: 1 for an IsoScore of 0, all of them for 1.
+    """Return the participation ratio that belongs to an IsoScore: 1 for IsoScore 0, all dimensions for 1.
 
     >>> effective_dimensions(0.5, 101)
     51.0
@@ -150,11 +150,12 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
 
 
 def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Why a layer counts as collapsed, given its first row of a history and a later one; None if it does not.
+    """Return why a layer has collapsed between its first row of a history and a later one, or None if it has not.
 
-    It does if its states became equal; if their spread, one minus the mean cosine, fell under a hundredth of what it
-    was; or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell under a tenth. A layer that
-    tells the classes apart (silhouette from 0.25 on) has not collapsed: a classifier's last layer needs few directions.
+    A layer has collapsed if its states became equal; if 1 − mean cosine fell below 1% of its first value; or if fewer
+    than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first value. A layer that
+    separates the classes (silhouette of at least 0.25) has not collapsed: a classifier's last layer needs few
+    directions.
 
     Examples
     --------
@@ -182,26 +183,26 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 
 class CollapseDetector:
-    """Looks at the rows of a history as they come, and finds each collapse once."""
+    """Check the rows of a history as they arrive, and report each collapse once."""
 
     def __init__(self) -> None:
         self._first: dict[str, Mapping[str, Any]] = {}
         self.found: dict[str, Collapse] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
-        """The layers that have collapsed in these rows and had not before."""
-        fresh = []
+        """Return the layers that have collapsed in these rows but not before."""
+        new = []
         for row in rows:
             layer = row["layer"]
             reason = None if layer in self.found else collapse_reason(self._first.setdefault(layer, row), row)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
-                fresh.append(self.found[layer])
-        return fresh
+                new.append(self.found[layer])
+        return new
 
 
 def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
-    """The layers of a history that have collapsed, each with the first step at which it had.
+    """Return the collapsed layers of a history, each with the step at which it collapsed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The covariance that I-STAR leans on: of many states of the training set, with the model as it is now."""
+"""Compute the shrinkage covariance of I-STAR from many states of the training set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, IterableDataset
 
 from isoscope._core.arrays import blocks, check_integer
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ShapeError, TooFewRowsError
 from isoscope.engines.engine import sketch
 from isoscope.losses.regularizer import is_parallel
 from isoscope.sketching.sketch import Sketch
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from isoscope.training.capture import Capture
 
 SHRINKAGE_STATES = 250_000
-"""How many token states I-STAR's authors take."""
+"""The number of token states that I-STAR's authors use."""
 
-_TOKENS = 2048  # in a batch: enough to keep the cores busy, few enough to stay in cache
-_BATCH = 32  # examples, where the loader does not say how many
+_TOKENS = 2048  # per batch: enough to keep the cores busy, few enough to stay in cache
+_BATCH = 32  # examples per batch if the loader has no batch size
 
 
 def shrinkage_sketch(
@@ -37,9 +37,9 @@ def shrinkage_sketch(
     states: int,
     seed: int,
 ) -> Sketch:
-    """The sketch of at least so many states, seen by `capture` while `run` shows the model one batch after another.
+    """Return the sketch of at least `states` states, captured while `run` runs the model on batches.
 
-    Under data-parallel training each process takes its share, and all get the sum.
+    In data-parallel training, each process handles its share and all processes receive the sum.
     """
     needed = check_integer(states, "states")
     processes, rank = (dist.get_world_size(), dist.get_rank()) if is_parallel() else (1, 0)
@@ -51,7 +51,7 @@ def shrinkage_sketch(
         return layers * (length if capture.pool == "tokens" else 1)
 
     def chunks() -> Iterator[np.ndarray]:
-        found = 0
+        collected = 0
         for batch in equal_length_batches(batches, rows_of, needed, seed=seed, part=rank, parts=processes):
             capture.start()
             run(batch)
@@ -61,15 +61,15 @@ def shrinkage_sketch(
                     check_finite_states(rows.states, layer, "of the training set")
                     parts.append(rows.states.float().cpu().numpy())
             widths = {part.shape[1] for part in parts}
-            if not widths:  # a training step that leaves the batch out
+            if not widths:  # the training step skipped the batch
                 continue
             if len(widths) > 1:
-                raise InputError(f"the layers have {sorted(widths)} dimensions: one covariance needs one width")
+                raise ShapeError(f"the layers have {sorted(widths)} dimensions: one covariance needs equal dimensions")
             states = np.concatenate(parts)
-            found += len(states)
+            collected += len(states)
             if len(states):
                 yield states
-            if found >= needed:
+            if collected >= needed:
                 return
 
     try:
@@ -82,8 +82,8 @@ def shrinkage_sketch(
         dist.all_gather_object(parts, own)
         own = sum(parts, Sketch())
     if own.n < 2:
-        raise InputError(
-            f"the batches gave {own.n} states: a covariance needs 2 at least, and should be of many thousands"
+        raise TooFewRowsError(
+            f"the batches gave {own.n} states: a covariance needs at least 2, and should have many thousands"
         )
     return own
 
@@ -103,11 +103,11 @@ def _sketch_chunks(chunks: Iterator[Any]) -> Sketch:
 def equal_length_batches(
     batches: Iterable[Any], rows_of: Callable[[int], int], needed: int, *, seed: int, part: int = 0, parts: int = 1
 ) -> Iterator[Any]:
-    """Batches of a random part of a loader's dataset, each of texts of one length: no padding, little time.
+    """Yield batches of a random subset of a loader's dataset, each of texts of equal length, so without padding.
 
-    So many texts are drawn as give the rows that are needed, by what `rows_of` says of a text's length, and only then
-    are they sorted: who would stop among sorted ones would have the long ones alone. Items without `input_ids` to
-    measure are put in batches of the loader's size. What has no dataset that can be looked into is given as it comes.
+    Texts are drawn until they give the `needed` rows; `rows_of` returns the rows of a text by its length. Only then are
+    they sorted by length, because stopping within sorted texts would select only long ones. Items without `input_ids`
+    are put in batches of the loader's size. If the dataset cannot be indexed, the batches are yielded unchanged.
     """
     dataset: Any = getattr(batches, "dataset", None)
     collate: Any = getattr(batches, "collate_fn", None)
@@ -116,18 +116,18 @@ def equal_length_batches(
         return
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]
     if _count_tokens(dataset[0]) is None:
-        # Not from the loader itself: its sampler may have random numbers of its own, which training would then lack.
+        # Not from the loader itself: its sampler may own a random generator, and training must see the same numbers.
         for rows in blocks(len(order), _batch_size(batches)):
             yield collate([dataset[index] for index in order[rows]])
         return
     by_length: dict[int, list[Any]] = {}
-    found = 0
+    drawn = 0
     for index in order:
         item = dataset[index]
         length = _count_tokens(item) or 0
         by_length.setdefault(length, []).append(item)
-        found += rows_of(length)
-        if found >= needed:
+        drawn += rows_of(length)
+        if drawn >= needed:
             break
     for length in sorted(by_length, reverse=True):
         for rows in blocks(len(by_length[length]), max(1, _TOKENS // max(1, length))):
@@ -135,7 +135,7 @@ def equal_length_batches(
 
 
 def _is_indexable(dataset: Any) -> bool:
-    """Whether any item of a dataset can be had; one that is put together of several may allow no mixed batches."""
+    """Return whether a dataset can be indexed; a concatenation of datasets may not allow mixed batches."""
     if isinstance(dataset, IterableDataset | ConcatDataset):  # the first has a __getitem__ that only raises
         return False
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset) > 0
@@ -143,11 +143,11 @@ def _is_indexable(dataset: Any) -> bool:
 
 def _batch_size(loader: Any) -> int:
     sampler = getattr(loader, "batch_sampler", None)
-    found = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-    return found if isinstance(found, int) else _BATCH
+    size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+    return size if isinstance(size, int) else _BATCH
 
 
 def _count_tokens(item: Any) -> int | None:
-    """How many tokens an item has; None if it cannot be told."""
+    """Return the number of tokens of an item, or None if it has no `input_ids`."""
     tokens: Any = item.get("input_ids") if isinstance(item, Mapping) else None
     return None if tokens is None else len(tokens)

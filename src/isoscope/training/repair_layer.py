@@ -1,34 +1,39 @@
-"""A repair of the space inside a model: the vectors that its head reads, batch by batch."""
+"""Repair the hidden states inside a model, batch by batch, before its head reads them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from isoscope._core.arrays import check_integer
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError, ShapeError
+from isoscope._core.random import check_seed
 from isoscope.training.capture import Hook, pooled_positions
 from isoscope.training.layers import find_hidden_states, find_stack
 from isoscope.transforms.clustered import ClusterNull
 
+if TYPE_CHECKING:
+    from isoscope._core.types import Seed
+
 
 class BatchRepair:
-    """Clusters the rows of a batch, and takes out each cluster's mean and first directions.
+    """Cluster the rows of a batch, and remove the mean and the first principal directions of each cluster.
 
-    Clusters, means and directions are of this batch alone and held fixed in the gradient, which so has no part along
-    those directions. The same rows give the same result. A row that is alone stays as it is; a cluster with no more
-    rows than directions becomes zero, whatever it held.
+    Clusters, means and directions come from this batch alone. The gradient treats them as constants, so it has no
+    component along the removed directions. The same rows always give the same result. A batch of one row is returned
+    unchanged. A cluster with no more rows than directions becomes zero.
 
     Parameters
     ----------
     n_clusters : int
-        How many; as many as rows if the batch has fewer.
+        The number of clusters; at most the number of rows in the batch.
     n_components : int
-        Directions taken out in each cluster.
+        The number of directions to remove from each cluster.
     seed : int
-        Of the clusters' first centres.
+        Random seed for the initial cluster centers.
 
     Examples
     --------
@@ -42,40 +47,40 @@ class BatchRepair:
     Rajaee and Sheikhi, Isotropic word representation in BERT, 2020.
     """
 
-    def __init__(self, n_clusters: int = 3, n_components: int = 1, *, seed: int = 0) -> None:
+    def __init__(self, n_clusters: int = 3, n_components: int = 1, *, seed: Seed = 0) -> None:
         if check_integer(n_clusters, "n_clusters") < 1:
-            raise InputError(f"n_clusters is {n_clusters}: need 1 at least")
+            raise ParameterError(f"n_clusters is {n_clusters}: need at least 1")
         if check_integer(n_components, "n_components") < 0:
-            raise InputError(f"n_components is {n_components}: need 0 at least")
-        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, check_integer(seed, "seed")
+            raise ParameterError(f"n_components is {n_components}: need at least 0")
+        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, check_seed(seed)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """The (n, d) rows, repaired."""
+        """Return the repaired (n, d) rows."""
         if len(rows) < 2:
             return rows
         wide = rows if rows.dtype == torch.float64 else rows.float()
-        made = ClusterNull(min(self.n_clusters, len(rows)), self.n_components, random_state=self.seed)
-        found: torch.Tensor = made.fit(wide.detach().cpu().numpy()).transform(wide)
-        return found.to(rows.dtype)
+        repair = ClusterNull(min(self.n_clusters, len(rows)), self.n_components, random_state=self.seed)
+        repaired: torch.Tensor = repair.fit(wide.detach().cpu().numpy()).transform(wide)
+        return repaired.to(rows.dtype)
 
     def __repr__(self) -> str:
         return f"BatchRepair({self.n_clusters}, {self.n_components}, seed={self.seed})"
 
 
 class Repairing:
-    """A repair in a model, from now until `remove()`: in training and in evaluation, on each batch by itself.
+    """Repair the hidden states of a model in every batch, in training and in evaluation, until `remove()`.
 
-    What comes out of the last layer (before a final norm, where the model has one) is changed at the one token of each
+    The repair changes the output of the last layer (before a final norm, if the model has one), at the token of each
     text that the head reads.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A transformer, with its head or without.
+        A transformer, with or without a head.
     repair : callable
-        `BatchRepair`, or anything that makes (n, d) rows of (n, d) rows.
+        `BatchRepair`, or any function from (n, d) rows to (n, d) rows.
     pool : {"cls", "last"}
-        Which token stands for a text.
+        The token that the head reads.
 
     Examples
     --------
@@ -87,14 +92,23 @@ class Repairing:
     0.0
     """
 
-    def __init__(self, model: nn.Module, repair: Any, pool: str = "cls") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        repair: Callable[[torch.Tensor], torch.Tensor],
+        pool: str = "cls",
+    ) -> None:
         if pool not in ("cls", "last"):
-            raise InputError(f'pool is {pool!r}: need "cls" or "last", the token that the head reads')
+            raise ParameterError(f'pool is {pool!r}: need "cls" or "last", the token that the head reads')
         if not callable(repair):
-            raise InputError(f"repair is a {type(repair).__name__}: need a BatchRepair, or a function of (n, d) rows")
+            raise ParameterError(
+                f"repair is a {type(repair).__name__}: need a BatchRepair, or a function of (n, d) rows"
+            )
         stack = find_stack(model)
         if stack.depth > len(stack.names):
-            raise InputError(f"{type(model).__name__} runs one layer again and again: there is no last one to repair")
+            raise ParameterError(
+                f"{type(model).__name__} runs the same layer again and again: it has no last layer to repair"
+            )
         self.repair, self.pool = repair, pool
         self._mask: torch.Tensor | None = None
         last = model.get_submodule(stack.names[-1])
@@ -104,7 +118,7 @@ class Repairing:
         ]
 
     def remove(self) -> None:
-        """Leave the model as it was."""
+        """Remove the repair from the model."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -122,13 +136,12 @@ class Repairing:
     def _forward_hook(self, _: nn.Module, __: Any, output: Any) -> Any:
         states = find_hidden_states(output)
         if states is None or states.ndim not in (2, 3):
-            raise InputError("the last layer gives no states (texts, positions, d) or (n, d): nothing can be repaired")
+            raise ShapeError("the last layer returns no states (texts, positions, d) or (n, d) to repair")
         return _replace_states(output, states, self._repair_states(states))
 
     def _repair_states(self, states: torch.Tensor) -> torch.Tensor:
         if states.ndim == 2:
-            found: torch.Tensor = self.repair(states)
-            return found
+            return self.repair(states)
         mask = torch.ones(states.shape[:2], dtype=torch.bool) if self._mask is None else self._mask > 0
         mask = mask.to(states.device)
         texts = torch.arange(len(states), device=states.device)
@@ -137,9 +150,9 @@ class Repairing:
 
 
 def _replace_states(output: Any, before: torch.Tensor, states: torch.Tensor) -> Any:
-    """What a layer gave, with other states in it."""
+    """Return the output of a layer with its states replaced."""
     if torch.is_tensor(output):
         return states
     if isinstance(output, tuple):
         return tuple(states if each is before else each for each in output)
-    raise InputError(f"the last layer gives a {type(output).__name__}: need a tensor, or a tuple with one")
+    raise ParameterError(f"the last layer returns a {type(output).__name__}: need a tensor, or a tuple with one")

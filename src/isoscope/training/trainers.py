@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import ParameterError
+from isoscope.training.history import build_log_entry
 
 if TYPE_CHECKING:
     from isoscope.training.attach import Attachment
@@ -16,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def trainer_kind(trainer: Any, otherwise: str = "call attachment.refresh(loader) at each epoch") -> str:
-    """Whose trainer it is: "hugging-face" (Sentence Transformers' is one) or "lightning".
+    """Return the kind of a trainer: "hugging-face" (also for Sentence Transformers) or "lightning".
 
-    `otherwise` is what to do in a loop of one's own.
+    `otherwise` is the advice in the error message for users who write their own training loop.
     """
     for base in type(trainer).__mro__:
         if base.__name__ == "Trainer" and base.__module__.startswith("transformers."):
             return "hugging-face"
         if base.__name__ == "Trainer" and base.__module__.split(".")[0] in ("lightning", "pytorch_lightning"):
             return "lightning"
-    raise InputError(
+    raise ParameterError(
         f"trainer is a {type(trainer).__name__}: need a Hugging Face, Sentence Transformers or Lightning Trainer; "
-        f"in a loop of your own {otherwise}"
+        f"in your own training loop, {otherwise}"
     )
 
 
 def is_lightning(model: Any) -> bool:
-    """Whether a model is a Lightning module, without importing Lightning."""
+    """Return whether a model is a Lightning module, without importing Lightning."""
     return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
 
 
 def add_regularizer_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
-    """Add the callback to a trainer; what comes back takes it off."""
+    """Add the regularizer's callback to a trainer; return a function that removes it."""
     if trainer_kind(trainer) == "hugging-face":
         return _add_hugging_face_callback(trainer, attachment)
     return _add_lightning_callback(trainer, attachment)
@@ -48,18 +49,18 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
 
     smoothed = getattr(trainer, "label_smoother", None) is not None and not hasattr(trainer, "collect_features")
     if smoothed:
-        raise InputError(
-            "label_smoothing_factor has the trainer compute the loss outside of the model, where the regulariser "
+        raise ParameterError(
+            "with label_smoothing_factor the trainer computes the loss outside of the model, where the regularizer "
             "cannot be added: set it to 0"
         )
 
     class RegularizerCallback(TrainerCallback):
-        """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
+        """Refresh I-STAR's covariance at each epoch and log the term."""
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if attachment.needs_refresh:
                 batches = kwargs["train_dataloader"]
-                if hasattr(trainer, "collect_features"):  # Sentence Transformers: a loss takes what this makes of them
+                if hasattr(trainer, "collect_features"):  # Sentence Transformers: the input of a loss
                     batches = _MappedLoader(batches, trainer.collect_features)
                 attachment.refresh(batches, seed=_epoch_seed(args.seed, state.epoch))
 
@@ -68,7 +69,7 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
                 logs[_log_key(attachment)] = attachment.value
 
     callback = RegularizerCallback()
-    # Before the trainer's own, which send the log away.
+    # Insert it before the trainer's own callbacks, which send the log.
     trainer.callback_handler.callbacks.insert(0, callback)
     return lambda: _remove_callback(trainer.callback_handler.callbacks, callback)
 
@@ -77,7 +78,7 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
     Callback = import_lightning(trainer).Callback
 
     class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
-        """Refreshes I-STAR's covariance at each epoch and puts the term in the log."""
+        """Refresh I-STAR's covariance at each epoch and log the term."""
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             if attachment.needs_refresh:
@@ -93,7 +94,7 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
 
 
 class _MappedLoader:
-    """A loader whose batches go through a function; its dataset can be looked into as before."""
+    """A loader that applies a function to each batch and keeps the dataset of the original."""
 
     def __init__(self, loader: Any, made: Callable[[Any], Any]) -> None:
         self.loader, self.made = loader, made
@@ -107,7 +108,7 @@ class _MappedLoader:
 
 
 def _lightning_batches(trainer: Any, module: Any) -> Any:
-    """The batches as the training step gets them: moved, and through the module's own hooks for that."""
+    """Return the batches as the training step receives them: on its device, after the module's transfer hooks."""
 
     def transferred(batch: Any) -> Any:
         return trainer.strategy.batch_to_device(module._on_before_batch_transfer(batch))
@@ -115,7 +116,7 @@ def _lightning_batches(trainer: Any, module: Any) -> Any:
     loaders = trainer.train_dataloader
     if hasattr(loaders, "dataset"):
         return _MappedLoader(loaders, transferred)
-    # Several: put together as Lightning does, but by another than the one that it is walking along.
+    # Several loaders: combine them as Lightning does, in a new object, because training iterates over its own.
     from importlib import import_module
 
     kind = import_module(f"{import_lightning(trainer).__name__}.utilities.combined_loader").CombinedLoader
@@ -124,7 +125,7 @@ def _lightning_batches(trainer: Any, module: Any) -> Any:
 
 
 def import_lightning(trainer: Any) -> Any:
-    """The package that a Lightning trainer is of: it has two names."""
+    """Return the Lightning package of a trainer, which can have two names."""
     from importlib import import_module
 
     for base in type(trainer).__mro__:
@@ -146,13 +147,13 @@ def _log_key(attachment: Attachment) -> str:
 
 
 def _epoch_seed(seed: int, epoch: float | None) -> int:
-    """Another part of the training set at each epoch, the same one in each run."""
+    """Return a seed that differs between epochs and is the same in each run."""
     return seed * 10_007 + int(epoch or 0)
 
 
 @contextmanager
 def mute_logging(module: Any) -> Iterator[None]:
-    """A Lightning module whose `self.log` says nothing: it runs for its states alone."""
+    """Disable `log` and `log_dict` of a Lightning module, while it runs only for its states."""
     names = ("log", "log_dict")
     for name in names:
         setattr(module, name, lambda *args, **kwargs: None)
@@ -164,7 +165,7 @@ def mute_logging(module: Any) -> Iterator[None]:
 
 
 def run_training_step(module: Any, step: Callable[..., Any], batch: Any) -> Any:
-    """What a Lightning module's training step gives for a batch, unlogged; the batch's number is for those who ask."""
+    """Run a Lightning module's training step without logging; pass the batch number if the step takes one."""
     parameters = inspect.signature(step).parameters.values()
     numbered = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
     with mute_logging(module):
@@ -172,7 +173,7 @@ def run_training_step(module: Any, step: Callable[..., Any], batch: Any) -> Any:
 
 
 def add_tracker_callback(trainer: Any, tracker: IsotropyTracker) -> None:
-    """Add a callback to a Hugging Face or Lightning trainer, whose package is imported by then."""
+    """Add the tracker's callback to a Hugging Face or Lightning trainer."""
     kind = trainer_kind(trainer, otherwise="call tracker.measure(model, step=step)")
     _check_unsharded(trainer)
     if kind == "hugging-face":
@@ -182,16 +183,16 @@ def add_tracker_callback(trainer: Any, tracker: IsotropyTracker) -> None:
 
 
 def _check_unsharded(trainer: Any) -> None:
-    """A model of which each process holds a part cannot be run by one of them: all would wait for ever."""
+    """Reject a model that is sharded over processes: running it in one process would wait forever for the others."""
     strategy = type(getattr(trainer, "strategy", None)).__name__
-    spread = getattr(trainer, "is_fsdp_enabled", False) or strategy in ("FSDPStrategy", "DeepSpeedStrategy")
+    sharded = getattr(trainer, "is_fsdp_enabled", False) or strategy in ("FSDPStrategy", "DeepSpeedStrategy")
     if getattr(trainer, "is_deepspeed_enabled", False):
         plugin = trainer.accelerator.state.deepspeed_plugin
-        spread = spread or plugin.deepspeed_config.get("zero_optimization", {}).get("stage") == 3
-    if spread:
-        raise InputError(
-            "the trainer spreads the model over processes (FSDP, DeepSpeed): the tracker runs it in one process alone; "
-            "use data-parallel training, or measure checkpoints afterwards with tracker.measure(model, step=step)"
+        sharded = sharded or plugin.deepspeed_config.get("zero_optimization", {}).get("stage") == 3
+    if sharded:
+        raise ParameterError(
+            "the trainer shards the model over processes (FSDP, DeepSpeed), but the tracker runs it in one process; "
+            "use data-parallel training, or measure checkpoints afterward with tracker.measure(model, step=step)"
         )
 
 
@@ -202,7 +203,7 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
     from transformers import TrainerCallback
 
     class TrackerCallback(TrainerCallback):
-        """Measures at the start, every so many optimizer steps and when training stops."""
+        """Measure at the start, every `every` optimizer steps and when training stops."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             _log(trainer, tracker.measure_at_start(kwargs["model"], step=state.global_step, epoch=state.epoch or 0.0))
@@ -212,7 +213,7 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
                 self._measure(state, control, kwargs["model"])
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            # Not when training ends: the best checkpoint may be in the place of the last by then.
+            # Not in on_train_end: the trainer may have loaded the best checkpoint by then.
             if control.should_training_stop and state.global_step > tracker.latest:
                 self._measure(state, control, kwargs["model"])
 
@@ -225,25 +226,21 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
 
 
 def _log(trainer: Any, rows: list[dict[str, Any]]) -> None:
-    """Put a measurement in the trainer's log, and the last layer's part of it on the screen."""
-    from isoscope.training.tracker import build_log_entry
-
+    """Log a measurement through the trainer, and print only the last layer's values on the console."""
     values = build_log_entry(rows)
     if not values:
         return
     control = trainer.control
-    waiting = control.should_log  # the trainer's own loss may be, and a log takes the sign down
+    should_log = control.should_log  # logging clears it, but the trainer's own loss may still have to be logged
     with _mute_console_callbacks(trainer, rows):
         trainer.log(values)
-    trainer.control.should_log = waiting
+    trainer.control.should_log = should_log
 
 
 @contextmanager
 def _mute_console_callbacks(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
-    """The callbacks that write to the screen hear of the last layer alone: a hundred numbers would bury the loss."""
+    """Show console callbacks only the last layer, because a hundred numbers would bury the loss."""
     from transformers import PrinterCallback, ProgressCallback
-
-    from isoscope.training.tracker import build_log_entry
 
     handler = trainer.callback_handler
     every = list(handler.callbacks)
@@ -262,10 +259,9 @@ def _mute_console_callbacks(trainer: Any, rows: list[dict[str, Any]]) -> Iterato
 
 def _track_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
     Callback = import_lightning(trainer).Callback
-    from isoscope.training.tracker import build_log_entry
 
     class TrackerCallback(Callback):  # type: ignore[misc, valid-type]
-        """Measures at the start, every so many optimizer steps and when training stops."""
+        """Measure at the start, every `every` optimizer steps and when training stops."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             epoch = float(trainer.current_epoch)

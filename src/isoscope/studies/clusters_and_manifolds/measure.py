@@ -18,6 +18,7 @@ from isoscope.metrics.neighbors import lid
 from isoscope.studies.aggregation import group_by
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Metric
     from isoscope.studies.study import Results
 
 
@@ -122,7 +123,7 @@ def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
-    def measure(n: int, metric: str) -> float:
+    def measure(n: int, metric: Metric) -> float:
         some = X if n == len(X) else X[np.sort(order[:n])]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # duplicates: equal tokens at the start of windows
