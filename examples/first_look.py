@@ -24,7 +24,7 @@ def clouds(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
 def measure(X: np.ndarray) -> dict[str, str]:
     """The measurements that need no labels, as text."""
     score = isoscope.isoscore(X, unbiased=True, return_interval=True)
-    bars = isoscope.select_bars(isoscope.h0_barcode(X))
+    bars = isoscope.metrics.select_bars(isoscope.h0_barcode(X))
     choice = isoscope.choose_clusters(X, range(2, 7))
     contribution = isoscope.cosine_contribution(X)
     raw, centred = isoscope.anisotropy(X, 1)[0], isoscope.anisotropy(X, 1, center=True)[0]

@@ -402,20 +402,20 @@ class Sketch:
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
 
     def isotropy_objective(self, *, cosine: bool = False) -> float:
-        """See `isoscope.isotropy_objective`."""
+        """See `isoscope.metrics.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
         self._check_measurable(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
-        """See `isoscope.silhouette_objective`."""
+        """See `isoscope.metrics.silhouette_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
     def classifier_objective(self, class_vectors: Any) -> float:
-        """See `isoscope.classifier_objective`."""
+        """See `isoscope.metrics.classifier_objective`."""
         t = self._require_types()
         C = to_numpy(check_points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
         if C.shape != t.means.shape:
@@ -423,7 +423,7 @@ class Sketch:
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
-        """See `isoscope.triplet_objective`, of squared distances."""
+        """See `isoscope.metrics.triplet_objective`, of squared distances."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
