@@ -1,4 +1,4 @@
-"""advise: the table and the words, what is kept, and one line for everything that is wrong."""
+"""advise: the table and the advice, the files, and one line for every error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N, D = 300, 12
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A corpus with a rogue coordinate that drowns what its rows mean, and everything that is known of it."""
+    """A corpus with a coordinate that drowns the meaning of its rows, with queries, pairs and labels."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     meaning = rng.standard_normal((N, D - 1))
@@ -48,7 +48,7 @@ TASKS = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_prints_a_table_and_writes_what_was_asked_for(task, folder, capsys):
+def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
     words, measure = TASKS[task]
     outputs = ["-o", "repair", "--html", "page.html", "--json", "advice.json"]
     assert main(["advise", "corpus.parquet", *words, *outputs]) == 0
@@ -71,12 +71,12 @@ def test_every_task_prints_a_table_and_writes_what_was_asked_for(task, folder, c
         assert "evidence is weak" in " ".join(said.out.split())
 
 
-def test_json_on_standard_output_is_alone_there(folder, capsys):
+def test_json_is_the_only_standard_output(folder, capsys):
     assert main(["advise", "corpus.parquet", "--pairs", "pairs.tsv", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["choice"] != "as it is"
 
 
-def test_labels_may_stand_in_a_file(folder, capsys):
+def test_labels_can_come_from_a_file(folder, capsys):
     topics = pq.read_table("corpus.parquet")["topic"].to_pylist()
     (folder / "labels.txt").write_text("\n".join(topics), encoding="utf-8")
     told = []
@@ -99,12 +99,12 @@ WRONG = {
     "columns of another role": (["--columns", "labels=topic"], "--labels"),
     "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
     "a page in no folder": (["--pairs", "pairs.tsv", "--html", "no/page.html"], "is not a folder"),
-    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is read or written already"),
+    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is already read or written"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(case, folder, capsys):
+def test_bad_input_is_one_line_and_writes_nothing(case, folder, capsys):
     (folder / "flat.tsv").write_text("".join(f"d{i}\td{i + 1}\t3\n" for i in range(50)), encoding="utf-8")
     (folder / "other.tsv").write_text("q1 0 nobody 1\nq2 0 d2 1\n", encoding="utf-8")
     np.save(folder / "wide.npy", np.ones((60, 5), np.float32))
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(case, folder, ca
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_judgements_of_what_is_not_there_may_be_left_out(folder, capsys):
+def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     with open(folder / "qrels.tsv", "a", encoding="utf-8") as file:
         file.write("q1\tnobody\t1\nnobody\td3\t1\n")
     asked = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]

@@ -1,4 +1,4 @@
-"""finetune: the table and the files, one line for everything that is wrong, and how an interrupted run goes on."""
+"""finetune: the table and the files, one line for every error, and the resuming of an interrupted run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope.cli.finetune import MessageProgressBar, describe_moment
+from isoscope.cli.finetune import format_seed_progress
 from isoscope.cli.main import main
 from isoscope.finetuning.train import SeedProgress
 from tests.finetuning import toy
@@ -35,7 +35,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def here(place, tmp_path, monkeypatch):
-    """An empty folder that has the model and the data beside it."""
+    """A folder with links to the model and the data."""
     monkeypatch.chdir(tmp_path)
     for name in ("encoder", "data", "mood.tsv"):
         os.symlink(place / name, tmp_path / name)
@@ -51,7 +51,7 @@ def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
     metrics = json.loads((here / "run" / "metrics.json").read_text(encoding="utf-8"))
     spread = metrics["final"]["matthews"]
     assert f"{spread['mean']:.3f} ± {spread['std']:.3f}" in said.out
-    for row in ("matthews", "accuracy", "f1", "anisotropy₁, centred", "IsoScore, unbiased", "mean cosine"):
+    for row in ("matthews", "accuracy", "f1", "anisotropy₁, centered", "IsoScore, unbiased", "mean cosine"):
         assert row in said.out
     assert "learnt from 64 of 96 rows" in said.out
     assert said.err.splitlines()[-2:] == ["written: run/metrics.json", "written: run/page.html"]
@@ -59,7 +59,7 @@ def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
     assert (here / "run" / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_files_of_one_s_own_and_json_alone_on_standard_output(here, capsys):
+def test_own_files_and_json_on_standard_output(here, capsys):
     words = ["--train", "mood.tsv", "--text", "review", "--label", "mood", "--dev-share", "0.25", "--measure", "f1"]
     assert main(["finetune", "encoder", *words, "-o", "run", "--json", "-", *QUICK]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -70,9 +70,18 @@ def test_files_of_one_s_own_and_json_alone_on_standard_output(here, capsys):
 
 
 WRONG = {
-    "give one TASK, or --train FILE": ["encoder", "-o", "run"],
+    "give either a TASK or --train FILE": ["encoder", "-o", "run"],
     "cola needs the folder of its TSV files: data=, on the command line --data": ["encoder", "cola", "-o", "run"],
-    "--seeds one: need how many, such as 3": ["encoder", "cola", "--data", "data", "--seeds", "one", "-o", "run"],
+    "--seeds one: need a number of seeds, such as 3": [
+        "encoder",
+        "cola",
+        "--data",
+        "data",
+        "--seeds",
+        "one",
+        "-o",
+        "run",
+    ],
     "nowhere/model/ is not there: name the folder": ["nowhere/model/", "cola", "--data", "data", "-o", "run"],
     "'sparse' is not one of": ["encoder", "cola", "--data", "data", "--regularizer", "sparse", "-o", "run"],
     "does not say which column holds the texts: it has review, mood": [
@@ -88,7 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_what_is_wrong_is_one_line_and_exit_code_2(words, here, capsys):
+def test_bad_input_is_one_line_with_exit_code_2(words, here, capsys):
     assert main(["finetune", *WRONG[words]]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -108,7 +117,7 @@ def test_a_repair_is_two_numbers(words, tmp_path, capsys):
     assert told.count("\n") == 1
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(here, capsys):
+def test_ctrl_c_says_how_to_resume(here, capsys):
     words = ["finetune", "encoder", "cola", "--data", "data", "-o", "the run", *QUICK, "--epochs", "400"]
     command = [sys.executable, "-m", "isoscope", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
@@ -124,18 +133,13 @@ def test_ctrl_c_leaves_a_run_that_goes_on(here, capsys):
     assert out == ""
     assert (
         err
-        == f"isoscope: interrupted; what is done is kept in the run; go on with: {shlex.join(['isoscope', *words])}\n"
+        == "isoscope: interrupted; finished work is kept in the run; "
+        f"to resume, run: {shlex.join(['isoscope', *words])}\n"
     )
     assert main([*words[:-1], "300"]) == 2
     assert "holds a run with other settings: epochs was 400.0 and is 300.0" in capsys.readouterr().err
 
 
-def test_the_bar_says_seed_step_loss_score_and_time_left(monkeypatch):
-    assert describe_moment(SeedProgress(1, 20, 1340, 0.41237, 0.5)) == "seed 1  step 20/1,340  loss 0.412  score 0.500"
-    assert describe_moment(SeedProgress(0, 1, 10, None, None)) == "seed 0  step 1/10"
-    clock = iter([0.0, 100.0, 160.0, 220.0])
-    monkeypatch.setattr("isoscope.cli.finetune.time.monotonic", lambda: next(clock))
-    bar = MessageProgressBar()
-    bar.show(describe_moment(SeedProgress(1, 1, 10, None, None)), 0.5)  # half was done by an earlier run
-    assert bar._left(0.6) == "4 min left"
-    assert bar._left(1.0) == ""
+def test_the_progress_note_has_step_loss_and_score():
+    assert format_seed_progress(SeedProgress(1, 20, 1340, 0.41237, 0.5)) == "step 20/1,340  loss 0.412  score 0.500"
+    assert format_seed_progress(SeedProgress(0, 1, 10, None, None)) == "step 1/10"

@@ -1,4 +1,4 @@
-"""fit, apply and fix: what they write, what they say, and one line for everything that is wrong."""
+"""fit, apply and fix: files and messages, and one line for every error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_fit_and_apply_do_what_the_classes_do(method, cone, tmp_path, capsys):
+def test_fit_and_apply_equal_the_classes(method, cone, tmp_path, capsys):
     options, repair = METHODS[method]
     folder, out = tmp_path / "repair", tmp_path / "out.npy"
     assert main(["fit", method, str(cone), "-o", str(folder), *options]) == 0
@@ -66,7 +66,7 @@ def test_fit_and_apply_do_what_the_classes_do(method, cone, tmp_path, capsys):
     np.testing.assert_allclose(np.load(out), expected, atol=1e-4 * np.abs(expected).max())
 
 
-def test_apply_keeps_a_tables_columns_and_can_leave_them(cone, tmp_path, capsys):
+def test_apply_keeps_the_columns_of_a_table_unless_vectors_only(cone, tmp_path, capsys):
     source, folder, out = tmp_path / "a.parquet", tmp_path / "repair", tmp_path / "out.parquet"
     table = pa.table({"doc_id": [f"d{i}" for i in range(N)], "state": list(np.load(cone)), "n": np.arange(N)})
     pq.write_table(table, source)
@@ -80,7 +80,7 @@ def test_apply_keeps_a_tables_columns_and_can_leave_them(cone, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("ending", ["npy", "safetensors", "parquet"])
-def test_fix_writes_keeps_and_shows_before_and_after(ending, cone, tmp_path, capsys):
+def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     out, page, folder = tmp_path / f"out.{ending}", tmp_path / "page.html", tmp_path / "repair"
     assert main(["fix", "center", str(cone), "-o", str(out), "--save", str(folder), "--html", str(page)]) == 0
     told, beside = capsys.readouterr()
@@ -123,7 +123,7 @@ def labeled(tmp_path):
     return path
 
 
-def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labeled):
+def test_the_comparison_uses_held_out_rows(labeled):
     store = open_store(labeled, labels="label")
     seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
     assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
@@ -140,7 +140,7 @@ def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labe
     assert abs(found.value - truth) < 2 * (found.high - found.low) / 2
 
 
-def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
+def test_fix_names_the_repair_and_marks_losses(labeled, tmp_path, capsys):
     page = tmp_path / "page.html"
     command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
     assert main([*command, "--columns", "labels=label"]) == 0
@@ -158,15 +158,18 @@ def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
 
 
 WRONG = {
-    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: is it center?"),
-    "quite another method": (["fit", "xyz", "{cone}", "-o", "x"], "There are center, standardize, all-but-the-top"),
+    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: did you mean center?"),
+    "quite another method": (
+        ["fit", "xyz", "{cone}", "-o", "x"],
+        "The methods are center, standardize, all-but-the-top",
+    ),
     "option of another method": (
         ["fit", "center", "{cone}", "-o", "x", "--seed", "3"],
-        "--seed does not belong to center",
+        "center does not take --seed",
     ),
     "and of yet another": (
         ["fix", "whiten", "{cone}", "-o", "x.npy", "--clusters", "3"],
-        "--clusters does not belong to whiten: those that do are --method, --components, --shrinkage",
+        "whiten does not take --clusters: it takes --method, --components, --shrinkage",
     ),
     "components are no number": (
         ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
@@ -176,7 +179,7 @@ WRONG = {
     "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
     "shrinkage is a word": (
         ["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "some"],
-        "need auto, none or a share",
+        "need auto, none or a number",
     ),
     "method of whitening": (["fit", "whiten", "{cone}", "-o", "x", "--method", "ica"], "method is 'ica'"),
     "clusterer": (["fit", "cluster-null", "{cone}", "-o", "x", "--clusterer", "dbscan"], "clusterer is 'dbscan'"),
@@ -198,17 +201,17 @@ WRONG = {
     "folder is missing": (["apply", "{repair}", "{cone}", "-o", "no/x.npy"], "no is not a folder"),
     "out is a folder": (["apply", "{repair}", "{cone}", "-o", "{dir}"], "is a folder"),
     "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "does not say a format"),
-    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is read or written already"),
+    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already read or written"),
     "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which holds the repair"),
-    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "all of which is read"),
+    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "whose files are all read"),
     "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "no column x for ids"),
-    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "read or written already"),
+    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already read or written"),
     "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "is not a saved repair"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(name, cone, tmp_path, capsys, monkeypatch):
+def test_bad_input_is_one_line_and_writes_nothing(name, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments, words = WRONG[name]
     X = np.load(cone)
@@ -235,7 +238,7 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(name, cone, tm
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
-def test_constant_vectors_are_repaired_and_fix_says_what_it_cannot_compare(tmp_path, capsys):
+def test_constant_vectors_are_repaired_but_cannot_be_compared(tmp_path, capsys):
     source, out = tmp_path / "same.npy", tmp_path / "out.npy"
     np.save(source, np.ones((50, 4), np.float32))
     for method in ("center", "standardize", "all-but-the-top", "whiten", "cluster-center", "cluster-null"):
@@ -244,25 +247,23 @@ def test_constant_vectors_are_repaired_and_fix_says_what_it_cannot_compare(tmp_p
         assert not np.load(out).any()
     capsys.readouterr()
     assert main(["fix", "center", str(source), "-o", str(out)]) == 2
-    assert re.search(r"out\.npy is written, but there is nothing to compare: .*are zero", capsys.readouterr().err)
+    assert re.search(r"out\.npy was written, but the comparison failed: .*are zero", capsys.readouterr().err)
 
 
 SLOW = """
 import sys, time
 import isoscope.stores.store
-from isoscope.transforms import apply as applying
-from isoscope.cli import repair as repairing
+from isoscope.cli import repair
 from isoscope.cli.main import main
-from isoscope.cli.repair import compare_held_out
 isoscope.stores.store._BATCH_BYTES = 20 * 4 * 8
 
-class Slow(repairing.Watched):
-    def __call__(self, stage, rows, share):
-        super().__call__(stage, rows, share)
+class Slow(repair.InterruptibleProgressBar):
+    def __call__(self, stage, rows, share, note=""):
+        super().__call__(stage, rows, share, note)
         print(rows, flush=True)
         time.sleep(0.2 if rows >= 100 else 0)
 
-repairing.Watched = Slow
+repair.InterruptibleProgressBar = Slow
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -270,7 +271,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX")
 @pytest.mark.parametrize("ending", ["npy", "safetensors"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_apply_says_how_to_go_on_and_does(ending, how, cone, tmp_path, capsys, monkeypatch):
+def test_an_interrupted_apply_resumes(ending, how, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("isoscope.stores.store._BATCH_BYTES", 20 * 4 * D)
     folder, out, whole = tmp_path / "repair", tmp_path / f"out.{ending}", tmp_path / f"whole.{ending}"
     main(["fit", "whiten", str(cone), "-o", str(folder)])
@@ -294,7 +295,7 @@ def test_an_interrupted_apply_says_how_to_go_on_and_does(ending, how, cone, tmp_
     assert sorted(os.listdir(tmp_path)) == sorted(["cone.npy", "repair", out.name, whole.name])
 
 
-def test_restart_throws_away_what_was_left(cone, tmp_path, capsys, monkeypatch):
+def test_restart_discards_an_interrupted_run(cone, tmp_path, capsys, monkeypatch):
     from isoscope.cli import repair
 
     monkeypatch.setattr("isoscope.stores.store._BATCH_BYTES", 20 * 4 * D)
@@ -302,13 +303,13 @@ def test_restart_throws_away_what_was_left(cone, tmp_path, capsys, monkeypatch):
     main(["fit", "center", str(cone), "-o", str(folder)])
     command = ["apply", str(folder), str(cone), "-o", str(out)]
 
-    class Ending(repair.Watched):
-        def __call__(self, stage, rows, share):
+    class Ending(repair.InterruptibleProgressBar):
+        def __call__(self, stage, rows, share, note=""):
             if rows >= 200:
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(repair, "Watched", Ending)
+        patch.setattr(repair, "InterruptibleProgressBar", Ending)
         assert main(command) == 130
     assert "go on from row 200" in capsys.readouterr().err
     assert main([*command, "--restart"]) == 0
@@ -316,7 +317,7 @@ def test_restart_throws_away_what_was_left(cone, tmp_path, capsys, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["cone.npy", "out.npy", "repair"]
 
 
-def test_ids_are_named_and_audits_do_without(cone, tmp_path, capsys):
+def test_ids_are_optional(cone, tmp_path, capsys):
     source = tmp_path / "a.jsonl"
     source.write_text("".join(f'{{"vector": {row}, "key": "k{i}"}}\n' for i, row in enumerate(np.load(cone).tolist())))
     held = tmp_path / "held.json"
@@ -328,7 +329,7 @@ def test_ids_are_named_and_audits_do_without(cone, tmp_path, capsys):
     assert open_store(tmp_path / "a.parquet").ids.tolist() == [f"k{i}" for i in range(N)]
 
 
-def test_the_commands_of_the_page_work(tmp_path, capsys, monkeypatch):
+def test_the_commands_of_the_documentation_work(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) + 1
     pq.write_table(pa.table({"id": np.arange(N), "embedding": list(X)}), "corpus.parquet")

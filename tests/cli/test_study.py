@@ -6,19 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from isoscope.cli import study as studying
-from isoscope.cli.finetune import MessageProgressBar
 from isoscope.cli.main import main
+from isoscope.cli.session import InterruptibleProgressBar
 from isoscope.studies import run
+from isoscope.studies import study as protocols
 from isoscope.studies.study import STUDIES, format_value, study
 from tests.studies.counting import Counting
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    for room in (run, run):
-        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
-    monkeypatch.setattr(studying, "study", lambda name: Counting())
+    monkeypatch.setattr(run, "study_by_name", lambda name: Counting())
+    monkeypatch.setattr(protocols, "study", lambda name: Counting())
     Counting.ran.clear()
 
 
@@ -29,7 +28,7 @@ def test_list_names_all(capsys):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
+def test_show_prints_parameters_claims_and_published_numbers(name, capsys):
     assert main(["study", "show", name]) == 0
     told = capsys.readouterr().out
     assert "seeds" in told
@@ -38,7 +37,7 @@ def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch):
+def test_show_truncates_nothing_on_a_narrow_terminal(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["study", "show", name]) == 0
     told = capsys.readouterr().out
@@ -68,7 +67,7 @@ def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
     assert (out / "page.html").exists()
 
 
-def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
+def test_only_selects_arms(counting, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(["study", "run", "counting", "-o", str(out), "--only", "four/seed-0", "--only", "*/seed-2"]) == 0
     assert "3 of 6 arms" in capsys.readouterr().out
@@ -99,44 +98,44 @@ def test_bad_input_is_one_line(words, line, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_says_what_is_kept_and_how_to_go_on(counting, tmp_path, capsys, monkeypatch):
+def test_ctrl_c_says_what_is_kept_and_how_to_resume(counting, tmp_path, capsys, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studying, "run_it", stop)
+    monkeypatch.setattr(run, "run_study", stop)
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 130
-    assert "0 finished arms are kept" in (told := capsys.readouterr().err)
-    assert "go on with: isoscope study run counting" in told
+    assert "keeps 0 finished arms" in (told := capsys.readouterr().err)
+    assert "to resume, run: isoscope study run counting" in told
 
 
 @pytest.mark.parametrize(
     "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file data/3"]
 )
-def test_a_full_disk_is_told_whoever_meets_it(words, counting, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_is_reported_whichever_library_meets_it(words, counting, tmp_path, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError(words)
 
-    monkeypatch.setattr(studying, "run_it", fail)
+    monkeypatch.setattr(run, "run_study", fail)
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 2
-    assert "No space left on device; the old file" in capsys.readouterr().err
+    assert "No space left on device; existing files are unchanged" in capsys.readouterr().err
 
 
-def test_time_left_stands_in_80_columns_however_long_the_arm_is_called(monkeypatch):
-    told = io.StringIO()
-    monkeypatch.setattr(told, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr", told)
+def test_the_time_left_fits_in_80_columns_next_to_a_long_note(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    with MessageProgressBar() as bar:
-        for share in (0.0, 0.5):
-            bar.show(f"arm 1/2  {'a long name of a model ' * 5}", share)
+    note = f"arm 1/2  {'a long name of a model ' * 5}"
+    with InterruptibleProgressBar("arms") as bar:
+        bar("running", 0, 0.0, note)
         bar.began -= 7200 + 60
-        bar.show(f"arm 1/2  {'a long name of a model ' * 5}", 0.5)
-    assert "2 h 1 min left" in told.getvalue()
-    assert "arm 1/2  a long name" in told.getvalue()
+        bar.stage_began -= 7200 + 60
+        bar("running", 1, 0.5, note)
+    assert "2 h 1 min left  arm 1/2" in screen.getvalue()
 
 
-def test_names_with_brackets_are_shown_as_they_are(counting, tmp_path, capsys, monkeypatch):
+def test_names_with_brackets_are_printed_unchanged(counting, tmp_path, capsys, monkeypatch):
     given = Counting.outcome
 
     def named(self, setting, results):
