@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib import metadata, resources
@@ -164,3 +166,20 @@ def test_errors_are_value_errors_and_survive_pickling():
         assert type(pickle.loads(pickle.dumps(kind("X has 1 row")))) is kind
     with pytest.raises(ValueError, match="X has 1 row"):
         isoscope.isoscore(np.ones((1, 2)))
+
+
+def load_tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_page_is_generated_from_the_code():
+    tool = load_tool("api_page")
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.render_page(), "run python tools/api_page.py"
+
+
+def test_the_reference_page_has_every_public_name_and_no_other():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### `([\w.]+)`$", page, flags=re.M)) == sorted(f"{a}.{b}" for a, b in PUBLIC)

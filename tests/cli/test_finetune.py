@@ -132,8 +132,7 @@ def test_ctrl_c_says_how_to_resume(here, capsys):
     assert running.returncode == 130
     assert out == ""
     assert (
-        err
-        == "isoscope: interrupted; finished work is kept in the run; "
+        err == "isoscope: interrupted; finished work is kept in the run; "
         f"to resume, run: {shlex.join(['isoscope', *words])}\n"
     )
     assert main([*words[:-1], "300"]) == 2
