@@ -25,12 +25,12 @@ def folder(tmp_path, monkeypatch):
     topic = [f"t{k}" for k in np.abs(meaning[:, :3]).argmax(axis=1)]
     lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D)
     pq.write_table(pa.table({"embedding": lists, "id": [f"d{i}" for i in range(N)], "topic": topic}), "corpus.parquet")
-    asked = np.arange(60)
-    near = X[asked] + np.hstack([0.05 * rng.standard_normal((60, D - 1)), 30 * rng.standard_normal((60, 1))])
+    rows = np.arange(60)
+    near = X[rows] + np.hstack([0.05 * rng.standard_normal((60, D - 1)), 30 * rng.standard_normal((60, 1))])
     lists = pa.FixedSizeListArray.from_arrays(pa.array(near.astype(np.float32).ravel()), D)
-    pq.write_table(pa.table({"embedding": lists, "id": [f"q{i}" for i in asked]}), "queries.parquet")
+    pq.write_table(pa.table({"embedding": lists, "id": [f"q{i}" for i in rows]}), "queries.parquet")
     (tmp_path / "qrels.tsv").write_text(
-        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in asked), encoding="utf-8"
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in rows), encoding="utf-8"
     )
     a, b = rng.integers(0, N, (2, 400))
     alike = -np.linalg.norm(meaning[a] - meaning[b], axis=1)
@@ -52,23 +52,23 @@ def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
     words, measure = TASKS[task]
     outputs = ["-o", "repair", "--html", "page.html", "--json", "advice.json"]
     assert main(["advise", "corpus.parquet", *words, *outputs]) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     found = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
     assert found["schema"] == "isoscope.advice/2"
     assert found["task"]["measure"] == measure
-    assert " ".join(found["paragraph"].split()) in " ".join(said.out.split())
-    assert all(trial["name"] in said.out for trial in found["trials"])
+    assert " ".join(found["paragraph"].split()) in " ".join(captured.out.split())
+    assert all(trial["name"] in captured.out for trial in found["trials"])
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     repair = load_transform("repair")
     assert repair.n_features_in_ == D
     if task in ("pairs", "queries"):
         assert found["choice"] != "as it is"
-        assert "Next: isoscope apply repair corpus.parquet" in said.out
+        assert "Next: isoscope apply repair corpus.parquet" in captured.out
     if found["choice"] == "as it is":
         assert isinstance(repair, Chain)
         assert not repair.steps_
     if task == "nothing":
-        assert "evidence is weak" in " ".join(said.out.split())
+        assert "evidence is weak" in " ".join(captured.out.split())
 
 
 def test_json_is_the_only_standard_output(folder, capsys):
@@ -79,22 +79,22 @@ def test_json_is_the_only_standard_output(folder, capsys):
 def test_labels_can_come_from_a_file(folder, capsys):
     topics = pq.read_table("corpus.parquet")["topic"].to_pylist()
     (folder / "labels.txt").write_text("\n".join(topics), encoding="utf-8")
-    told = []
+    trials = []
     for labels in ("labels.txt", "topic"):
         assert main(["advise", "corpus.parquet", "--labels", labels, "--json", "-"]) == 0
-        told.append(json.loads(capsys.readouterr().out)["trials"])
-    assert told[0] == told[1]
+        trials.append(json.loads(capsys.readouterr().out)["trials"])
+    assert trials[0] == trials[1]
 
 
 WRONG = {
     "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "one task at a time"),
-    "queries alone": (["--queries", "queries.parquet"], "only one of queries and qrels is given"),
-    "no such column": (["--labels", "theme"], "no column theme"),
+    "queries alone": (["--queries", "queries.parquet"], "qrels"),
+    "no such column": (["--labels", "theme"], "theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
-    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv cannot be read"),
-    "one score": (["--pairs", "flat.tsv"], "gives every pair the score 3"),
-    "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "does not have among its ids"),
-    "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "the queries have 5 dimensions"),
+    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv"),
+    "one score": (["--pairs", "flat.tsv"], "score 3"),
+    "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "nobody"),
+    "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "5 dimensions"),
     "one fold": (["--pairs", "pairs.tsv", "--folds", "1"], "folds is 1"),
     "columns of another role": (["--columns", "labels=topic"], "--labels"),
     "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
@@ -111,16 +111,16 @@ def test_bad_input_is_one_line_and_writes_nothing(case, folder, capsys):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     words, message = WRONG[case]
     assert main(["advise", "corpus.parquet", *words]) == 2
-    said = capsys.readouterr()
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     with open(folder / "qrels.tsv", "a", encoding="utf-8") as file:
         file.write("q1\tnobody\t1\nnobody\td3\t1\n")
-    asked = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
-    assert main(asked) == 2
-    assert main([*asked, "--missing", "drop"]) == 0
+    command = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
+    assert main(command) == 2
+    assert main([*command, "--missing", "drop"]) == 0
     assert "Judgments of 2 unknown queries or documents were dropped" in " ".join(capsys.readouterr().out.split())

