@@ -192,7 +192,7 @@ def entropy_lines() -> list[Line]:
 
     def selected() -> torch.Tensor:
         x = X.clone().requires_grad_()
-        isoscope.persistent_entropy(isoscope.select_bars(isoscope.h0_barcode(x))).backward()
+        isoscope.persistent_entropy(isoscope.metrics.select_bars(isoscope.h0_barcode(x))).backward()
         return x.grad
 
     ours, peer = turns(selected, theirs, 51)
@@ -323,7 +323,7 @@ taken = {}
 for name, call in {
     "sketch": lambda: isoscope.sketch(X), "silhouette": lambda: isoscope.silhouette(X, np.arange(1200) % 3),
     "lid": lambda: isoscope.lid(X), "h0_barcode": lambda: isoscope.h0_barcode(X),
-    "select_bars": lambda: isoscope.select_bars(np.arange(1.0, 50.0)),
+    "select_bars": lambda: isoscope.metrics.select_bars(np.arange(1.0, 50.0)),
 }.items():
     start = time.perf_counter(); call(); taken[name] = time.perf_counter() - start
 print(json.dumps(taken | {"import isoscope": imported}))

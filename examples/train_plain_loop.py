@@ -1,6 +1,6 @@
-"""A regulariser in a loop of your own, and what it does to the space.
+"""Use a regularizer in your own training loop and measure its effect on the space.
 
-python examples/train_plain_loop.py [MODEL]     a name or a folder; needs: pip install "isoscope[train]"
+python examples/train_plain_loop.py [MODEL]     a name or a folder; requires: pip install "isoscope[train]"
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isoscope.losses import IStar
 
 
 class Classifier(nn.Module):
-    """Any module of yours will do."""
+    """A classifier; any torch module works."""
 
     def __init__(self, encoder: nn.Module, classes: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Classifier(nn.Module):
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) -> None:
-    # definitions of nouns and what kind of thing they are, which come with isoscope
+    # WordNet definitions with their category, which come with isoscope
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     classes = sorted(set(table["label"]))
     tokenizer = AutoTokenizer.from_pretrained(name)
@@ -48,15 +48,15 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) 
     tracker = isoscope.IsotropyTracker(probe, layer=-1)
     before = tracker.measure(model, step=0)[0]
 
-    with isoscope.attach(model, IStar(weight=1.0)) as regularizer:  # all layers' tokens, as its paper does
-        regularizer.refresh([batch(start)[0] for start in range(40)], states=20_000)  # once an epoch
+    with isoscope.attach(model, IStar(weight=1.0)) as regularizer:  # on the tokens of all layers, as published
+        regularizer.refresh([batch(start)[0] for start in range(40)], states=20_000)  # once per epoch
         for step in range(steps):
             inputs, labels = batch(step)
             loss = nn.functional.cross_entropy(model(**inputs), labels) + regularizer.term
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            print(f"step {step + 1:2d}  loss {loss.item():.3f}  of it the regulariser {regularizer.value:.3f}")
+            print(f"step {step + 1:2d}  loss {loss.item():.3f}  of which the regularizer {regularizer.value:.3f}")
 
     after = tracker.measure(model, step=steps)[0]
     for key in ("isoscore_unbiased", "mean_cosine", "anisotropy_1_centred"):

@@ -1,7 +1,7 @@
-"""A regulariser on Sentence Transformers' trainer: on the loss, which holds the model.
+"""Add a regularizer to the trainer of Sentence Transformers: attach it to the loss, which holds the model.
 
 python examples/train_sentence_transformers.py [MODEL]
-needs: pip install "isoscope[train,sentence-transformers]" datasets
+requires: pip install "isoscope[train,sentence-transformers]" datasets
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from isoscope.losses import UnbiasedIsoScore
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) -> None:
-    # "captive: a person held in the grip …": a word is to be near to its definition
+    # "captive: a person held in the grip …": train each word to be near its definition
     texts = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text"])["text"].to_pylist()
     words, meanings = zip(*(text.split(": ", 1) for text in texts), strict=True)
     model = SentenceTransformer(name)
     ranking = MultipleNegativesRankingLoss(model)
 
-    def spread() -> float:
+    def measure_isoscore() -> float:
         return float(isoscope.isoscore(model.encode(meanings[rows:]), unbiased=True))
 
-    before = spread()
+    before = measure_isoscore()
     trainer = SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(
@@ -47,11 +47,11 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) 
         train_dataset=Dataset.from_dict({"anchor": words[:rows], "positive": meanings[:rows]}),
         loss=ranking,
     )
-    # layer="model" is the sentence embedding itself, after the pooling
+    # layer="model" is the sentence embedding, after pooling
     with isoscope.attach(ranking, UnbiasedIsoScore(weight=1.0), layer="model") as regularizer:
         regularizer.follow(trainer)
         trainer.train()
-    print(f"IsoScore of definitions it has not seen: {before:.3f} → {spread():.3f}")
+    print(f"IsoScore of held-out definitions: {before:.3f} → {measure_isoscore():.3f}")
 
 
 if __name__ == "__main__":

@@ -80,14 +80,14 @@ def test_selection_stops_where_the_code_stops(vectors):
     arrays, _ = vectors("persistent_entropy")
     printed_differs = 0
     for bars, (n, _, kept) in zip(arrays["barcodes_nanpadded"], arrays["barcodes_n_i_nsel"], strict=True):
-        assert len(isoscope.select_bars(bars[:n])) == kept
-        printed_differs += len(isoscope.select_bars(bars[:n], rule="printed")) != kept
+        assert len(isoscope.metrics.select_bars(bars[:n])) == kept
+        printed_differs += len(isoscope.metrics.select_bars(bars[:n], rule="printed")) != kept
     assert printed_differs > 0
 
 
 def test_the_printed_rule_always_ends(rng):
     for n in range(1, 60):
-        kept = isoscope.select_bars(rng.exponential(size=n), rule="printed")
+        kept = isoscope.metrics.select_bars(rng.exponential(size=n), rule="printed")
         assert 1 <= len(kept) <= n
 
 
@@ -96,7 +96,7 @@ def test_few_points_have_a_value(vectors, name):
     arrays, scalars = vectors("persistent_entropy")
     assert "Error" in scalars["cases"][name]["select_error"]
     bars = isoscope.h0_barcode(arrays[name])
-    assert isoscope.select_bars(bars).tolist() == bars.tolist()
+    assert isoscope.metrics.select_bars(bars).tolist() == bars.tolist()
 
 
 @pytest.mark.parametrize("name", ["ties_line_10x1", "ties_grid_4x4"])
@@ -104,7 +104,7 @@ def test_equal_bars_are_all_kept(vectors, name):
     arrays, scalars = vectors("persistent_entropy")
     bars = isoscope.h0_barcode(arrays[name])
     assert scalars["cases"][name]["n_selected"] < len(bars)
-    assert len(isoscope.select_bars(bars)) == len(bars)
+    assert len(isoscope.metrics.select_bars(bars)) == len(bars)
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.05])
@@ -114,7 +114,7 @@ def test_the_extra_term_is_the_mean_length_of_the_noise(vectors, name, weight):
     losses = scalars["cases"][name]
     theirs = next(v["value"] for k, v in losses.items() if k.startswith(f"loss_sel_l2_{weight}("))
     bars = isoscope.h0_barcode(arrays[name])
-    selected = isoscope.select_bars(bars)
+    selected = isoscope.metrics.select_bars(bars)
     noise = bars[len(selected) :]
     entropy = isoscope.persistent_entropy(selected)
     assert entropy == pytest.approx(losses["loss_sel_noL2"]["value"], abs=1e-9)
@@ -210,16 +210,18 @@ def test_the_other_partition_score_is_wrong(vectors, name):
 def test_the_sum_of_distances_is_not_the_cosine(rng):
     X = rng.standard_normal((200, 5))
     stretched = X * [3, 1, 1, 1, 1]
-    assert isoscope.isotropy_objective(stretched) > isoscope.isotropy_objective(X)
-    assert isoscope.isotropy_objective(stretched, cosine=True) < isoscope.isotropy_objective(X, cosine=True)
+    assert isoscope.metrics.isotropy_objective(stretched) > isoscope.metrics.isotropy_objective(X)
+    assert isoscope.metrics.isotropy_objective(stretched, cosine=True) < isoscope.metrics.isotropy_objective(
+        X, cosine=True
+    )
     variances = np.linalg.eigvalsh(np.cov(X.T))
     expected = variances.sum() / (np.sqrt(5) * np.linalg.norm(variances))
-    assert isoscope.isotropy_objective(X, cosine=True) == pytest.approx(expected, rel=1e-12)
+    assert isoscope.metrics.isotropy_objective(X, cosine=True) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_angle_passes_a_quarter_pi(rng):
     line = rng.standard_normal((100, 1)) * np.eye(384)[:1] + 1e-6 * rng.standard_normal((100, 384))
-    angle = np.arccos(float(isoscope.isotropy_objective(line, cosine=True)))
+    angle = np.arccos(float(isoscope.metrics.isotropy_objective(line, cosine=True)))
     assert angle == pytest.approx(np.arccos(1 / np.sqrt(384)), abs=1e-3)
     assert angle > np.pi / 4
 
@@ -227,7 +229,7 @@ def test_the_angle_passes_a_quarter_pi(rng):
 def test_squares_do_not_keep_the_order_of_sums():
     labels = [0, 0, 1, 1]
     one, other = ([[float(x), 0.0] for x in line] for line in ((1, 4, 8, 2), (0, 5, 2, 2)))
-    assert isoscope.triplet_objective(one, labels) > isoscope.triplet_objective(other, labels)
-    assert isoscope.triplet_objective(one, labels, squared=False) < isoscope.triplet_objective(
+    assert isoscope.metrics.triplet_objective(one, labels) > isoscope.metrics.triplet_objective(other, labels)
+    assert isoscope.metrics.triplet_objective(one, labels, squared=False) < isoscope.metrics.triplet_objective(
         other, labels, squared=False
     )

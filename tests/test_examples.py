@@ -1,4 +1,4 @@
-"""The scripts that a user would copy run as they are, on a tiny model."""
+"""The example scripts run unchanged on a tiny model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def example(name: str):
+def load_example(name: str):
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,11 +26,11 @@ def model(tmp_path_factory):
     return str(toy.encoder(tmp_path_factory.mktemp("model")))
 
 
-def test_a_loop_of_ones_own(model, capsys):
-    example("train_plain_loop").judged_traces(model, steps=2)
-    said = capsys.readouterr().out
-    assert "step  2  loss" in said
-    assert re.search(r"isoscore_unbiased +\d\.\d+ → \d\.\d+", said)
+def test_plain_loop(model, capsys):
+    load_example("train_plain_loop").main(model, steps=2)
+    printed = capsys.readouterr().out
+    assert "step  2  loss" in printed
+    assert re.search(r"isoscore_unbiased +\d\.\d+ → \d\.\d+", printed)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_loop_of_ones_own(model, capsys):
 )
 def test_trainers(name, needs, model, capsys):
     pytest.importorskip(needs, reason=f"{needs} is not installed")
-    example(name).judged_traces(model, rows=64)
+    load_example(name).main(model, rows=64)
     page = Path(re.search(r"open (.*\.html)", capsys.readouterr().out)[1])
     assert "anisotropy" in page.read_text(encoding="utf-8")
 
@@ -47,5 +47,5 @@ def test_trainers(name, needs, model, capsys):
 def test_sentence_transformers(model, capsys):
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     pytest.importorskip("datasets", reason="datasets is not installed")
-    example("train_sentence_transformers").judged_traces(model, rows=64)
-    assert re.search(r"not seen: \d\.\d+ → \d\.\d+", capsys.readouterr().out)
+    load_example("train_sentence_transformers").main(model, rows=64)
+    assert re.search(r"held-out definitions: \d\.\d+ → \d\.\d+", capsys.readouterr().out)

@@ -1,14 +1,13 @@
 """Print the structure of the code: import cycles, order, size, the path of one audit, shared and undocumented names.
 
 `make structure` runs it. With `--check` it exits with 1 if there is an import cycle, an import against the order, a
-base name that is shared without a reason or a public name without a page.
+base name that is shared without a reason, or a difference between the public names and docs/api.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import json
 import re
 import subprocess
@@ -16,6 +15,8 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+
+import api_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "isoscope"
@@ -40,14 +41,20 @@ ORDER = (
 )
 """The packages; a module imports from its own package and from those before it."""
 
-EXEMPT = ("isoscope", "isoscope._render", "isoscope.__main__")
-"""The lazy table of public names, the table of renderers and the entry point import from everywhere."""
+EXEMPT = ("isoscope", "isoscope._lazy", "isoscope._render", "isoscope.errors", "isoscope.__main__")
+"""The tables of public names and of renderers and the entry point import from everywhere."""
 
 SHARED_NAMES = {
     "study": "the protocol of each paper, and the classes that all of them use",
     "measure": "what is measured: of a store, of a model in training, in the arms of a study",
     "outcome": "the tables, figures and claims of each study",
     "claims": "the claims of each study",
+    "advise": "the function, and its command",
+    "audit": "the function, and its command",
+    "embed": "the function, and its command",
+    "finetune": "the function, and its command",
+    "repair": "the base class of repairs, and the commands fit, apply and fix",
+    "errors": "the error classes, and their public module",
 }
 """Base names of modules that several packages use, with the reason."""
 
@@ -140,21 +147,10 @@ def shared_base_names(known: dict[str, Path]) -> dict[str, list[str]]:
     return {base: places for base, places in sorted(packages.items()) if len(places) > 1}
 
 
-def public_names() -> list[str]:
-    """Return the public names: those of isoscope and of its public packages."""
-    sys.path.insert(0, str(SOURCE.parent))
-    names = []
-    for module in ("isoscope", *(f"isoscope.{package}" for package in ORDER if not package.startswith("_"))):
-        exported = getattr(importlib.import_module(module), "__all__", [])
-        names += [f"{module}.{name}" for name in exported if not name.startswith("__")]
-    return names
-
-
 def undocumented() -> list[str]:
-    """Return the public names that docs/api.md does not have."""
-    page = ROOT / "docs" / "api.md"
-    listed = set(re.findall(r"^#+ `([\w.]+)", page.read_text(encoding="utf-8"), flags=re.M)) if page.exists() else set()
-    return [name for name in public_names() if name not in listed]
+    """Return the public names that docs/api.md lacks, and the names there that are not public."""
+    headings = re.findall(r"^### `([\w.]+)", api_page.PAGE.read_text(encoding="utf-8"), flags=re.M)
+    return sorted(set(headings) ^ set(api_page.public_names()))
 
 
 WALK = """
@@ -235,7 +231,7 @@ def main() -> int:
     print(f"base names in several packages         {len(shared)}")
     for base, places in shared.items():
         print(f"    {base}: {SHARED_NAMES.get(base, 'no reason given')} ({', '.join(places)})")
-    print(f"public names / without a documented page   {len(public_names())} / {len(missing)}")
+    print(f"public names / without a documented page   {len(api_page.public_names())} / {len(missing)}")
     for name in missing:
         print(f"    {name}")
     return int(arguments.check and bool(loops or wrong or unexplained or missing))

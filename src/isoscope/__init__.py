@@ -1,141 +1,127 @@
-"""isoscope: the shape of an embedding space, measured exactly, at any size, on any array.
+"""isoscope measures the shape of an embedding space: exactly, at any size, on any array library.
+
+The functions and classes of everyday use are here. The rest is in `isoscope.metrics`, `isoscope.losses`,
+`isoscope.stores`, `isoscope.transforms`, `isoscope.training`, `isoscope.finetuning`, `isoscope.studies` and
+`isoscope.errors`.
 
 >>> import numpy as np, isoscope
->>> cloud = np.random.default_rng(0).standard_normal((1000, 64)) + 2
->>> round(float(isoscope.isoscore(cloud, unbiased=True)), 2), round(float(isoscope.mean_cosine(cloud)), 2)
+>>> X = np.random.default_rng(0).standard_normal((1000, 64)) + 2
+>>> round(float(isoscope.isoscore(X, unbiased=True)), 2), round(float(isoscope.mean_cosine(X)), 2)
 (1.0, 0.8)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from isoscope._lazy import lazy_package
 
 __version__ = "0.1.0.dev0"
 
-_ROOMS = {
-    "_core.errors": ["DataWarning", "InputError", "MissingExtra"],
-    "_core.memory": ["memory_limit"],
-    "sketching.sketch": ["Sketch"],
-    "metrics.spectra": [
-        "Estimate",
-        "anisotropy",
-        "effective_rank",
-        "isoscore",
-        "isoscore_interval",
-        "isoscore_star",
-        "participation_ratio",
-        "spectrum",
-    ],
-    "metrics.cosine": ["cosine_contribution", "inter_similarity", "intra_similarity", "mean_cosine"],
-    "metrics.partition": ["partition_isotropy"],
-    "metrics.neighbors": ["Hubness", "hubness", "lid", "two_nn"],
-    "metrics.clusters": ["ClusterChoice", "choose_clusters", "silhouette"],
-    "metrics.objectives": ["classifier_objective", "isotropy_objective", "silhouette_objective", "triplet_objective"],
-    "metrics.topology": ["h0_barcode", "persistent_entropy", "select_bars"],
-    "metrics.hypersphere": ["alignment", "uniformity"],
-    "stores.store": ["Batch", "Store"],
-    "stores.open": ["open_store"],
-    "stores.write": ["write_store"],
-    "engines.engine": ["sketch"],
-    "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
-    "transforms.chain": ["Chain"],
-    "transforms.clustered": ["ClusterCenter", "ClusterNull"],
-    "transforms.persistence": ["load_transform"],
-    "transforms.apply": ["repair_store"],
-    "finetuning.task_data": ["Split", "Task"],
-    "finetuning.result": ["FineTuning"],
-    "finetuning.finetune": ["finetune"],
-    "auditing.finding": ["Finding"],
-    "auditing.audit": ["audit"],
-    "auditing.audit_result": ["Audit"],
-    "auditing.grouped": ["GroupedAudit"],
-    "advising.advise": ["Advice", "advise"],
-    "embedding.embed": ["embed"],
-    "losses.regularizer": ["Regularizer"],
-    "losses.istar": ["IStar"],
-    "losses.unbiased_isoscore": ["UnbiasedIsoScore"],
-    "losses.cosreg": ["CosReg"],
-    "losses.persistent_entropy": ["PersistentEntropy"],
-    "training.attach": ["Attachment", "attach"],
-    "training.history": ["History"],
-    "training.tracker": ["IsotropyTracker"],
-    "training.repair_layer": ["BatchRepair", "Repairing"],
-    "studies.run": ["StudyRun", "run_study"],
-}
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
-
-__all__ = ["__version__", *sorted(_HOME)]
-
 if TYPE_CHECKING:
-    from isoscope._core.errors import DataWarning, InputError, MissingExtra
-    from isoscope._core.memory import memory_limit
-    from isoscope.advising.advise import Advice, advise
-    from isoscope.auditing.audit import audit
-    from isoscope.auditing.audit_result import Audit
-    from isoscope.auditing.finding import Finding
-    from isoscope.auditing.grouped import GroupedAudit
-    from isoscope.embedding.embed import embed
-    from isoscope.engines.engine import sketch
-    from isoscope.finetuning.finetune import finetune
-    from isoscope.finetuning.result import FineTuning
-    from isoscope.finetuning.task_data import Split, Task
-    from isoscope.losses.cosreg import CosReg
-    from isoscope.losses.istar import IStar
-    from isoscope.losses.persistent_entropy import PersistentEntropy
-    from isoscope.losses.regularizer import Regularizer
-    from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
-    from isoscope.metrics.clusters import ClusterChoice, choose_clusters, silhouette
-    from isoscope.metrics.cosine import cosine_contribution, inter_similarity, intra_similarity, mean_cosine
-    from isoscope.metrics.hypersphere import alignment, uniformity
-    from isoscope.metrics.neighbors import Hubness, hubness, lid, two_nn
-    from isoscope.metrics.objectives import (
-        classifier_objective,
-        isotropy_objective,
-        silhouette_objective,
-        triplet_objective,
+    from isoscope import errors as errors
+    from isoscope import finetuning as finetuning
+    from isoscope import losses as losses
+    from isoscope import metrics as metrics
+    from isoscope import stores as stores
+    from isoscope import studies as studies
+    from isoscope import training as training
+    from isoscope import transforms as transforms
+    from isoscope._core.errors import DataWarning as DataWarning
+    from isoscope._core.errors import InputError as InputError
+    from isoscope._core.errors import MissingExtra as MissingExtra
+    from isoscope._core.memory import memory_limit as memory_limit
+    from isoscope.advising.advise import Advice as Advice
+    from isoscope.advising.advise import advise as advise
+    from isoscope.auditing.audit import audit as audit
+    from isoscope.auditing.audit_result import Audit as Audit
+    from isoscope.auditing.finding import Finding as Finding
+    from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
+    from isoscope.embedding.embed import embed as embed
+    from isoscope.engines.engine import sketch as sketch
+    from isoscope.finetuning.finetune import finetune as finetune
+    from isoscope.finetuning.result import FineTuning as FineTuning
+    from isoscope.metrics.clusters import choose_clusters as choose_clusters
+    from isoscope.metrics.clusters import silhouette as silhouette
+    from isoscope.metrics.cosine import cosine_contribution as cosine_contribution
+    from isoscope.metrics.cosine import inter_similarity as inter_similarity
+    from isoscope.metrics.cosine import intra_similarity as intra_similarity
+    from isoscope.metrics.cosine import mean_cosine as mean_cosine
+    from isoscope.metrics.hypersphere import alignment as alignment
+    from isoscope.metrics.hypersphere import uniformity as uniformity
+    from isoscope.metrics.neighbors import hubness as hubness
+    from isoscope.metrics.neighbors import lid as lid
+    from isoscope.metrics.neighbors import two_nn as two_nn
+    from isoscope.metrics.partition import partition_isotropy as partition_isotropy
+    from isoscope.metrics.spectra import anisotropy as anisotropy
+    from isoscope.metrics.spectra import effective_rank as effective_rank
+    from isoscope.metrics.spectra import isoscore as isoscore
+    from isoscope.metrics.spectra import isoscore_interval as isoscore_interval
+    from isoscope.metrics.spectra import isoscore_star as isoscore_star
+    from isoscope.metrics.spectra import participation_ratio as participation_ratio
+    from isoscope.metrics.spectra import spectrum as spectrum
+    from isoscope.metrics.topology import h0_barcode as h0_barcode
+    from isoscope.metrics.topology import persistent_entropy as persistent_entropy
+    from isoscope.sketching.sketch import Sketch as Sketch
+    from isoscope.stores.open import open_store as open_store
+    from isoscope.stores.store import Store as Store
+    from isoscope.stores.write import write_store as write_store
+    from isoscope.studies.run import StudyRun as StudyRun
+    from isoscope.studies.run import run_study as run_study
+    from isoscope.training.attach import attach as attach
+    from isoscope.training.history import History as History
+    from isoscope.training.tracker import IsotropyTracker as IsotropyTracker
+    from isoscope.transforms.affine import AllButTheTop as AllButTheTop
+    from isoscope.transforms.affine import Center as Center
+    from isoscope.transforms.affine import Standardize as Standardize
+    from isoscope.transforms.affine import Whiten as Whiten
+    from isoscope.transforms.apply import repair_store as repair_store
+    from isoscope.transforms.chain import Chain as Chain
+    from isoscope.transforms.clustered import ClusterCenter as ClusterCenter
+    from isoscope.transforms.clustered import ClusterNull as ClusterNull
+    from isoscope.transforms.persistence import load_transform as load_transform
+else:
+    __getattr__, __dir__, __all__ = lazy_package(
+        __name__,
+        {
+            "_core.errors": ["DataWarning", "InputError", "MissingExtra"],
+            "_core.memory": ["memory_limit"],
+            "sketching.sketch": ["Sketch"],
+            "engines.engine": ["sketch"],
+            "metrics.spectra": [
+                "anisotropy",
+                "effective_rank",
+                "isoscore",
+                "isoscore_interval",
+                "isoscore_star",
+                "participation_ratio",
+                "spectrum",
+            ],
+            "metrics.cosine": ["cosine_contribution", "inter_similarity", "intra_similarity", "mean_cosine"],
+            "metrics.partition": ["partition_isotropy"],
+            "metrics.neighbors": ["hubness", "lid", "two_nn"],
+            "metrics.clusters": ["choose_clusters", "silhouette"],
+            "metrics.topology": ["h0_barcode", "persistent_entropy"],
+            "metrics.hypersphere": ["alignment", "uniformity"],
+            "stores.store": ["Store"],
+            "stores.open": ["open_store"],
+            "stores.write": ["write_store"],
+            "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
+            "transforms.chain": ["Chain"],
+            "transforms.clustered": ["ClusterCenter", "ClusterNull"],
+            "transforms.persistence": ["load_transform"],
+            "transforms.apply": ["repair_store"],
+            "auditing.finding": ["Finding"],
+            "auditing.audit": ["audit"],
+            "auditing.audit_result": ["Audit"],
+            "auditing.grouped": ["GroupedAudit"],
+            "advising.advise": ["Advice", "advise"],
+            "training.attach": ["attach"],
+            "training.history": ["History"],
+            "training.tracker": ["IsotropyTracker"],
+            "embedding.embed": ["embed"],
+            "finetuning.finetune": ["finetune"],
+            "finetuning.result": ["FineTuning"],
+            "studies.run": ["StudyRun", "run_study"],
+        },
+        subpackages=["errors", "finetuning", "losses", "metrics", "stores", "studies", "training", "transforms"],
     )
-    from isoscope.metrics.partition import partition_isotropy
-    from isoscope.metrics.spectra import (
-        Estimate,
-        anisotropy,
-        effective_rank,
-        isoscore,
-        isoscore_interval,
-        isoscore_star,
-        participation_ratio,
-        spectrum,
-    )
-    from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
-    from isoscope.sketching.sketch import Sketch
-    from isoscope.stores.open import open_store
-    from isoscope.stores.store import Batch, Store
-    from isoscope.stores.write import write_store
-    from isoscope.studies.run import StudyRun, run_study
-    from isoscope.training.attach import Attachment, attach
-    from isoscope.training.history import History
-    from isoscope.training.repair_layer import BatchRepair, Repairing
-    from isoscope.training.tracker import IsotropyTracker
-    from isoscope.transforms.affine import AllButTheTop, Center, Standardize, Whiten
-    from isoscope.transforms.apply import repair_store
-    from isoscope.transforms.chain import Chain
-    from isoscope.transforms.clustered import ClusterCenter, ClusterNull
-    from isoscope.transforms.persistence import load_transform
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import isoscope` costs little."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'isoscope' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"isoscope.{_HOME[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from isoscope._core.errors import MissingExtra
-
-        raise MissingExtra(f'{name} needs torch, which is not installed: pip install "isoscope[train]"') from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __all__.insert(0, "__version__")

@@ -1,4 +1,4 @@
-"""`python -m isoscope` is the command `isoscope`."""
+"""Run the command line: `python -m isoscope` is the command `isoscope`."""
 
 import sys
 

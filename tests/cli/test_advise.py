@@ -1,4 +1,4 @@
-"""advise: the table and the words, what is kept, and one line for everything that is wrong."""
+"""advise: the table and the advice, the files, and one line for every error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N, D = 300, 12
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A corpus with a rogue coordinate that drowns what its rows mean, and everything that is known of it."""
+    """A corpus with a coordinate that drowns the meaning of its rows, with queries, pairs and labels."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     meaning = rng.standard_normal((N, D - 1))
@@ -25,12 +25,12 @@ def folder(tmp_path, monkeypatch):
     topic = [f"t{k}" for k in np.abs(meaning[:, :3]).argmax(axis=1)]
     lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D)
     pq.write_table(pa.table({"embedding": lists, "id": [f"d{i}" for i in range(N)], "topic": topic}), "corpus.parquet")
-    asked = np.arange(60)
-    near = X[asked] + np.hstack([0.05 * rng.standard_normal((60, D - 1)), 30 * rng.standard_normal((60, 1))])
+    rows = np.arange(60)
+    near = X[rows] + np.hstack([0.05 * rng.standard_normal((60, D - 1)), 30 * rng.standard_normal((60, 1))])
     lists = pa.FixedSizeListArray.from_arrays(pa.array(near.astype(np.float32).ravel()), D)
-    pq.write_table(pa.table({"embedding": lists, "id": [f"q{i}" for i in asked]}), "queries.parquet")
+    pq.write_table(pa.table({"embedding": lists, "id": [f"q{i}" for i in rows]}), "queries.parquet")
     (tmp_path / "qrels.tsv").write_text(
-        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in asked), encoding="utf-8"
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in rows), encoding="utf-8"
     )
     a, b = rng.integers(0, N, (2, 400))
     alike = -np.linalg.norm(meaning[a] - meaning[b], axis=1)
@@ -48,79 +48,79 @@ TASKS = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_prints_a_table_and_writes_what_was_asked_for(task, folder, capsys):
+def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
     words, measure = TASKS[task]
     outputs = ["-o", "repair", "--html", "page.html", "--json", "advice.json"]
     assert main(["advise", "corpus.parquet", *words, *outputs]) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     found = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
     assert found["schema"] == "isoscope.advice/2"
     assert found["task"]["measure"] == measure
-    assert " ".join(found["paragraph"].split()) in " ".join(said.out.split())
-    assert all(trial["name"] in said.out for trial in found["trials"])
+    assert " ".join(found["paragraph"].split()) in " ".join(captured.out.split())
+    assert all(trial["name"] in captured.out for trial in found["trials"])
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     repair = load_transform("repair")
     assert repair.n_features_in_ == D
     if task in ("pairs", "queries"):
         assert found["choice"] != "as it is"
-        assert "Next: isoscope apply repair corpus.parquet" in said.out
+        assert "Next: isoscope apply repair corpus.parquet" in captured.out
     if found["choice"] == "as it is":
         assert isinstance(repair, Chain)
         assert not repair.steps_
     if task == "nothing":
-        assert "evidence is weak" in " ".join(said.out.split())
+        assert "evidence is weak" in " ".join(captured.out.split())
 
 
-def test_json_on_standard_output_is_alone_there(folder, capsys):
+def test_json_is_the_only_standard_output(folder, capsys):
     assert main(["advise", "corpus.parquet", "--pairs", "pairs.tsv", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["choice"] != "as it is"
 
 
-def test_labels_may_stand_in_a_file(folder, capsys):
+def test_labels_can_come_from_a_file(folder, capsys):
     topics = pq.read_table("corpus.parquet")["topic"].to_pylist()
     (folder / "labels.txt").write_text("\n".join(topics), encoding="utf-8")
-    told = []
+    trials = []
     for labels in ("labels.txt", "topic"):
         assert main(["advise", "corpus.parquet", "--labels", labels, "--json", "-"]) == 0
-        told.append(json.loads(capsys.readouterr().out)["trials"])
-    assert told[0] == told[1]
+        trials.append(json.loads(capsys.readouterr().out)["trials"])
+    assert trials[0] == trials[1]
 
 
 WRONG = {
     "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "one task at a time"),
-    "queries alone": (["--queries", "queries.parquet"], "only one of queries and qrels is given"),
-    "no such column": (["--labels", "theme"], "no column theme"),
+    "queries alone": (["--queries", "queries.parquet"], "qrels"),
+    "no such column": (["--labels", "theme"], "theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
-    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv cannot be read"),
-    "one score": (["--pairs", "flat.tsv"], "gives every pair the score 3"),
-    "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "does not have among its ids"),
-    "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "the queries have 5 dimensions"),
+    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv"),
+    "one score": (["--pairs", "flat.tsv"], "score 3"),
+    "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "nobody"),
+    "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "5 dimensions"),
     "one fold": (["--pairs", "pairs.tsv", "--folds", "1"], "folds is 1"),
     "columns of another role": (["--columns", "labels=topic"], "--labels"),
     "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
     "a page in no folder": (["--pairs", "pairs.tsv", "--html", "no/page.html"], "is not a folder"),
-    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is read or written already"),
+    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is already read or written"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(case, folder, capsys):
+def test_bad_input_is_one_line_and_writes_nothing(case, folder, capsys):
     (folder / "flat.tsv").write_text("".join(f"d{i}\td{i + 1}\t3\n" for i in range(50)), encoding="utf-8")
     (folder / "other.tsv").write_text("q1 0 nobody 1\nq2 0 d2 1\n", encoding="utf-8")
     np.save(folder / "wide.npy", np.ones((60, 5), np.float32))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     words, message = WRONG[case]
     assert main(["advise", "corpus.parquet", *words]) == 2
-    said = capsys.readouterr()
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_judgements_of_what_is_not_there_may_be_left_out(folder, capsys):
+def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     with open(folder / "qrels.tsv", "a", encoding="utf-8") as file:
         file.write("q1\tnobody\t1\nnobody\td3\t1\n")
-    asked = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
-    assert main(asked) == 2
-    assert main([*asked, "--missing", "drop"]) == 0
+    command = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
+    assert main(command) == 2
+    assert main([*command, "--missing", "drop"]) == 0
     assert "Judgments of 2 unknown queries or documents were dropped" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""embed: what it says and writes, one line for everything that is wrong, and how an interrupted run goes on."""
+"""embed: messages and files, one line for every error, and the resuming of an interrupted run."""
 
 import json
 import signal
@@ -34,14 +34,14 @@ def here(model, tmp_path, monkeypatch):
         yield tmp_path
 
 
-def test_it_says_what_it_read_and_wrote(here, capsys):
+def test_it_reports_what_it_read_and_wrote(here, capsys):
     assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,-1"]) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     noted = json.loads((here / "states" / "_embedding.json").read_text())
-    assert said.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
-    assert "39 texts" in said.err
-    assert "19 texts have no token and no row" in said.err
-    assert "isoscope audit states --by layer" in said.err
+    assert captured.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
+    assert "39 texts" in captured.err
+    assert "19 texts have no token and no row" in captured.err
+    assert "Next: isoscope audit states --by layer" in captured.err
     assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
         "layer-00-00000.arrow",
         "layer-02-00000.arrow",
@@ -50,18 +50,18 @@ def test_it_says_what_it_read_and_wrote(here, capsys):
     assert "states is already complete" in capsys.readouterr().err
 
 
-def test_what_it_writes_can_be_audited(here, capsys):
+def test_its_output_can_be_audited(here, capsys):
     options = ["--pool", "mean", "--columns", "text=prompt,labels=mood", "--dtype", "float16", "--layers", "-1"]
     assert main(["embed", "encoder", "texts.csv", "-o", "states", *options]) == 0
     assert main(["audit", "states", "--json", "-"]) == 0
-    said, _, rest = capsys.readouterr().out.partition("\n")
-    assert said == "states: 20 vectors, 32 dimensions"
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first == "states: 20 vectors, 32 dimensions"
     found = json.loads(rest)
     assert found["columns"] == {"labels": "label", "text": "text"}
     assert found["source"]["dtype"] == "float16"
 
 
-def test_an_audit_of_its_token_states_takes_the_tokens_of_a_text_as_dependent(here, capsys):
+def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
     assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "-1"]) == 0
     capsys.readouterr()
     assert main(["audit", "states", "--json", "-"]) == 0
@@ -76,32 +76,32 @@ def test_an_audit_of_its_token_states_takes_the_tokens_of_a_text_as_dependent(he
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["encoder", "none.txt"], "none.txt is not there"),
-        (["nowhere/", "texts.txt"], "nowhere/ is not there"),
-        (["encoder", "texts.csv"], "none has a usual name for texts"),
+        (["encoder", "none.txt"], "none.txt"),
+        (["nowhere/", "texts.txt"], "nowhere/"),
+        (["encoder", "texts.csv"], "texts"),
         (["encoder", "texts.txt", "--layers", "first"], "--layers first: need all"),
-        (["encoder", "texts.txt", "--layers", "7"], "layer is 7: the model has 2"),
-        (["encoder", "texts.txt", "--columns", "ids=x"], "--columns takes text= and labels= here"),
-        (["encoder", "texts.txt", "--pool", "sentence-transformers"], "has no modules.json"),
-        (["encoder", "texts.txt", "--window", "1"], "are special tokens"),
+        (["encoder", "texts.txt", "--layers", "7"], "layer is 7"),
+        (["encoder", "texts.txt", "--columns", "ids=x"], "only text= and labels= in --columns"),
+        (["encoder", "texts.txt", "--pool", "sentence-transformers"], "modules.json"),
+        (["encoder", "texts.txt", "--window", "1"], "special tokens"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_leaves_nothing(here, capsys, words, said):
+def test_bad_input_is_one_line_and_writes_nothing(here, capsys, words, message):
     assert main(["embed", *words, "-o", "states"]) == 2
-    told = capsys.readouterr().err.strip().split("\n")
-    assert said in told[-1]
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert message in lines[-1]
     assert not (here / "states").exists()
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here, capsys):
+def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     slow = (
         "import sys, time; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"
         "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
-        "put = shards.Shards.put\n"
+        "put = shards.ShardWriter.put\n"
         "def slowly(self, parts): put(self, parts); print('done', flush=True); time.sleep(0.3)\n"
-        "shards.Shards.put = slowly\n"
+        "shards.ShardWriter.put = slowly\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states"]
@@ -109,12 +109,12 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(here, capsys):
         assert run.stdout.readline() == "done\n"
         time.sleep(0.1)
         run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=60)
+        _, printed = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert "interrupted; what is done is kept in states; go on with: isoscope embed encoder" in told
+    assert "interrupted; finished work is kept in states; to resume, run: isoscope embed encoder" in printed
     assert not json.loads((here / "states" / "_embedding.json").read_text())["finished"]
     assert not (here / "states" / "_texts").exists()
     assert main(["audit", "states"]) == 0
-    told = capsys.readouterr().err.strip().split("\n")
-    assert len(told) == 1
-    assert told[0].startswith("isoscope: states is incomplete")
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert len(lines) == 1
+    assert lines[0].startswith("isoscope: states is incomplete")

@@ -1,4 +1,4 @@
-"""--engine, --scheduler, --workers: the commands on a cluster give what they give here."""
+"""--engine, --scheduler, --workers: a cluster gives the results of this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*arguments):
     assert main([str(each) for each in arguments]) == 0
 
 
-def test_an_audit_on_a_cluster_writes_what_one_here_does(shards, scheduler, tmp_path):
+def test_an_audit_on_a_cluster_equals_a_local_one(shards, scheduler, tmp_path):
     run("audit", shards, "--json", tmp_path / "here.json")
     run("audit", shards, "--json", tmp_path / "there.json", "--engine", "dask", *scheduler)
     here, there = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("here", "there"))
@@ -55,7 +55,7 @@ def test_a_cluster_of_processes_starts_and_ends_with_the_command(shards, capsys)
     assert "mean cosine" in there
 
 
-def test_a_sketch_is_kept(shards, tmp_path, capsys):
+def test_a_sketch_is_saved(shards, tmp_path, capsys):
     run("sketch", shards, "-o", tmp_path / "cloud.sketch")
     assert isoscope.Sketch.load(tmp_path / "cloud.sketch") == isoscope.sketch(shards)
 
@@ -74,21 +74,21 @@ def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--engine", "local", "--workers", "2"], "--engine local has no scheduler and no workers"),
+        (["--engine", "local", "--workers", "2"], "--engine local takes no --scheduler and no --workers"),
         (["--workers", "0"], "workers is 0: need 1 at least"),
         (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own: give one of the two"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_a_line(shards, capsys, arguments, said):
+def test_contradicting_options_are_one_line(shards, capsys, arguments, message):
     assert main(["sketch", str(shards), *arguments]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
 
 
-def test_one_file_is_not_written_by_many(shards, scheduler, tmp_path, capsys):
+def test_several_processes_cannot_write_one_file(shards, scheduler, tmp_path, capsys):
     run("fit", "center", shards, "-o", tmp_path / "repair")
     assert main(["apply", str(tmp_path / "repair"), str(shards), "-o", str(tmp_path / "a.npy"), *scheduler]) == 2
     assert "name a folder" in capsys.readouterr().err
@@ -134,21 +134,21 @@ def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         assert len(pids) == 2
         os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told == "isoscope: interrupted; files that were being written are as they were\n"
+    assert printed == "isoscope: interrupted; existing files are unchanged\n"
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
 @pytest.mark.heavy
-def test_what_goes_wrong_at_a_worker_is_one_line_here(tmp_path):
+def test_an_error_of_a_worker_is_one_line(tmp_path):
     X = np.zeros((3000, 8), np.float32)
     X[1234] = np.nan
     np.save(tmp_path / "a.npy", X)
     with started(tmp_path, "sketch", tmp_path / "a.npy", "--workers", 1) as process:
-        _, told = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "row 1234" in told
-    assert told.count("\n") == 1
+    assert "row 1234" in printed
+    assert printed.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The command: what it prints, what it writes, its exit codes, and one line for everything that is wrong."""
+"""The command line: output, files, exit codes, and one line for every error."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def ball(tmp_path):
 
 
 def run(*arguments, **options):
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "isoscope", *map(str, arguments)], capture_output=True, text=True, timeout=120, **options
     )
 
 
-def test_audit_prints_findings_worst_first_and_ends_well(cone, capsys):
+def test_audit_prints_findings_worst_first_and_exits_with_0(cone, capsys):
     assert main(["audit", str(cone)]) == 0
     out = capsys.readouterr().out
     assert "cone.npy" in out
@@ -52,11 +52,11 @@ def test_audit_prints_findings_worst_first_and_ends_well(cone, capsys):
 
 
 def test_audit_writes_json_and_page(cone, tmp_path, capsys):
-    page, held = tmp_path / "page.html", tmp_path / "audit.json"
-    assert main(["audit", str(cone), "--html", str(page), "--json", str(held)]) == 0
-    assert json.loads(held.read_text())["schema"] == "isoscope.audit/1"
+    page, saved = tmp_path / "page.html", tmp_path / "audit.json"
+    assert main(["audit", str(cone), "--html", str(page), "--json", str(saved)]) == 0
+    assert json.loads(saved.read_text())["schema"] == "isoscope.audit/1"
     assert page.read_text().startswith("<!doctype html>") or page.read_text().startswith("<!DOCTYPE html>")
-    assert isoscope.Audit.from_json(held)["mean_cosine"].verdict == "bad"
+    assert isoscope.Audit.from_json(saved)["mean_cosine"].verdict == "bad"
 
 
 def test_json_on_standard_output_is_json_and_nothing_else(cone, capsys):
@@ -64,37 +64,37 @@ def test_json_on_standard_output_is_json_and_nothing_else(cone, capsys):
     assert json.loads(capsys.readouterr().out)["verdict"] == "bad"
 
 
-@pytest.mark.parametrize(("gate", "code"), [("bad", 1), ("look", 1)])
-def test_the_gate_shuts_on_a_bad_space(cone, gate, code, capsys):
-    assert main(["audit", str(cone), "--fail-on", gate]) == code
+@pytest.mark.parametrize("threshold", ["bad", "look"])
+def test_fail_on_exits_with_1_for_a_bad_space(cone, threshold, capsys):
+    assert main(["audit", str(cone), "--fail-on", threshold]) == 1
 
 
-def test_the_gate_stays_open_on_a_good_space(ball, capsys):
+def test_fail_on_exits_with_0_for_a_good_space(ball, capsys):
     assert main(["audit", str(ball), "--fail-on", "bad"]) == 0
 
 
-def test_baseline_says_what_changed(cone, tmp_path, capsys):
-    before, after, held = tmp_path / "before.json", tmp_path / "centred.npy", tmp_path / "after.json"
+def test_baseline_reports_changes(cone, tmp_path, capsys):
+    before, after, saved = tmp_path / "before.json", tmp_path / "centered.npy", tmp_path / "after.json"
     main(["audit", str(cone), "--json", str(before)])
     X = np.load(cone)
     np.save(after, X - X.mean(axis=0))
     capsys.readouterr()
-    assert main(["audit", str(after), "--baseline", str(before), "--json", str(held)]) == 0
+    assert main(["audit", str(after), "--baseline", str(before), "--json", str(saved)]) == 0
     assert re.search(r"Mean cosine: 0\.\d+ \(bad\) → −?0\.00\d \(ok\), better", capsys.readouterr().out)
-    changes = {change["name"]: change["direction"] for change in json.loads(held.read_text())["changes"]}
+    changes = {change["name"]: change["direction"] for change in json.loads(saved.read_text())["changes"]}
     assert changes["mean_cosine"] == "better"
     assert changes["duplicates"] == "same"
 
 
-def test_compare_shows_two_spaces_and_how_far_they_agree(cone, tmp_path, capsys):
-    other, held = tmp_path / "turned.npy", tmp_path / "both.json"
+def test_two_sources_are_shown_with_their_agreement(cone, tmp_path, capsys):
+    other, saved = tmp_path / "turned.npy", tmp_path / "both.json"
     turn = np.linalg.qr(np.random.default_rng(2).standard_normal((8, 8)))[0].astype(np.float32)
     np.save(other, np.load(cone) @ turn)
-    assert main(["audit", "--compare", str(cone), str(other), "--json", str(held)]) == 0
+    assert main(["audit", str(cone), str(other), "--json", str(saved)]) == 0
     out = capsys.readouterr().out
     assert "cone.npy" in out
     assert "turned.npy" in out
-    both = json.loads(held.read_text())
+    both = json.loads(saved.read_text())
     assert both["agreement"] > 0.99
     assert len(both["audits"]) == 2
 
@@ -120,11 +120,11 @@ def test_similarity_is_the_brute_force_percentile(cone, capsys):
     X = np.load(cone).astype(float)
     U = X / np.linalg.norm(X, axis=1, keepdims=True)
     cosines = (U @ U.T)[np.triu_indices(len(U), 1)]
-    told = float(capsys.readouterr().out.split("above ")[1].split("%")[0])
-    assert told == pytest.approx(100 * (cosines < 0.8).mean(), abs=0.05)
+    printed = float(capsys.readouterr().out.split("above ")[1].split("%")[0])
+    assert printed == pytest.approx(100 * (cosines < 0.8).mean(), abs=0.05)
 
 
-def test_negative_cosines_are_arguments_too(cone, capsys):
+def test_negative_cosines_are_arguments(cone, capsys):
     assert main(["similarity", str(cone), "-0.5", "0.5"]) == 0
     assert "-0.5 is above" in capsys.readouterr().out
 
@@ -149,7 +149,7 @@ def test_convert_keeps_every_number(cone, tmp_path, capsys):
     assert np.array_equal(np.concatenate(list(isoscope.open_store(target))), np.load(cone))
 
 
-def test_convert_can_leave_columns_behind(tmp_path, capsys):
+def test_convert_can_write_only_the_vectors(tmp_path, capsys):
     source, target = tmp_path / "a.jsonl", tmp_path / "b.parquet"
     source.write_text("".join(f'{{"vector": [{i}, 1, 2], "label": {i % 2}}}\n' for i in range(9)))
     assert main(["convert", str(source), str(target)]) == 0
@@ -164,7 +164,7 @@ def test_standard_input(cone):
     assert json.loads(done.stdout)["source"]["rows"] == 500
 
 
-def test_demo_audits_what_comes_along(tmp_path, capsys, monkeypatch):
+def test_demo_audits_the_bundled_vectors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
@@ -178,8 +178,8 @@ WRONG = {
     "missing file": ["audit", "nosuch.npy"],
     "unknown command": ["frobnicate"],
     "unknown option": ["audit", "x.npy", "--frob"],
-    "two sources": ["audit", "{cone}", "--compare", "{cone}", "{cone}"],
-    "bad role": ["audit", "{cone}", "--columns", "colour=red"],
+    "option that was removed": ["audit", "--compare", "{cone}", "{cone}"],
+    "bad role": ["audit", "{cone}", "--columns", "color=red"],
     "no such column": ["audit", "{cone}", "--columns", "labels=topic"],
     "sample is no number": ["audit", "{cone}", "--sample", "many"],
     "sample too small": ["audit", "{cone}", "--sample", "5"],
@@ -203,7 +203,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_in_one_line_with_exit_code_2(arguments, cone, tmp_path, capsys, monkeypatch):
+def test_bad_input_is_one_line_with_exit_code_2(arguments, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {name: tmp_path / name for name in ("other", "few", "binary")}
     files |= {name: tmp_path / f"{name}.npy" for name in ("pickled", "wide", "nan")}
@@ -222,7 +222,7 @@ def test_what_is_wrong_is_said_in_one_line_with_exit_code_2(arguments, cone, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_traceback_comes_with_debug_alone(capsys):
+def test_only_debug_prints_a_traceback(capsys):
     assert main(["audit", "nosuch.npy", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -265,17 +265,18 @@ def test_a_real_write_error_leaves_the_old_file(cone, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_ctrl_c_while_working_is_one_line_and_loses_nothing(tmp_path):
+def test_ctrl_c_is_one_line_and_changes_no_file(tmp_path):
     slow, page = tmp_path / "slow.npy", tmp_path / "page.html"
     np.save(slow, np.random.default_rng(0).standard_normal((60_000, 64)).astype(np.float32))
     page.write_text("old")
-    telling = (  # when the work has begun, which takes longer where the machine is busy
-        "import sys\nfrom isoscope.cli import audit as auditing, main\nsuper_call = auditing.Watched.__call__\n"
-        "def told(self, *rest): print('at work', flush=True); super_call(self, *rest)\n"
-        "auditing.Watched.__call__ = told\nsys.exit(main.main(sys.argv[1:]))"
+    script = (  # it prints when the work begins, which takes longer on a busy machine
+        "import sys\nfrom isoscope.cli import main\nfrom isoscope.cli.session import InterruptibleProgressBar\n"
+        "call = InterruptibleProgressBar.__call__\n"
+        "def report(self, *rest): print('at work', flush=True); call(self, *rest)\n"
+        "InterruptibleProgressBar.__call__ = report\nsys.exit(main.main(sys.argv[1:]))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", telling, "audit", str(slow), "--html", str(page)],
+        [sys.executable, "-c", script, "audit", str(slow), "--html", str(page)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -285,11 +286,11 @@ def test_ctrl_c_while_working_is_one_line_and_loses_nothing(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.strip() == "isoscope: interrupted; files that were being written are as they were"
+    assert err.strip() == "isoscope: interrupted; existing files are unchanged"
     assert page.read_text() == "old"
 
 
-def test_help_and_version_need_no_heavy_import():
+def test_help_and_version_import_nothing_heavy():
     code = "import sys; from isoscope.cli.main import main; main(['--help']); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for heavy in ("numpy", "pyarrow", "sklearn", "numba", "torch", "matplotlib", "rich.console"):
@@ -297,7 +298,7 @@ def test_help_and_version_need_no_heavy_import():
     assert run("--version").stdout.strip() == f"isoscope {isoscope.__version__}"
 
 
-def test_nothing_that_is_read_is_written_over(cone, tmp_path, capsys):
+def test_inputs_are_never_overwritten(cone, tmp_path, capsys):
     before = cone.read_bytes()
     link = tmp_path / "link.npy"
     link.symlink_to(cone)
@@ -307,34 +308,57 @@ def test_nothing_that_is_read_is_written_over(cone, tmp_path, capsys):
             assert main(["audit", str(cone), option, str(target)]) == 2
         assert main(["audit", str(tmp_path / "link.npy"), "--queries", str(cone), "--json", str(target)]) == 2
         assert main(["convert", str(cone), str(target)]) == 2
-    assert "read or written already" in capsys.readouterr().err
+    assert "already read or written" in capsys.readouterr().err
     assert cone.read_bytes() == before
 
 
-def test_worse_than_the_baseline_shuts_a_gate_of_its_own(cone, ball, tmp_path, capsys):
-    held = tmp_path / "held.json"
+def test_fail_on_worse_compares_with_the_baseline(cone, ball, tmp_path, capsys):
+    saved = tmp_path / "saved.json"
     assert main(["audit", str(cone), "--fail-on", "worse"]) == 2
-    main(["audit", str(cone), "--json", str(held)])
-    assert main(["audit", str(cone), "--baseline", str(held), "--fail-on", "worse"]) == 0  # bad, and no worse
-    main(["audit", str(ball), "--json", str(held)])
-    assert main(["audit", str(cone), "--baseline", str(held), "--fail-on", "worse"]) == 1
+    main(["audit", str(cone), "--json", str(saved)])
+    assert main(["audit", str(cone), "--baseline", str(saved), "--fail-on", "worse"]) == 0  # bad, and no worse
+    main(["audit", str(ball), "--json", str(saved)])
+    assert main(["audit", str(cone), "--baseline", str(saved), "--fail-on", "worse"]) == 1
 
 
 @pytest.mark.parametrize("spoil", ['"value": "abc"', '"value": true', '"value": [1]'])
-def test_a_baseline_edited_by_hand_is_one_line(cone, tmp_path, capsys, spoil):
-    held = tmp_path / "held.json"
-    main(["audit", str(cone), "--json", str(held)])
-    held.write_text(re.sub(r'"value": [-0-9.e]+', spoil, held.read_text(), count=1))
-    assert main(["audit", str(cone), "--baseline", str(held)]) == 2
-    assert "is not a complete audit" in capsys.readouterr().err
+def test_a_damaged_baseline_is_one_line(cone, tmp_path, capsys, spoil):
+    saved = tmp_path / "saved.json"
+    main(["audit", str(cone), "--json", str(saved)])
+    saved.write_text(re.sub(r'"value": [-0-9.e]+', spoil, saved.read_text(), count=1))
+    assert main(["audit", str(cone), "--baseline", str(saved)]) == 2
+    assert "saved.json" in capsys.readouterr().err
 
 
-def test_a_pipe_that_nobody_reads_shuts_no_gate_and_files_are_written(ball, tmp_path):
-    held = tmp_path / "held.json"
-    command = f"{sys.executable} -m isoscope audit {ball} --json {held} --fail-on bad | true; exit ${{PIPESTATUS[0]}}"
+def test_a_closed_pipe_changes_neither_exit_code_nor_files(ball, tmp_path):
+    saved = tmp_path / "saved.json"
+    command = f"{sys.executable} -m isoscope audit {ball} --json {saved} --fail-on bad | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(held.read_text())["source"]["rows"] == 500
+    assert json.loads(saved.read_text())["source"]["rows"] == 500
+
+
+def test_main_restores_the_signal_handlers(cone, capsys):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    for arguments in (["similarity", str(cone), "0.5"], ["audit", "nosuch.npy"]):
+        main(arguments)
+        assert [signal.getsignal(number) for number in numbers] == before
+
+
+COMMANDS = ["audit", "similarity", "convert", "sketch", "fit", "apply", "fix", "advise", "embed", "finetune", "demo"]
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in COMMANDS), *(["study", name] for name in ("run", "show"))]
+)
+def test_help_fits_in_80_columns_and_truncates_nothing(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(" ".join(["Usage: isoscope", *command]))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text.split("\n", 1)[1]
 
 
 def test_no_arguments_print_the_help(capsys):
@@ -342,13 +366,13 @@ def test_no_arguments_print_the_help(capsys):
     assert "Commands:" in capsys.readouterr().out
 
 
-def test_a_line_is_what_ends_in_a_newline(cone, tmp_path, capsys):
+def test_only_newlines_separate_the_lines_of_a_text_file(cone, tmp_path, capsys):
     lines = tmp_path / "text.txt"
     lines.write_text("".join(f"a\u2028b\x85 {i}\n" for i in range(500)), encoding="utf-8")
     assert main(["audit", str(cone), "--text", str(lines)]) == 0
 
 
-def test_being_ended_clears_what_was_being_written(tmp_path):
+def test_sigterm_removes_temporary_files(tmp_path):
     source, target = tmp_path / "big.npy", tmp_path / "big.parquet"
     np.save(source, np.random.default_rng(0).standard_normal((400_000, 64)).astype(np.float32))
     process = subprocess.Popen(
@@ -363,16 +387,15 @@ def test_being_ended_clears_what_was_being_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_a_reader_that_stops_reading_is_no_error(cone):
+def test_a_reader_that_stops_early_is_no_error(cone):
     command = f"{sys.executable} -m isoscope audit {cone} | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
 
 
-def test_an_interrupt_that_a_library_swallowed_is_raised_again():
-    from isoscope.cli.audit import InterruptibleProgressBar
-    from isoscope.cli.session import interrupted
+def test_a_swallowed_interrupt_is_raised_again():
+    from isoscope.cli.session import InterruptibleProgressBar, interrupted
 
     interrupted.set()
     try:
@@ -396,27 +419,27 @@ def layers(tmp_path):
     return tmp_path / "states.parquet"
 
 
-def test_groups_are_audited_apart(layers, tmp_path, capsys):
-    held = tmp_path / "g.json"
-    assert main(["audit", str(layers), "--by", "layer", "--json", str(held)]) == 0
+def test_groups_are_audited_separately(layers, tmp_path, capsys):
+    saved = tmp_path / "g.json"
+    assert main(["audit", str(layers), "--by", "layer", "--json", str(saved)]) == 0
     assert "states.parquet by layer: 2 groups" in capsys.readouterr().out
-    assert isoscope.GroupedAudit.from_json(held)[1].n == 60
+    assert isoscope.GroupedAudit.from_json(saved)[1].n == 60
 
 
 def test_several_sources_are_compared(cone, layers, tmp_path, capsys):
-    held = tmp_path / "c.json"
-    assert main(["audit", str(cone), str(layers), str(cone), "--json", str(held)]) == 0
-    told = json.loads(held.read_text())
-    assert told["schema"] == "isoscope.comparison/1"
-    assert [audit["source"]["name"] for audit in told["audits"]] == [cone.name, layers.name, cone.name]
-    assert told["agreement"] == [None, 1.0]
-    assert main(["audit", str(layers), str(layers), "--by", "layer", "--json", str(held)]) == 0
-    told = json.loads(held.read_text())
-    assert [audit["schema"] for audit in told["audits"]] == ["isoscope.grouped-audit/1"] * 2
+    saved = tmp_path / "c.json"
+    assert main(["audit", str(cone), str(layers), str(cone), "--json", str(saved)]) == 0
+    content = json.loads(saved.read_text())
+    assert content["schema"] == "isoscope.comparison/1"
+    assert [audit["source"]["name"] for audit in content["audits"]] == [cone.name, layers.name, cone.name]
+    assert content["agreement"] == [None, 1.0]
+    assert main(["audit", str(layers), str(layers), "--by", "layer", "--json", str(saved)]) == 0
+    content = json.loads(saved.read_text())
+    assert [audit["schema"] for audit in content["audits"]] == ["isoscope.grouped-audit/1"] * 2
     assert "IsoScore" in capsys.readouterr().out
 
 
-def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys):
+def test_fail_on_covers_all_groups_and_sources(cone, layers, tmp_path, capsys):
     assert main(["audit", str(layers), "--fail-on", "bad"]) == 0
     assert main(["audit", str(layers), str(cone), "--fail-on", "bad"]) == 1
     np.save(tmp_path / "x.npy", np.concatenate([np.random.default_rng(0).standard_normal((100, 6))] * 2))
@@ -429,12 +452,12 @@ def test_the_gate_looks_at_all_groups_and_sources(cone, layers, tmp_path, capsys
     ("arguments", "complaint"),
     [
         (["--by", "depth"], "has no column depth for by: the columns are layer"),
-        (["--by", "layer", "--queries", "{layers}"], "--by goes without --baseline and --queries"),
-        (["{layers}", "--baseline", "b.json"], "several sources go without --baseline and --queries"),
+        (["--by", "layer", "--queries", "{layers}"], "--by cannot be combined with --baseline or --queries"),
+        (["{layers}", "--baseline", "b.json"], "several sources cannot be combined with --baseline or --queries"),
         (["--columns", "mass=layer"], "vectors, labels, types, text, ids, frequency or groups"),
     ],
 )
-def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, arguments, complaint):
+def test_options_that_exclude_groups_and_several_sources(layers, capsys, arguments, complaint):
     assert main(["audit", str(layers), *(each.format(layers=layers) for each in arguments)]) == 2
     assert complaint in capsys.readouterr().err
 
@@ -442,14 +465,14 @@ def test_what_groups_and_several_sources_do_not_go_with(layers, capsys, argument
 @pytest.mark.parametrize(
     "failure", [MemoryError("Unable to allocate 8.00 GiB"), OSError(errno.ENOMEM, "Cannot allocate memory")]
 )
-def test_running_out_of_memory_is_one_line_that_says_what_to_do(cone, capsys, monkeypatch, failure):
+def test_out_of_memory_is_one_line_with_advice(cone, capsys, monkeypatch, failure):
     def full(*arguments, **options):
         raise failure
 
-    monkeypatch.setattr("isoscope.cli.audit.audit", full)
+    monkeypatch.setattr("isoscope.auditing.audit.audit", full)
     assert main(["audit", str(cone)]) == 2
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"isoscope: out of memory \(.*llocate.*\): give what there is with --max-memory, .*2GB\n", said)
+    message = capsys.readouterr().err
+    assert re.fullmatch(r"isoscope: out of memory \(.*llocate.*\): .* --max-memory 2GB\n", message)
 
 
 @pytest.mark.parametrize(
@@ -463,12 +486,12 @@ def test_running_out_of_memory_is_one_line_that_says_what_to_do(cone, capsys, mo
         ["advise", "SOURCE"],
     ],
 )
-def test_max_memory_holds_for_a_command_and_no_longer(words, cone, tmp_path, capsys, monkeypatch):
+def test_max_memory_applies_to_one_command(words, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [str(cone) if word == "SOURCE" else word for word in words]
     assert main([*words, "--max-memory", "100MB"]) == 2
-    said = r"isoscope: a memory of 100MB is too small for d = 8: need \d+MB at least\n"
-    assert re.fullmatch(said, capsys.readouterr().err)
+    expected = r"isoscope: .*100MB.*d = 8.*\d+MB.*\n"
+    assert re.fullmatch(expected, capsys.readouterr().err)
     assert main([*words, "--max-memory", "much"]) == 2
-    assert "a memory of 'much': need a size such as 2GB" in capsys.readouterr().err
+    assert "'much'" in capsys.readouterr().err
     assert main(["convert", str(cone), str(tmp_path / "new.npy")]) == 0

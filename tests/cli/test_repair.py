@@ -1,4 +1,4 @@
-"""fit, apply and fix: what they write, what they say, and one line for everything that is wrong."""
+"""fit, apply and fix: files and messages, and one line for every error."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_fit_and_apply_do_what_the_classes_do(method, cone, tmp_path, capsys):
+def test_fit_and_apply_equal_the_classes(method, cone, tmp_path, capsys):
     options, repair = METHODS[method]
     folder, out = tmp_path / "repair", tmp_path / "out.npy"
     assert main(["fit", method, str(cone), "-o", str(folder), *options]) == 0
@@ -62,7 +62,7 @@ def test_fit_and_apply_do_what_the_classes_do(method, cone, tmp_path, capsys):
     np.testing.assert_allclose(np.load(out), expected, atol=1e-4 * np.abs(expected).max())
 
 
-def test_apply_keeps_a_tables_columns_and_can_leave_them(cone, tmp_path, capsys):
+def test_apply_keeps_the_columns_of_a_table_unless_vectors_only(cone, tmp_path, capsys):
     source, folder, out = tmp_path / "a.parquet", tmp_path / "repair", tmp_path / "out.parquet"
     table = pa.table({"doc_id": [f"d{i}" for i in range(N)], "state": list(np.load(cone)), "n": np.arange(N)})
     pq.write_table(table, source)
@@ -76,15 +76,15 @@ def test_apply_keeps_a_tables_columns_and_can_leave_them(cone, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("ending", ["npy", "safetensors", "parquet"])
-def test_fix_writes_keeps_and_shows_before_and_after(ending, cone, tmp_path, capsys):
+def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     out, page, folder = tmp_path / f"out.{ending}", tmp_path / "page.html", tmp_path / "repair"
     assert main(["fix", "center", str(cone), "-o", str(out), "--save", str(folder), "--html", str(page)]) == 0
-    told, beside = capsys.readouterr()
-    assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", told)
-    assert "cone.npy" in told
-    assert f"out.{ending}" in told
-    assert "Row by row" in told
-    assert f"written: {page}" in beside
+    printed, messages = capsys.readouterr()
+    assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", printed)
+    assert "cone.npy" in printed
+    assert f"out.{ending}" in printed
+    assert "Row by row" in printed
+    assert f"written: {page}" in messages
     text = page.read_text()
     assert text.lower().startswith("<!doctype html>")
     assert "cone.npy" in text
@@ -119,7 +119,7 @@ def labeled(tmp_path):
     return path
 
 
-def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labeled):
+def test_the_comparison_uses_held_out_rows(labeled):
     store = open_store(labeled, labels="label")
     seen = isoscope.Whiten().fit(store).transform(store.take(range(300)))
     assert isoscope.isoscore(seen, unbiased=True) > 1.1  # fitted to its own noise, and more even than is possible
@@ -136,15 +136,15 @@ def test_before_and_after_are_measured_on_rows_that_the_repair_has_not_seen(labe
     assert abs(found.value - truth) < 2 * (found.high - found.low) / 2
 
 
-def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
+def test_fix_names_the_repair_and_marks_losses(labeled, tmp_path, capsys):
     page = tmp_path / "page.html"
     command = ["fix", "whiten", str(labeled), "-o", str(tmp_path / "out.npy"), "--html", str(page)]
     assert main([*command, "--columns", "labels=label"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     note = "Both audits measure the same 150 rows, before and after Whiten() fitted on 150 other rows."
-    assert note in told
-    assert "fitted on all 300 rows" in told
-    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", told)
+    assert note in printed
+    assert "fitted on all 300 rows" in printed
+    assert re.search(r"Silhouette of the ✓ .* ▼ .* worse", printed)
     text = page.read_text()
     assert note in text
     assert "before and after Whiten()" in text
@@ -154,15 +154,18 @@ def test_fix_names_the_repair_and_marks_what_it_lost(labeled, tmp_path, capsys):
 
 
 WRONG = {
-    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: is it center?"),
-    "quite another method": (["fit", "xyz", "{cone}", "-o", "x"], "There are center, standardize, all-but-the-top"),
+    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: did you mean center?"),
+    "quite another method": (
+        ["fit", "xyz", "{cone}", "-o", "x"],
+        "The methods are center, standardize, all-but-the-top",
+    ),
     "option of another method": (
         ["fit", "center", "{cone}", "-o", "x", "--seed", "3"],
-        "--seed does not belong to center",
+        "center does not take --seed",
     ),
     "and of yet another": (
         ["fix", "whiten", "{cone}", "-o", "x.npy", "--clusters", "3"],
-        "--clusters does not belong to whiten: those that do are --method, --components, --shrinkage",
+        "whiten does not take --clusters: it takes --method, --components, --shrinkage",
     ),
     "components are no number": (
         ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
@@ -172,7 +175,7 @@ WRONG = {
     "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
     "shrinkage is a word": (
         ["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "some"],
-        "need auto, none or a share",
+        "need auto, none or a number",
     ),
     "method of whitening": (["fit", "whiten", "{cone}", "-o", "x", "--method", "ica"], "method is 'ica'"),
     "clusterer": (["fit", "cluster-null", "{cone}", "-o", "x", "--clusterer", "dbscan"], "clusterer is 'dbscan'"),
@@ -183,28 +186,28 @@ WRONG = {
     ),
     "fewer rows than components": (["fit", "all-but-the-top", "{few}", "-o", "x", "--components", "4"], "3 vectors"),
     "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "n_clusters is 4"),
-    "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy does not exist"),
+    "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy"),
     "nan in the corpus": (["fit", "center", "{nan}", "-o", "x"], "NaN"),
-    "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "is there and is not a saved repair"),
-    "no repair": (["apply", "nosuch", "{cone}", "-o", "x.npy"], "nosuch cannot be read as a repair"),
-    "another folder": (["apply", "{full}", "{cone}", "-o", "x.npy"], "cannot be read as a repair"),
-    "tampered": (["apply", "{tampered}", "{cone}", "-o", "x.npy"], "was changed after it was written"),
-    "other dimensions": (["apply", "{repair}", "{wide}", "-o", "x.npy"], "wide.npy has 9 dimensions, the Center was"),
-    "nan in the source": (["apply", "{repair}", "{nan}", "-o", "x.npy"], "row 2 of nan.npy holds NaN or infinity"),
+    "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "not a saved repair"),
+    "no repair": (["apply", "nosuch", "{cone}", "-o", "x.npy"], "nosuch"),
+    "another folder": (["apply", "{full}", "{cone}", "-o", "x.npy"], "full"),
+    "tampered": (["apply", "{tampered}", "{cone}", "-o", "x.npy"], "changed"),
+    "other dimensions": (["apply", "{repair}", "{wide}", "-o", "x.npy"], "9 dimensions"),
+    "nan in the source": (["apply", "{repair}", "{nan}", "-o", "x.npy"], "row 2 of nan.npy"),
     "folder is missing": (["apply", "{repair}", "{cone}", "-o", "no/x.npy"], "no is not a folder"),
     "out is a folder": (["apply", "{repair}", "{cone}", "-o", "{dir}"], "is a folder"),
-    "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "writable format"),
-    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is read or written already"),
+    "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "x.xyz"),
+    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already read or written"),
     "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which holds the repair"),
-    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "all of which is read"),
-    "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "no column x for ids"),
-    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "read or written already"),
-    "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "is not a saved repair"),
+    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "whose files are all read"),
+    "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "column x"),
+    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already read or written"),
+    "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "not a saved repair"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(name, cone, tmp_path, capsys, monkeypatch):
+def test_bad_input_is_one_line_and_writes_nothing(name, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments, words = WRONG[name]
     X = np.load(cone)
@@ -231,7 +234,7 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(name, cone, tm
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
-def test_constant_vectors_are_repaired_and_fix_says_what_it_cannot_compare(tmp_path, capsys):
+def test_constant_vectors_are_repaired_but_cannot_be_compared(tmp_path, capsys):
     source, out = tmp_path / "same.npy", tmp_path / "out.npy"
     np.save(source, np.ones((50, 4), np.float32))
     for method in ("center", "standardize", "all-but-the-top", "whiten", "cluster-center", "cluster-null"):
@@ -240,7 +243,7 @@ def test_constant_vectors_are_repaired_and_fix_says_what_it_cannot_compare(tmp_p
         assert not np.load(out).any()
     capsys.readouterr()
     assert main(["fix", "center", str(source), "-o", str(out)]) == 2
-    assert re.search(r"out\.npy is written, but there is nothing to compare: .*are zero", capsys.readouterr().err)
+    assert re.search(r"out\.npy was written, but the comparison failed: .*are zero", capsys.readouterr().err)
 
 
 def test_an_interrupted_apply_to_one_file_leaves_nothing(cone, tmp_path, capsys, monkeypatch):
@@ -265,19 +268,19 @@ def test_an_interrupted_apply_to_one_file_leaves_nothing(cone, tmp_path, capsys,
     assert sorted(os.listdir(tmp_path)) == ["cone.npy", "out.npy", "repair"]
 
 
-def test_ids_are_named_and_audits_do_without(cone, tmp_path, capsys):
+def test_ids_are_optional(cone, tmp_path, capsys):
     source = tmp_path / "a.jsonl"
     source.write_text("".join(f'{{"vector": {row}, "key": "k{i}"}}\n' for i, row in enumerate(np.load(cone).tolist())))
-    held = tmp_path / "held.json"
+    saved = tmp_path / "saved.json"
     for options in ([], ["--columns", "ids=key"]):
-        assert main(["audit", str(source), "--json", str(held), *options]) == 0
-        assert isoscope.Audit.from_json(held).columns == {}
+        assert main(["audit", str(source), "--json", str(saved), *options]) == 0
+        assert isoscope.Audit.from_json(saved).columns == {}
     assert main(["audit", str(source), "--columns", "ids=nosuch"]) == 2
     assert main(["convert", str(source), str(tmp_path / "a.parquet")]) == 0
     assert open_store(tmp_path / "a.parquet").ids.tolist() == [f"k{i}" for i in range(N)]
 
 
-def test_the_commands_of_the_page_work(tmp_path, capsys, monkeypatch):
+def test_the_commands_of_the_documentation_work(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) + 1
     pq.write_table(pa.table({"id": np.arange(N), "embedding": list(X)}), "corpus.parquet")

@@ -6,49 +6,48 @@ from dataclasses import replace
 
 import pytest
 
-from isoscope.cli import study as studying
-from isoscope.cli.finetune import MessageProgressBar
 from isoscope.cli.main import main
+from isoscope.cli.session import InterruptibleProgressBar
 from isoscope.studies import run
+from isoscope.studies import study as protocols
 from isoscope.studies.study import STUDIES, format_value, study
 from tests.studies.counting import Counting
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    for room in (run, run):
-        monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
-    monkeypatch.setattr(studying, "study", lambda name: Counting())
+    monkeypatch.setattr(run, "study_by_name", lambda name: Counting())
+    monkeypatch.setattr(protocols, "study", lambda name: Counting())
     Counting.ran.clear()
 
 
 def test_list_names_all(capsys):
     assert main(["study", "list"]) == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in STUDIES)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in STUDIES)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_show_tells_parameters_claims_and_published_numbers(name, capsys):
+def test_show_prints_parameters_claims_and_published_numbers(name, capsys):
     assert main(["study", "show", name]) == 0
-    told = capsys.readouterr().out
-    assert "seeds" in told
-    assert "Claims" in told
-    assert "Published:" in told
+    printed = capsys.readouterr().out
+    assert "seeds" in printed
+    assert "Claims" in printed
+    assert "Published:" in printed
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_show_cuts_nothing_short_on_a_narrow_terminal(name, capsys, monkeypatch):
+def test_show_truncates_nothing_on_a_narrow_terminal(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["study", "show", name]) == 0
-    told = capsys.readouterr().out
-    assert "…" not in told
-    assert max(map(len, told.splitlines())) <= 80
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
     found = study(name)
-    words = set(told.split())
+    words = set(printed.split())
     for table in found.published.tables.values():
         assert {f"{number.value:,.10g}" for number in table.values()} <= words
-    typed = told.replace("\n", " ")
+    typed = printed.replace("\n", " ")
     for each in found.parameters.values():
         assert all(
             format_value(value) in typed for value in (each.full if isinstance(each.full, tuple) else (each.full,))
@@ -61,14 +60,14 @@ def test_run_shows_verdicts_and_writes_its_folder(counting, tmp_path, capsys):
         main(["study", "run", "counting", "-o", str(out), "--seeds", "2", "--set", "scale=2", "--set", "tasks=three"])
         == 0
     )
-    told = capsys.readouterr().out
-    assert "1 of 2 claims hold here" in told
-    assert "3.500" in told
+    printed = capsys.readouterr().out
+    assert "1 of 2 claims hold here" in printed
+    assert "3.500" in printed
     assert set(json.loads((out / "results.json").read_text())["arms"]) == {"three/seed-0", "three/seed-1"}
     assert (out / "page.html").exists()
 
 
-def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
+def test_only_selects_arms(counting, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(["study", "run", "counting", "-o", str(out), "--only", "four/seed-0", "--only", "*/seed-2"]) == 0
     assert "3 of 6 arms" in capsys.readouterr().out
@@ -78,65 +77,65 @@ def test_run_can_be_told_which_arms(counting, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["no-such"], "no study is named no-such: choose from shrink-the-longest"),
+        (["no-such"], "no-such"),
         ([STUDIES[0], "--set", "scale"], "--set scale: need NAME=VALUE"),
-        ([STUDIES[0], "--set", "colour=red"], "shrink-the-longest has no parameter colour"),
-        ([STUDIES[0], "--seeds", "many"], "seeds many"),
-        ([STUDIES[0], "--seeds", "0"], "seeds is 0: need a number of seeds from 1 to 1000"),
-        ([STUDIES[0], "--seeds", "20261116"], "such as 20261116,"),
+        ([STUDIES[0], "--set", "color=red"], "no parameter color"),
+        ([STUDIES[0], "--seeds", "many"], "--seeds many"),
+        ([STUDIES[0], "--seeds", "0"], "seeds is 0"),
+        ([STUDIES[0], "--seeds", "20261116"], "20261116,"),
         ([STUDIES[0], "--seeds", "1", "--set", "seeds=2"], "seeds is set twice, to 2 and to 1: set it once"),
         ([STUDIES[0], "--set", "epochs=1", "--set", "epochs = 2"], "epochs is set twice, to 1 and to 2"),
-        ([STUDIES[0], "--data", "nowhere"], "nowhere is not a folder"),
-        ([STUDIES[0], "--data", ".", "--model", "./nothing"], "there is no folder nothing"),
+        ([STUDIES[0], "--data", "nowhere"], "nowhere"),
+        ([STUDIES[0], "--data", ".", "--model", "./nothing"], "nothing"),
     ],
 )
 def test_bad_input_is_one_line(words, line, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["study", "run", *words, "-o", "run"]) == 2
-    told = capsys.readouterr().err
-    assert line in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert line in printed
+    assert printed.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_says_what_is_kept_and_how_to_go_on(counting, tmp_path, capsys, monkeypatch):
+def test_ctrl_c_says_what_is_kept_and_how_to_resume(counting, tmp_path, capsys, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studying, "run_it", stop)
+    monkeypatch.setattr(run, "run_study", stop)
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 130
-    assert "0 finished arms are kept" in (told := capsys.readouterr().err)
-    assert "go on with: isoscope study run counting" in told
+    assert "keeps 0 finished arms" in (printed := capsys.readouterr().err)
+    assert "to resume, run: isoscope study run counting" in printed
 
 
 @pytest.mark.parametrize(
     "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file data/3"]
 )
-def test_a_full_disk_is_told_whoever_meets_it(words, counting, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_is_reported_whichever_library_meets_it(words, counting, tmp_path, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError(words)
 
-    monkeypatch.setattr(studying, "run_it", fail)
+    monkeypatch.setattr(run, "run_study", fail)
     assert main(["study", "run", "counting", "-o", str(tmp_path / "run")]) == 2
-    assert "No space left on device; the old file" in capsys.readouterr().err
+    assert "No space left on device; existing files are unchanged" in capsys.readouterr().err
 
 
-def test_time_left_stands_in_80_columns_however_long_the_arm_is_called(monkeypatch):
-    told = io.StringIO()
-    monkeypatch.setattr(told, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr", told)
+def test_the_time_left_fits_in_80_columns_next_to_a_long_note(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    with MessageProgressBar() as bar:
-        for share in (0.0, 0.5):
-            bar.show(f"arm 1/2  {'a long name of a model ' * 5}", share)
+    note = f"arm 1/2  {'a long name of a model ' * 5}"
+    with InterruptibleProgressBar("arms") as bar:
+        bar("running", 0, 0.0, note)
         bar.began -= 7200 + 60
-        bar.show(f"arm 1/2  {'a long name of a model ' * 5}", 0.5)
-    assert "2 h 1 min left" in told.getvalue()
-    assert "arm 1/2  a long name" in told.getvalue()
+        bar.stage_began -= 7200 + 60
+        bar("running", 1, 0.5, note)
+    assert "2 h 1 min left  arm 1/2" in screen.getvalue()
 
 
-def test_names_with_brackets_are_shown_as_they_are(counting, tmp_path, capsys, monkeypatch):
+def test_names_with_brackets_are_printed_unchanged(counting, tmp_path, capsys, monkeypatch):
     given = Counting.outcome
 
     def named(self, setting, results):

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope import InputError, Split, Task, finetune
-from isoscope.finetuning import train
+from isoscope import InputError, finetune
+from isoscope.finetuning import Split, Task, train
 from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings, compare_settings
 from isoscope.losses import CosReg
 from tests.finetuning import toy

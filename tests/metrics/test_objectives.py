@@ -27,26 +27,26 @@ def labelled(metric, **options):
 
 
 def classified(X):
-    return isoscope.classifier_objective(
+    return isoscope.metrics.classifier_objective(
         X, some_labels(X.shape[0]), np.cos(np.arange(4.0 * X.shape[-1])).reshape(4, -1)
     )
 
 
 PAIRWISE = {
-    "isotropy": isoscope.isotropy_objective,
-    "silhouette": labelled(isoscope.silhouette_objective),
-    "triplet": labelled(isoscope.triplet_objective),
+    "isotropy": isoscope.metrics.isotropy_objective,
+    "silhouette": labelled(isoscope.metrics.silhouette_objective),
+    "triplet": labelled(isoscope.metrics.triplet_objective),
 }
 ALL = PAIRWISE | {
-    "isotropy_cosine": partial(isoscope.isotropy_objective, cosine=True),
-    "triplet_plain": labelled(isoscope.triplet_objective, squared=False),
+    "isotropy_cosine": partial(isoscope.metrics.isotropy_objective, cosine=True),
+    "triplet_plain": labelled(isoscope.metrics.triplet_objective, squared=False),
     "classifier": classified,
 }
 BY_LABEL = {
-    "silhouette": isoscope.silhouette_objective,
-    "triplet": isoscope.triplet_objective,
-    "triplet_plain": partial(isoscope.triplet_objective, squared=False),
-    "classifier": lambda X, labels: isoscope.classifier_objective(X, labels, np.eye(2, np.shape(X)[-1])),
+    "silhouette": isoscope.metrics.silhouette_objective,
+    "triplet": isoscope.metrics.triplet_objective,
+    "triplet_plain": partial(isoscope.metrics.triplet_objective, squared=False),
+    "classifier": lambda X, labels: isoscope.metrics.classifier_objective(X, labels, np.eye(2, np.shape(X)[-1])),
 }
 
 
@@ -87,22 +87,24 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 def test_silhouette_objective_is_equation_1(grid):
     X, labels = grid
     expected = np.sum(sign(labels, labels) * cdist(X, X, "sqeuclidean"))
-    assert isoscope.silhouette_objective(X, labels) == pytest.approx(expected, abs=TOL * (1 + size_of_terms(X)))
+    assert isoscope.metrics.silhouette_objective(X, labels) == pytest.approx(expected, abs=TOL * (1 + size_of_terms(X)))
 
 
 @given(labelled_grids())
 def test_isotropy_objective_is_equation_2(grid):
     X, _ = grid
     expected = np.sum(cdist(X, X, "sqeuclidean"))
-    assert isoscope.isotropy_objective(X) == pytest.approx(expected, rel=TOL, abs=TOL)
+    assert isoscope.metrics.isotropy_objective(X) == pytest.approx(expected, rel=TOL, abs=TOL)
     # its variances by pairs add up to it as the paper says
-    assert isoscope.isotropy_objective(X) == pytest.approx(2 * len(X) ** 2 * X.var(axis=0).sum(), rel=TOL, abs=TOL)
+    assert isoscope.metrics.isotropy_objective(X) == pytest.approx(
+        2 * len(X) ** 2 * X.var(axis=0).sum(), rel=TOL, abs=TOL
+    )
 
 
 def test_cosine_is_the_first_line_of_equation_2(cloud):
     variances = np.linalg.eigvalsh(np.cov(cloud.T))
     expected = variances.sum() / (np.sqrt(len(variances)) * np.linalg.norm(variances))
-    assert isoscope.isotropy_objective(cloud, cosine=True) == pytest.approx(expected, rel=TOL)
+    assert isoscope.metrics.isotropy_objective(cloud, cosine=True) == pytest.approx(expected, rel=TOL)
 
 
 @given(labelled_grids(), seeds)
@@ -117,7 +119,7 @@ def test_classifier_objective_is_both_lines_of_equation_3(grid, rng):
         - np.sum((len(X) - 2 * counts) / 2 * np.sum(C**2, axis=1))
         + np.sum(signs * cdist(X, C, "sqeuclidean")) / 2
     )
-    found = isoscope.classifier_objective(X, labels, C)
+    found = isoscope.metrics.classifier_objective(X, labels, C)
     assert found == pytest.approx(first, rel=TOL, abs=TOL)
     assert found == pytest.approx(last, rel=TOL, abs=TOL * np.sum(cdist(X, C, "sqeuclidean")))
 
@@ -129,7 +131,7 @@ def test_triplet_objective_is_equation_5(squared, distance, grid):
     weights = weighted_sign(labels)
     expected = np.sum(weights * cdist(X, X, distance))
     floor = TOL * (1 + size_of_terms(X, weights))
-    assert isoscope.triplet_objective(X, labels, squared=squared) == pytest.approx(expected, abs=floor)
+    assert isoscope.metrics.triplet_objective(X, labels, squared=squared) == pytest.approx(expected, abs=floor)
 
 
 @given(labelled_grids())
@@ -143,7 +145,7 @@ def test_triplet_objective_bounds_the_loss_over_all_triplets(grid):
         gaps = positives[:, None] - distances[a, ~same[a]][None]
         gain -= gaps.sum()
         loss += np.maximum(gaps, 0).sum()
-    found = isoscope.triplet_objective(X, labels, squared=False)
+    found = isoscope.metrics.triplet_objective(X, labels, squared=False)
     assert found == pytest.approx(gain, rel=TOL, abs=TOL * (1 + size_of_terms(X)))
     assert found >= -loss - TOL * (1 + size_of_terms(X))
 
@@ -154,12 +156,12 @@ def test_triplet_objective_bounds_the_loss_over_all_triplets(grid):
 @given(labelled_grids())
 def test_isotropy_and_silhouette_agree_where_no_label_is_shared_and_oppose_where_all_is(grid):
     X, _ = grid
-    isotropy = isoscope.isotropy_objective(X)
-    assert isoscope.silhouette_objective(X, np.arange(len(X))) == pytest.approx(isotropy, rel=TOL, abs=TOL)
-    assert isoscope.silhouette_objective(X, np.zeros(len(X))) == pytest.approx(-isotropy, rel=TOL, abs=TOL)
+    isotropy = isoscope.metrics.isotropy_objective(X)
+    assert isoscope.metrics.silhouette_objective(X, np.arange(len(X))) == pytest.approx(isotropy, rel=TOL, abs=TOL)
+    assert isoscope.metrics.silhouette_objective(X, np.zeros(len(X))) == pytest.approx(-isotropy, rel=TOL, abs=TOL)
     for squared in (True, False):
         for labels in (np.arange(len(X)), np.zeros(len(X))):  # no triplet at all
-            found = isoscope.triplet_objective(X, labels, squared=squared)
+            found = isoscope.metrics.triplet_objective(X, labels, squared=squared)
             assert found == pytest.approx(0, abs=TOL * (1 + size_of_terms(X)))
 
 
@@ -169,10 +171,12 @@ def test_rotation_translation_and_order_do_not_matter(grid, rng):
     order = rng.permutation(len(X))
     names = np.array(["wren", "owl", "jay", "rook", "kite"])
     moved = (X @ rotation(X.shape[1], rng) + rng.standard_normal(X.shape[1]))[order]
-    for metric in (isoscope.silhouette_objective, BY_LABEL["triplet"], BY_LABEL["triplet_plain"]):
+    for metric in (isoscope.metrics.silhouette_objective, BY_LABEL["triplet"], BY_LABEL["triplet_plain"]):
         floor = 10 * TOL * (1 + size_of_terms(X))
         assert metric(moved, names[labels][order]) == pytest.approx(metric(X, labels), abs=floor)
-    assert isoscope.isotropy_objective(moved) == pytest.approx(isoscope.isotropy_objective(X), rel=TOL, abs=TOL)
+    assert isoscope.metrics.isotropy_objective(moved) == pytest.approx(
+        isoscope.metrics.isotropy_objective(X), rel=TOL, abs=TOL
+    )
 
 
 @each(PAIRWISE)
@@ -185,15 +189,15 @@ def test_objectives_grow_with_the_square_of_the_scale(metric, rng, power):
 @given(seeds, st.integers(-30, 30))
 def test_only_the_cosine_is_free_of_scale(rng, power):
     X = rng.standard_normal((15, 4))
-    free = isoscope.isotropy_objective(X, cosine=True)
-    assert isoscope.isotropy_objective(X * 10.0**power, cosine=True) == pytest.approx(free, rel=TOL)
-    plain = partial(isoscope.triplet_objective, labels=some_labels(15), squared=False)
+    free = isoscope.metrics.isotropy_objective(X, cosine=True)
+    assert isoscope.metrics.isotropy_objective(X * 10.0**power, cosine=True) == pytest.approx(free, rel=TOL)
+    plain = partial(isoscope.metrics.triplet_objective, labels=some_labels(15), squared=False)
     assert plain(X * 2.0**power) == pytest.approx(plain(X) * 2.0**power, rel=TOL)
 
 
 def test_the_cosine_follows_isoscore(cloud):
     d = cloud.shape[1]
-    cosine = isoscope.isotropy_objective(cloud, cosine=True)
+    cosine = isoscope.metrics.isotropy_objective(cloud, cosine=True)
     assert (d * cosine**2 - 1) / (d - 1) == pytest.approx(isoscope.isoscore(cloud), rel=TOL)
 
 
@@ -209,7 +213,7 @@ def test_memory_for_the_plain_triplet_objective_does_not_matter(rng):
     X, labels = rng.standard_normal((600, 3)), np.arange(600) % 4
     expected = np.sum(weighted_sign(labels) * cdist(X, X))
     for max_memory in (2**16, 2**28):
-        found = isoscope.triplet_objective(X, labels, squared=False, max_memory=max_memory)
+        found = isoscope.metrics.triplet_objective(X, labels, squared=False, max_memory=max_memory)
         assert found == pytest.approx(expected, rel=TOL)
 
 
@@ -228,7 +232,7 @@ def test_gradient_reaches_the_class_vectors(rng):
     torch = pytest.importorskip("torch")
     X, labels = torch.tensor(rng.standard_normal((9, 3))), np.arange(9) % 2
     C = torch.tensor(rng.standard_normal((2, 3)), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda C: isoscope.classifier_objective(X, labels, C), [C])
+    assert torch.autograd.gradcheck(lambda C: isoscope.metrics.classifier_objective(X, labels, C), [C])
 
 
 @each(ALL)
@@ -277,10 +281,10 @@ def test_labels_and_class_vectors_may_be_of_the_clouds_library_or_not(library, r
     values, codes, C = rng.standard_normal((40, 6)), some_labels(40), rng.standard_normal((4, 6))
     X = library.array(values)
     tol = tolerance(library.name.rpartition("-")[2])
-    expected = pytest.approx(isoscope.classifier_objective(values, codes, C), rel=tol)
+    expected = pytest.approx(isoscope.metrics.classifier_objective(values, codes, C), rel=tol)
     labels = array_namespace(X).asarray(codes)
-    assert float(isoscope.classifier_objective(X, labels, library.array(C))) == expected
-    assert float(isoscope.classifier_objective(X, list(codes), C)) == expected
+    assert float(isoscope.metrics.classifier_objective(X, labels, library.array(C))) == expected
+    assert float(isoscope.metrics.classifier_objective(X, list(codes), C)) == expected
 
 
 @each(ALL)
@@ -314,12 +318,12 @@ def test_a_far_cloud_keeps_its_digits_where_sums_are_in_float32_too(metric, rng)
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (isoscope.isotropy_objective([[0, 0], [3, 4]]), 50),
-        (isoscope.isotropy_objective(np.full((5, 2), 0.1)), 0),
-        (isoscope.silhouette_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]), 2 * (9 + 10 - 1)),
-        (isoscope.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]), 9 + 10 - 2),
-        (isoscope.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"], squared=False), 3 + 10**0.5 - 2),
-        (isoscope.classifier_objective([[2, 0], [0, 1]], ["b", "a"], [[0, 1], [1, 0]]), 3),
+        (isoscope.metrics.isotropy_objective([[0, 0], [3, 4]]), 50),
+        (isoscope.metrics.isotropy_objective(np.full((5, 2), 0.1)), 0),
+        (isoscope.metrics.silhouette_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]), 2 * (9 + 10 - 1)),
+        (isoscope.metrics.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]), 9 + 10 - 2),
+        (isoscope.metrics.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"], squared=False), 3 + 10**0.5 - 2),
+        (isoscope.metrics.classifier_objective([[2, 0], [0, 1]], ["b", "a"], [[0, 1], [1, 0]]), 3),
     ],
 )
 def test_small_cases_by_hand(found, expected):
@@ -374,17 +378,17 @@ def test_labels_that_do_not_fit_are_refused_by_name(metric, labels, message, rng
 )
 def test_class_vectors_that_do_not_fit_are_refused_by_name(class_vectors, message, rng):
     with pytest.raises(InputError, match=message):
-        isoscope.classifier_objective(rng.standard_normal((10, 3)), [0, 1] * 5, class_vectors)
+        isoscope.metrics.classifier_objective(rng.standard_normal((10, 3)), [0, 1] * 5, class_vectors)
 
 
 def test_equal_rows_have_no_cosine():
     with pytest.raises(InputError, match="all 5 rows of X are equal"):
-        isoscope.isotropy_objective(np.full((5, 3), 0.1), cosine=True)
+        isoscope.metrics.isotropy_objective(np.full((5, 3), 0.1), cosine=True)
 
 
 def test_too_little_memory_is_refused_by_name():
     with pytest.raises(InputError, match="max_memory is 100 bytes: need at least"):
-        isoscope.triplet_objective(np.eye(3), [0, 1, 1], squared=False, max_memory=100)
+        isoscope.metrics.triplet_objective(np.eye(3), [0, 1, 1], squared=False, max_memory=100)
 
 
 @pytest.mark.parametrize("name", ["isotropy", "isotropy_cosine", "silhouette", "triplet"])

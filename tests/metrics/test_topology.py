@@ -83,19 +83,19 @@ def test_equal_bars_have_the_logarithm_of_their_number(m):
 @given(seed=seeds, n=st.integers(1, 60), spread=st.floats(0.01, 4), power=st.floats(-100, 100))
 def test_features_are_the_longest_bars_in_any_order_at_any_scale(rule, seed, n, spread, power):
     bars = random_bars(seed, n, spread)
-    found = isoscope.select_bars(bars, rule=rule)
+    found = isoscope.metrics.select_bars(bars, rule=rule)
     assert 1 <= len(found) <= n
     np.testing.assert_array_equal(found, np.sort(bars)[::-1][: len(found)])
-    np.testing.assert_array_equal(isoscope.select_bars(np.sort(bars), rule=rule), found)
-    np.testing.assert_array_equal(isoscope.select_bars(np.append(bars, [0.0, 0.0]), rule=rule), found)
-    scaled = isoscope.select_bars(bars * 10**power, rule=rule)
+    np.testing.assert_array_equal(isoscope.metrics.select_bars(np.sort(bars), rule=rule), found)
+    np.testing.assert_array_equal(isoscope.metrics.select_bars(np.append(bars, [0.0, 0.0]), rule=rule), found)
+    scaled = isoscope.metrics.select_bars(bars * 10**power, rule=rule)
     np.testing.assert_allclose(scaled / 10**power, found, rtol=tolerance("float64"))
 
 
 @pytest.mark.parametrize("rule", ["reference", "printed"])
 @given(bars=lengths)
 def test_selection_ends_for_any_bars(rule, bars):
-    found = isoscope.select_bars(bars, rule=rule)
+    found = isoscope.metrics.select_bars(bars, rule=rule)
     assert len(found) >= min(1, np.count_nonzero(bars))
     assert (found > 0).all()
 
@@ -148,7 +148,7 @@ def test_features_are_those_of_the_paper(vectors):
     arrays, scalars = vectors("persistent_entropy")
     for name, case in scalars["cases"].items():
         if f"{name}__selected" in arrays and not name.startswith("ties"):  # how many of equal bars is float noise
-            found = isoscope.select_bars(isoscope.h0_barcode(arrays[name]))
+            found = isoscope.metrics.select_bars(isoscope.h0_barcode(arrays[name]))
             np.testing.assert_allclose(found, np.sort(arrays[f"{name}__selected"])[::-1], rtol=1e-9, err_msg=name)
             assert isoscope.persistent_entropy(found) == pytest.approx(case["entropy_selected"], abs=1e-9), name
 
@@ -161,7 +161,7 @@ def test_features_of_150_barcodes_are_those_of_the_paper(vectors, rng):
     for padded, (n, _, count), expected in rows:
         bars = rng.permutation(padded[~np.isnan(padded)])
         assert len(bars) == n
-        found = isoscope.select_bars(bars)
+        found = isoscope.metrics.select_bars(bars)
         assert len(found) == count
         assert isoscope.persistent_entropy(found) == pytest.approx(expected, abs=1e-9)
 
@@ -177,7 +177,7 @@ def shared(gradient: np.ndarray, X: np.ndarray) -> np.ndarray:
 def test_gradients_are_those_of_the_paper(vectors):
     torch = pytest.importorskip("torch")
     arrays, scalars = vectors("persistent_entropy")
-    losses = {"all": lambda bars: bars, "sel_noL2": isoscope.select_bars}
+    losses = {"all": lambda bars: bars, "sel_noL2": isoscope.metrics.select_bars}
     for name in scalars["cases"]:
         for kind, keep in losses.items():
             key = f"{name}__grad_loss_{kind}"
@@ -195,8 +195,8 @@ def test_gradients_are_those_of_the_paper(vectors):
 MEASURES = {
     "bars": isoscope.h0_barcode,
     "entropy": lambda X: isoscope.persistent_entropy(isoscope.h0_barcode(X)),
-    "features": lambda X: isoscope.select_bars(isoscope.h0_barcode(X)),
-    "printed features": lambda X: isoscope.select_bars(isoscope.h0_barcode(X), rule="printed"),
+    "features": lambda X: isoscope.metrics.select_bars(isoscope.h0_barcode(X)),
+    "printed features": lambda X: isoscope.metrics.select_bars(isoscope.h0_barcode(X), rule="printed"),
 }
 of_each_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
 
@@ -237,7 +237,7 @@ def test_bars_themselves_stay_as_they_are(rng):
     bars = rng.random(30)
     before = bars.copy()
     bars.setflags(write=False)
-    isoscope.select_bars(bars)
+    isoscope.metrics.select_bars(bars)
     isoscope.persistent_entropy(bars[::-2])
     np.testing.assert_array_equal(bars, before)
 
@@ -354,13 +354,13 @@ def test_two_points_have_one_bar():
     ],
 )
 def test_few_equal_and_zero_bars_are_kept_or_dropped_whole(bars, kept, rule):
-    assert isoscope.select_bars(bars, rule=rule).tolist() == kept
+    assert isoscope.metrics.select_bars(bars, rule=rule).tolist() == kept
 
 
 def test_the_rules_differ():
     bars = [0.9, 1.1, 8.0, 1.0, 7.0, 1.2, 0.8]
-    assert isoscope.select_bars(bars).tolist() == [8, 7, 1.2]
-    assert isoscope.select_bars(bars, rule="printed").tolist() == [8, 7]
+    assert isoscope.metrics.select_bars(bars).tolist() == [8, 7, 1.2]
+    assert isoscope.metrics.select_bars(bars, rule="printed").tolist() == [8, 7]
 
 
 @pytest.mark.parametrize("bars", [[], [0.0], [0, 0, 0], [7.0]])
@@ -380,10 +380,10 @@ X = np.random.default_rng(0).standard_normal((20, 4))
         (lambda: isoscope.h0_barcode(X[0]), "X has 1 dimension"),
         (lambda: isoscope.h0_barcode(np.where(X > 1, np.inf, X)), "of 20 rows with NaN or infinity"),
         (lambda: isoscope.h0_barcode(X, max_memory=100), "max_memory is 100 bytes"),
-        (lambda: isoscope.select_bars([1, 2, 3], rule="mine"), "rule is 'mine'"),
+        (lambda: isoscope.metrics.select_bars([1, 2, 3], rule="mine"), "rule is 'mine'"),
         *(
             (lambda measure=measure, bars=bars: measure(bars), complaint)
-            for measure in (isoscope.select_bars, isoscope.persistent_entropy)
+            for measure in (isoscope.metrics.select_bars, isoscope.persistent_entropy)
             for bars, complaint in [
                 ([3, 1, -2, -1], "2 of 4 bars are negative, infinite or NaN, the first at 2"),
                 ([3, np.inf], "1 of 2 bars .* the first at 1: .* leave out the infinite bar"),

@@ -105,7 +105,7 @@ def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
     expected = np.sort(isoscope.h0_barcode(X / np.linalg.norm(X, axis=1, keepdims=True)))[::-1]
     np.testing.assert_allclose(found.bars, expected, rtol=1e-7)
     assert found.bar_rows == 300
-    assert found.n_significant_bars == len(isoscope.select_bars(expected))
+    assert found.n_significant_bars == len(isoscope.metrics.select_bars(expected))
 
 
 def test_two_dimensions_have_a_flat_third(rng):

@@ -212,7 +212,7 @@ def test_the_same_bits_come_every_time(rng):
 
 @pytest.mark.parametrize(("name", "options"), PLAIN, ids=str)
 def test_each_method_is_the_function_of_its_name(name, options, cloud):
-    expected = np.asarray(getattr(isoscope, name)(cloud, **options))
+    expected = np.asarray(getattr(isoscope.metrics, name)(cloud, **options))
     for s in (Sketch.of(cloud), sketch(iter(np.array_split(cloud, 3)))):
         got = np.asarray(getattr(s, name)(**options))
         if name == "spectrum":  # a sketch does not know how few the rows were: the rest is zero
@@ -225,7 +225,7 @@ def test_each_method_is_the_function_of_its_name(name, options, cloud):
 @pytest.mark.parametrize(("name", "options"), LABELLED, ids=str)
 def test_each_labelled_method_is_the_function_of_its_name(name, options, cloud, rng):
     types = rng.integers(0, 5, len(cloud))
-    expected = getattr(isoscope, name)(cloud, types, **options)
+    expected = getattr(isoscope.metrics, name)(cloud, types, **options)
     merged = Sketch.of(cloud[:7], types[:7]) + Sketch.of(cloud[7:], types[7:])
     for s in (Sketch.of(cloud, types), merged):
         assert_near(getattr(s, name)(**options), expected)
@@ -238,7 +238,7 @@ def test_isoscore_star_and_the_classifier_are_the_functions(zeta, cloud, rng):
     shrinkage = np.cov(rng.standard_normal((50, s.d)), rowvar=False)
     assert_near(s.isoscore_star(shrinkage, zeta), isoscope.isoscore_star(cloud, shrinkage, zeta))
     vectors = rng.standard_normal((3, s.d))
-    assert_near(s.classifier_objective(vectors), isoscope.classifier_objective(cloud, types, vectors))
+    assert_near(s.classifier_objective(vectors), isoscope.metrics.classifier_objective(cloud, types, vectors))
 
 
 def test_the_covariance_is_numpy_s(cloud):
@@ -301,8 +301,8 @@ def test_any_library_and_any_real_dtype_is_summed_in_float64(kind, rng):
     types = np.arange(60) % 3
     whole = Sketch.of(X, types)
     for name, options in PLAIN:
-        assert_near(getattr(whole, name)(**options), getattr(isoscope, name)(values, **options), name)
-    assert_near(whole.triplet_objective(), isoscope.triplet_objective(values, types))
+        assert_near(getattr(whole, name)(**options), getattr(isoscope.metrics, name)(values, **options), name)
+    assert_near(whole.triplet_objective(), isoscope.metrics.triplet_objective(values, types))
     assert sketch(X, types=types) == whole
 
 
@@ -379,7 +379,7 @@ def test_directions_are_right_at_the_ends_of_the_range(scale):
 )
 def test_scores_without_scale_know_none(name, options, scale, rng):
     X = rng.standard_normal((20, 4))
-    assert_near(getattr(Sketch.of(X * scale), name)(**options), getattr(isoscope, name)(X, **options))
+    assert_near(getattr(Sketch.of(X * scale), name)(**options), getattr(isoscope.metrics, name)(X, **options))
 
 
 @pytest.mark.parametrize("exponent", [60, -60, 100, -100])

@@ -408,9 +408,9 @@ def test_the_triplet_sum_is_no_upper_bound_on_the_silhouette_objective():
     distances = np.abs(np.subtract.outer([10, -10, 10, -10], [10, -10, 10, -10]))
     same = np.equal.outer(labels, labels)
     by_hand = (np.where(same, 2 - 4, 2 - 1) * distances).sum()  # |D_ω| − |D| inside a label, |D_ω| − 1 between
-    assert float(isoscope.triplet_objective(X, labels, squared=False)) == by_hand == -80
-    assert float(isoscope.silhouette_objective(X, labels)) == (np.where(same, -1, 1) * distances**2).sum() == 0
-    assert float(isoscope.triplet_objective(X, labels)) < 0
+    assert float(isoscope.metrics.triplet_objective(X, labels, squared=False)) == by_hand == -80
+    assert float(isoscope.metrics.silhouette_objective(X, labels)) == (np.where(same, -1, 1) * distances**2).sum() == 0
+    assert float(isoscope.metrics.triplet_objective(X, labels)) < 0
     setting = Setting((), DataSource(), {}, quick=False)
     found = {each.claim.key: each for each in make_outcome(study(NAME).published, setting, _runs(), ()).verdicts}
     assert found["triplet-bound"].holds is Holds.no  # though O_T is above O_S everywhere in these runs

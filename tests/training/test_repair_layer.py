@@ -101,8 +101,8 @@ def test_what_cannot_be_repaired_is_refused(folder):
 
 def test_finetuning_with_a_repair_is_another_run_and_is_told_so(folder, tmp_path):
     texts, labels = opinions(48)
-    split = isoscope.Split(texts, None, np.array(labels))
-    task = isoscope.Task("mood", split, split, ("sad", "glad"), "accuracy")
+    split = isoscope.finetuning.Split(texts, None, np.array(labels))
+    task = isoscope.finetuning.Task("mood", split, split, ("sad", "glad"), "accuracy")
     asked = {"epochs": 1, "batch_size": 16, "every": 3, "probe": 16}
     with one_thread():
         usual = isoscope.finetune(folder, task, output=tmp_path / "usual", **asked)

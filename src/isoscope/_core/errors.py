@@ -64,8 +64,9 @@ class DataWarning(UserWarning):
     """The data was measured, and something about it needs attention."""
 
 
+for _public in (InputError, MissingExtra, DataWarning):
+    _public.__module__ = "isoscope"  # where users import it from
 for _public in (
-    InputError,
     ParameterError,
     ShapeError,
     TooFewRowsError,
@@ -74,10 +75,8 @@ for _public in (
     FileFormatError,
     OutputError,
     DatabaseError,
-    MissingExtra,
-    DataWarning,
 ):
-    _public.__module__ = "isoscope"  # where users import it from
+    _public.__module__ = "isoscope.errors"
 
 
 def warn_data(message: str) -> None:

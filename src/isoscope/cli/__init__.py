@@ -1,1 +1,1 @@
-"""The command `isoscope`."""
+"""The command line: one module for each family of commands."""

@@ -1,102 +1,136 @@
-"""What the command advise does."""
+"""The command `advise`."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
 
-from isoscope._core.errors import InputError
-from isoscope._io.tables import read_entries
-from isoscope._report.terminal import render_advice
-from isoscope.advising.advise import Advice, advise
-from isoscope.cli.audit import (
-    InterruptibleProgressBar,
-    _check_output_folders,
-    _report_written,
-    _write_json,
+from isoscope._core.errors import OutputError, ParameterError
+from isoscope.cli.options import (
+    ColumnsOption,
+    HtmlOption,
+    JsonOption,
+    MaxMemoryOption,
+    Metric,
+    MetricOption,
+    SeedOption,
+    SourceArgument,
+    check_output_folders,
+    check_overwriting,
+    check_parent,
+    parse_columns,
+    read_entries,
 )
-from isoscope.cli.session import mute_stdout
-from isoscope.stores.databases.address import redact_source_name as shown_name
+from isoscope.cli.session import STDOUT, InterruptibleProgressBar, report_written, show, write_json_output
 
-_STDOUT = Path("-")
-_WIDTH = 120  # where the output is no terminal
+commands = typer.Typer()
 
+Missing = StrEnum("Missing", {"error": "raise", "drop": "drop"})
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked of `isoscope advise`."""
-
-    columns: dict[str, str]
-    pairs: Path | None
-    queries: str | None
-    qrels: Path | None
-    labels: str | None
-    output: Path | None
-    html: Path | None
-    json: Path | None
-    options: dict[str, Any]
+_WIDTH = 120  # columns where standard output is not a terminal
 
 
-def run_advise(source: str, request: Request) -> None:
-    """Try the repairs, show the table and the words, write what was asked for."""
-    _check_output_folders(request.html, request.json)
-    _check_repair_folder(request.output)
-    given: dict[str, Any] = {**request.columns, "labels": _read_labels(request)}
-    with InterruptibleProgressBar() as bar:
-        advice = advise(
-            source,
-            pairs=request.pairs,
-            queries=request.queries,
-            qrels=request.qrels,
-            progress=bar,
-            **given,
-            **request.options,
+@commands.command()
+def advise(
+    source: SourceArgument,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Graded pairs of rows: .tsv, .csv, .jsonl or .parquet."),
+    ] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Query vectors that search SOURCE.")] = None,
+    qrels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Relevant documents of each query, in TREC or BEIR format."),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of class labels, or a file with one label per row.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Decide by this measure: probe, knn or v_measure; or ndcg@10, recall@100 and the like."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the recommended repair in this folder.")
+    ] = None,
+    html: HtmlOption = None,
+    json: JsonOption = None,
+    columns: ColumnsOption = None,
+    metric: MetricOption = Metric.cosine,
+    folds: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Cross-validation folds for the estimate of the gain.")
+    ] = 5,
+    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE to keep in memory.")] = 20_000,
+    seed: SeedOption = 0,
+    missing: Annotated[Missing, typer.Option(help="Stop at judgments of unknown rows, or drop them.")] = Missing.error,
+    new_rows: Annotated[
+        bool, typer.Option("--new-rows", help="Score each repair on rows it was not fitted on, for rows added later.")
+    ] = False,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Test every repair on your own task and recommend one, or none.
+
+    The recommendation is the simplest repair that improves the task significantly. Give --pairs, or --queries and
+    --qrels, or --labels; without any of them the evidence is weak.
+    """
+    from isoscope._report.terminal import render_advice
+    from isoscope.advising.advise import advise as run_advise
+    from isoscope.stores.databases.address import redact_source_name
+
+    check_overwriting([html, json], [source, queries, pairs, qrels, labels])
+    check_output_folders(html, json)
+    _check_repair_folder(output)
+    roles = parse_columns(columns)
+    for role in roles.keys() - {"vectors", "ids", "text"}:
+        raise ParameterError(
+            f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; name class labels with --labels"
         )
-    if request.html is not None:
-        advice.to_html(request.html)
-        _report_written(request.html)
-    if request.json is not None:
-        _write_json(advice.to_dict(), request.json)
-    if request.output is not None:
-        advice.save(request.output)
-        _report_written(request.output)
-    if request.json != _STDOUT:
-        _print_advice(advice, source, request.output)
-
-
-def _read_labels(request: Request) -> Any:
-    """The column with the labels, or the entries of a file."""
-    for role in ("labels", "types"):
-        if role in request.columns:
-            raise InputError(
-                f"--columns {role}= says nothing here: the advisor takes vectors=, ids= and text=, and --labels"
-            )
-    said = request.labels
-    return read_entries(Path(said)) if said is not None and Path(said).is_file() else said
+    given_labels: Any = labels
+    if labels is not None and Path(labels).is_file():
+        given_labels = read_entries(Path(labels))
+    with InterruptibleProgressBar() as bar:
+        advice = run_advise(
+            source,
+            pairs=pairs,
+            queries=queries,
+            qrels=qrels,
+            labels=given_labels,
+            measure=measure,
+            metric=metric.value,
+            folds=folds,
+            sample=sample,
+            seed=seed,
+            missing=missing.value,
+            new_rows=new_rows,
+            progress=bar,
+            **roles,
+        )
+    if html is not None:
+        advice.to_html(html)
+        report_written(html)
+    if json is not None:
+        write_json_output(advice.to_dict(), json)
+    if output is not None:
+        advice.save(output)
+        report_written(output)
+    if json == STDOUT:
+        return
+    show(render_advice(advice), width=None if sys.stdout.isatty() else _WIDTH)
+    if not advice.leaves_vectors_unchanged:
+        if output is None:
+            print("\nTo save the repair, add -o DIR.")
+        else:
+            print(f"\nNext: isoscope apply {output} {redact_source_name(source)} -o repaired.parquet")
+            print("Apply it to the queries too.")
 
 
 def _check_repair_folder(folder: Path | None) -> None:
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: name a folder for the repair")
-    if folder is not None and not folder.absolute().parent.is_dir():
-        raise InputError(f"{folder.parent} is not a folder: make it first")
-
-
-def _print_advice(advice: Advice, source: str, saved: Path | None) -> None:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
-    try:
-        console.print(render_advice(advice))
-        if not advice.leaves_vectors_unchanged:
-            print()
-            if saved is None:
-                print("Give -o DIR to keep the repair.")
-            else:
-                print(
-                    f"Next: isoscope apply {saved} {shown_name(source)} -o repaired.parquet, and the queries likewise."
-                )
-    except BrokenPipeError:
-        mute_stdout()
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"{folder} is a file: name a folder for the repair")
+        check_parent(folder)

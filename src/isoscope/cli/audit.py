@@ -1,236 +1,250 @@
-"""What the commands audit, similarity and convert do."""
+"""The commands `audit` and `similarity`."""
 
 from __future__ import annotations
 
-import json as json_format
-import os
-import sys
-from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 
-from isoscope._core.errors import InputError
-from isoscope._io.files import atomic_replace
-from isoscope._io.progress import ProgressBar
-from isoscope._io.tables import read_entries
-from isoscope._report import terminal
-from isoscope._report.terminal import render_audit, render_moments, render_side_by_side
-from isoscope.auditing.audit import Audit, audit
-from isoscope.auditing.compare import HeldOutComparison, compare_findings, neighbor_agreements
-from isoscope.auditing.finding import format_percentage
-from isoscope.auditing.grouped import GroupedAudit, write_page
-from isoscope.auditing.measure import Settings, measure_cosines
-from isoscope.auditing.similarity import Similarity
-from isoscope.cli.session import interrupted, mute_stdout
-from isoscope.engines.engine import Engine, SketchTally
-from isoscope.stores.databases.address import Address
-from isoscope.stores.open import open_store
-from isoscope.stores.write import write_store
+from isoscope._core.errors import ParameterError
+from isoscope.cli.options import (
+    ColumnsOption,
+    EngineOption,
+    HtmlOption,
+    JsonOption,
+    MaxMemoryOption,
+    Metric,
+    MetricOption,
+    Nonfinite,
+    NonfiniteOption,
+    SampleOption,
+    SchedulerOption,
+    SeedOption,
+    SourceArgument,
+    WorkersOption,
+    check_output_folders,
+    check_overwriting,
+    open_engine,
+    parse_columns,
+    read_entries,
+)
+from isoscope.cli.session import (
+    FAIL_ON_REACHED,
+    STDOUT,
+    InterruptibleProgressBar,
+    report_written,
+    show,
+    write_json_output,
+)
 
-_STDOUT = Path("-")  # standard output
+if TYPE_CHECKING:
+    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.auditing.grouped import GroupedAudit
+
+commands = typer.Typer()
+
+FailOn = StrEnum("FailOn", ["look", "bad", "worse"])
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked of `isoscope audit`."""
+@commands.command()
+def audit(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE…",
+            help="Vectors to audit: a file, a folder or glob of shards, - for .npy on standard input, or a database "
+            "(postgresql://…?table=NAME, qdrant:…#NAME, lancedb:…#NAME, chroma:…#NAME). Name several to compare them.",
+        ),
+    ],
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Audit each group of rows separately, by layer or label.")
+    ] = None,
+    columns: ColumnsOption = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One label per row, from a .npy or text file.")
+    ] = None,
+    types: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Word type of each row, from a .npy or text file.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text to show for each row, from a .npy or text file.")
+    ] = None,
+    frequency: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Frequency of each row, from a .npy or text file.")
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Check whether these query vectors fit the corpus.")
+    ] = None,
+    html: HtmlOption = None,
+    json: JsonOption = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Report changes since an earlier audit, written with --json.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(help="Exit with code 1 if a finding has this verdict, or is worse than in the baseline."),
+    ] = None,
+    metric: MetricOption = Metric.cosine,
+    sample: SampleOption = 20_000,
+    seed: SeedOption = 0,
+    nonfinite: NonfiniteOption = Nonfinite.error,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Measure an embedding space and report its problems.
 
-    columns: dict[str, str]
-    given: dict[str, Path | None]
-    """Files with an entry for each row, by role."""
-    by: str | None
-    """The column whose groups are audited apart."""
-    queries: str | None
-    html: Path | None
-    json: Path | None
-    baseline: Path | None
-    options: dict[str, Any]
+    Each finding says what it means for search and classification, and what to try.
+    """
+    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.audit import audit as run_audit
+    from isoscope.stores.open import open_store
+
+    if fail_on is FailOn.worse and baseline is None:
+        raise ParameterError("--fail-on worse needs a --baseline to compare with")
+    if (len(sources) > 1 or by) and (baseline or queries):
+        conflict = "--by" if by else "several sources"
+        raise ParameterError(f"{conflict} cannot be combined with --baseline or --queries: audit one source at a time")
+    files = {"labels": labels, "types": types, "text": text, "frequency": frequency}
+    check_overwriting([html, json], [*sources, queries, *files.values(), baseline])
+    check_output_folders(html, json)
+    roles = _resolve_columns(parse_columns(columns), files)
+    earlier = None if baseline is None else Audit.from_json(baseline)
+    options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value}
+    if by is not None:
+        options["by"] = roles["by"] = by
+    else:
+        options["queries"] = queries
+    results = []
+    with open_engine(engine, scheduler, workers) as running:
+        for source in sources:
+            with InterruptibleProgressBar() as bar:
+                results.append(run_audit(open_store(source, **roles), progress=bar, engine=running, **options))
+    verdicts: set[str] = {each.verdict for each in results}
+    if by is not None:
+        _report_groups(results, html, json)
+    elif len(results) > 1:
+        _report_several(results, html, json)
+    else:
+        verdicts |= _report_one(results[0], earlier, html, json)
+    if fail_on is not None and verdicts & {FailOn.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
+        raise typer.Exit(FAIL_ON_REACHED)
 
 
-def audit_one(source: str, request: Request) -> tuple[Audit, list[str]]:
-    """Audit a source, write what was asked for, show it; gives the audit and how its findings moved."""
-    _check_output_folders(request.html, request.json)
-    baseline = None if request.baseline is None else Audit.from_json(request.baseline)
-    done = _audit_source(source, request, queries=request.queries)
-    moved = [] if baseline is None else compare_findings(baseline, done)
-    if request.html is not None:
-        done.to_html(request.html, baseline=baseline)
-        _report_written(request.html)
-    if request.json is not None:
-        told = done.to_dict()
+def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> dict[str, Any]:
+    """Return the column of each role: its name, or its entries from a file."""
+    roles: dict[str, Any] = dict(columns)
+    for role, path in files.items():
+        if path is not None:
+            if role in roles:
+                raise ParameterError(f"both --{role} and --columns {role}= are given: use one")
+            roles[role] = read_entries(path)
+    return roles
+
+
+def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: Path | None) -> set[str]:
+    """Write and show an audit; return the directions of its changes since the baseline."""
+    from isoscope._report.terminal import render_audit
+    from isoscope.auditing.compare import compare_findings
+
+    changes = [] if baseline is None else compare_findings(baseline, result)
+    if html is not None:
+        result.to_html(html, baseline=baseline)
+        report_written(html)
+    if json is not None:
+        content = result.to_dict()
         if baseline is not None:
-            told["changes"] = [change.to_dict() for change in moved]
-        _write_json(told, request.json)
-    if request.json != _STDOUT:
-        show(render_audit(done, baseline))
-    return done, [change.direction for change in moved]
+            content["changes"] = [change.to_dict() for change in changes]
+        write_json_output(content, json)
+    if json != STDOUT:
+        show(render_audit(result, baseline))
+    return {change.direction for change in changes}
 
 
-def audit_several(sources: list[str], request: Request) -> list[Audit]:
-    """Audit several sources and show them side by side."""
-    _check_output_folders(request.html, request.json)
-    done = [_audit_source(source, request) for source in sources]
-    if request.json is not None:
-        shared = neighbor_agreements(done)
-        told = [each.to_dict() for each in done]
-        _write_json(_comparison_dict(told, agreement=shared[0] if len(shared) == 1 else shared), request.json)
-    show_comparison(done, request.html, printed=request.json != _STDOUT)
-    return done
+def _report_several(results: list[Audit], html: Path | None, json: Path | None) -> None:
+    """Write and show audits of several sources side by side."""
+    from isoscope.auditing.compare import neighbor_agreements
+
+    if json is not None:
+        shared = neighbor_agreements(results)
+        agreement = shared[0] if len(shared) == 1 else shared
+        write_json_output(_comparison_dict(results, agreement=agreement), json)
+    show_comparison(results, html, printed=json != STDOUT)
 
 
 def show_comparison(
-    done: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOutComparison | None = None
+    results: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOutComparison | None = None
 ) -> None:
-    """Show audits side by side, on a page and on the terminal."""
-    shared = neighbor_agreements(done)
+    """Write audits side by side to a page and show them on the terminal."""
+    from isoscope._io.files import atomic_replace
+    from isoscope._report.terminal import render_side_by_side
+    from isoscope.auditing.compare import neighbor_agreements
+
+    shared = neighbor_agreements(results)
     if html is not None:
         from isoscope._report.audit_page import render_page
 
         with atomic_replace(html) as temporary:
             agreement = shared[0] if len(shared) == 1 else None
-            temporary.write_text(render_page(done, agreement=agreement, held_out=held_out), encoding="utf-8")
-        _report_written(html)
+            temporary.write_text(render_page(results, agreement=agreement, held_out=held_out), encoding="utf-8")
+        report_written(html)
     if printed:
-        show(render_side_by_side(done, shared, held_out))
+        show(render_side_by_side(results, shared, held_out))
 
 
-def audit_groups(sources: list[str], request: Request) -> list[GroupedAudit]:
-    """Audit the groups of one source, or of several to compare; write what was asked for, and show it."""
-    _check_output_folders(request.html, request.json)
-    done = [_audit_source_groups(source, request) for source in sources]
-    if request.json is not None:
-        told = [each.to_dict() for each in done]
-        _write_json(told[0] if len(told) == 1 else _comparison_dict(told), request.json)
-    if request.html is not None:
-        write_page(done, request.html)
-        _report_written(request.html)
-    if request.json != _STDOUT:
-        show(terminal.render_grouped_audit(done[0]) if len(done) == 1 else terminal.render_grouped_side_by_side(done))
-    return done
+def _report_groups(results: list[GroupedAudit], html: Path | None, json: Path | None) -> None:
+    """Write and show the audits by group, of one source or of several side by side."""
+    from isoscope._report.terminal import render_grouped_audit, render_grouped_side_by_side
+    from isoscope.auditing.grouped import write_page
+
+    if json is not None:
+        write_json_output(results[0].to_dict() if len(results) == 1 else _comparison_dict(results), json)
+    if html is not None:
+        write_page(results, html)
+        report_written(html)
+    if json != STDOUT:
+        show(render_grouped_audit(results[0]) if len(results) == 1 else render_grouped_side_by_side(results))
 
 
-def _comparison_dict(told: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {"schema": "isoscope.comparison/1", "audits": told, **more}
+def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
+    return {"schema": "isoscope.comparison/1", "audits": [each.to_dict() for each in results], **more}
 
 
-class InterruptibleProgressBar(ProgressBar):
-    """A bar that notices a Ctrl-C which a library swallowed."""
-
-    def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
-        """Show how far a stage is, or end."""
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        super().__call__(stage, done, share, note)
-
-
-class _BrokenPipeConsole(Console):
-    """A console that says when nobody reads it, and does not end the process."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def show(shown: Any) -> None:
-    """Print to standard output, for as long as somebody reads it."""
-    try:
-        _BrokenPipeConsole(highlight=False, markup=False).print(shown)  # a name may hold brackets
-    except BrokenPipeError:
-        mute_stdout()
-
-
-def print_similarity(
-    source: str, cosines: list[float], columns: dict[str, str], settings: Settings, engine: Engine
+@commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine and not an option
+def similarity(
+    source: SourceArgument,
+    cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or more cosines from -1 to 1.")],
+    columns: ColumnsOption = None,
+    sample: SampleOption = 20_000,
+    seed: SeedOption = 0,
+    nonfinite: NonfiniteOption = Nonfinite.error,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Print the percentile of each cosine."""
+    """Tell how high a cosine is among all pairs of a corpus."""
+    from isoscope.auditing.finding import format_percentage
+    from isoscope.auditing.measure import measure_cosines
+    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.similarity import Similarity
+    from isoscope.stores.open import open_store
+
     for cosine in cosines:
         if not -1 <= cosine <= 1:
-            raise InputError(f"a cosine of {cosine}: need a number from -1 to 1")
-    store = open_store(source, **columns)
-    with InterruptibleProgressBar() as bar:
-        counts, around = measure_cosines(store, settings=settings.limit_sample(store), progress=bar, engine=engine)
-    found = Similarity.of(counts, around)
+            raise ParameterError(f"the cosine is {cosine}: need a number from -1 to 1")
+    settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
+    with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
+        store = open_store(source, **parse_columns(columns))
+        limited = settings.limit_sample(store)
+        percentiles = Similarity.of(*measure_cosines(store, settings=limited, progress=bar, engine=running))
     for cosine in cosines:
-        nearest = found.nearest_percentile(cosine)
-        beyond = (
-            "" if nearest is None else f"; {format_percentage(nearest)} of rows have their nearest neighbour below it"
-        )
-        print(f"{cosine:g} is above {format_percentage(found.percentile(cosine))} of the pairs in {store.name}{beyond}")
-
-
-def sketch_source(source: str, target: Path | None, columns: dict[str, str], nonfinite: str, engine: Engine) -> None:
-    """Print what the moments of a source say, and keep its sketch."""
-    _check_output_folders(target)
-    store = open_store(source, **columns)
-    with InterruptibleProgressBar() as bar:
-        found = engine.tally(
-            SketchTally(nonfinite, types="types" in columns, groups="groups" in columns), store, bar, "summing up"
-        ).total
-    if not found.n:
-        raise InputError(f"{store.name} has no finite row: need one at least")
-    if target is not None:
-        found.save(target)
-        _report_written(target)
-    show(render_moments(found, store.name))
-
-
-def convert(source: str, target: Path | Address, columns: dict[str, str], *, vectors_only: bool, restart: bool) -> None:
-    """Copy a store to a file or a database."""
-    _check_output_folders(target)
-    with InterruptibleProgressBar() as bar:
-        store = open_store(source, **columns)
-        rows = write_store(store, target, columns=not vectors_only, restart=restart, progress=bar)
-    print(f"{target}: {rows:,} vectors")
-
-
-def _audit_source(source: str, request: Request, queries: str | None = None) -> Audit:
-    with InterruptibleProgressBar() as bar:
-        store = open_store(source, **_resolve_columns(request))
-        done: Audit = audit(store, queries=queries, progress=bar, **request.options)
-        return done
-
-
-def _audit_source_groups(source: str, request: Request) -> GroupedAudit:
-    assert request.by is not None
-    with InterruptibleProgressBar() as bar:
-        store = open_store(source, by=request.by, **_resolve_columns(request))
-        done: GroupedAudit = audit(store, by=request.by, progress=bar, **request.options)
-        return done
-
-
-def _resolve_columns(request: Request) -> dict[str, Any]:
-    """What each role is: the name of a column, or entries from a file."""
-    given: dict[str, Any] = dict(request.columns)
-    for role, path in request.given.items():
-        if path is not None:
-            if role in given:
-                raise InputError(f"--{role} and --columns {role}= both say what the {role} are: give one")
-            given[role] = read_entries(path)
-    return given
-
-
-def _check_output_folders(*paths: Path | Address | None) -> None:
-    """Refuse a target whose folder is missing, before hours of work and not after."""
-    for path in paths:
-        if path is None or isinstance(path, Address) or path == _STDOUT:
-            continue
-        if path.is_dir():
-            raise InputError(f"{path} is a folder: name the file to write")
-        if not path.absolute().parent.is_dir():
-            raise InputError(f"{path.parent} is not a folder: make it first")
-        if not os.access(path.absolute().parent, os.W_OK):
-            raise InputError(f"{path} cannot be written: its folder may not be written to")
-
-
-def _write_json(told: dict[str, Any], path: Path) -> None:
-    text = json_format.dumps(told, indent=2, ensure_ascii=False) + "\n"
-    if path == _STDOUT:
-        sys.stdout.write(text)
-        return
-    with atomic_replace(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    _report_written(path)
-
-
-def _report_written(path: Path) -> None:
-    print(f"written: {path}", file=sys.stderr)
+        line = f"{cosine:g} is above {format_percentage(percentiles.percentile(cosine))} of the pairs in {store.name}"
+        nearest = percentiles.nearest_percentile(cosine)
+        if nearest is not None:
+            line += f"; {format_percentage(nearest)} of rows have their nearest neighbor below it"
+        print(line)

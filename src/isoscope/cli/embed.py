@@ -1,69 +1,167 @@
-"""What the command embed does."""
+"""The command `embed`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
-from isoscope._core.errors import InputError
-from isoscope.cli.audit import InterruptibleProgressBar
-from isoscope.cli.session import Interruption, command_arguments
-from isoscope.embedding.embed import embed as embed_texts
-from isoscope.stores.manifest import EMBEDDING_MANIFEST, read_manifest
+import typer
+
+from isoscope._core.errors import ParameterError
+from isoscope.cli.options import RestartOption, RunFolderOption, parse_columns
+from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
+
+commands = typer.Typer()
+
+Pool = StrEnum(
+    "Pool",
+    {
+        "tokens": "tokens",
+        "mean": "mean",
+        "cls": "cls",
+        "last": "last",
+        "sentence_transformers": "sentence-transformers",
+    },
+)
+SpecialTokens = StrEnum("SpecialTokens", ["keep", "drop"])
+Precision = StrEnum("Precision", ["float32", "float16"])
+SplitUnit = StrEnum("SplitUnit", ["line", "paragraph", "file"])
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked of `isoscope embed`."""
+@commands.command()
+def embed(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A model folder, a name on the Hugging Face Hub, or a file of word vectors."
+        ),
+    ],
+    texts: Annotated[
+        str,
+        typer.Argument(metavar="TEXTS", help="A text, CSV, TSV, JSON lines or Parquet file, or the name of a dataset."),
+    ],
+    output: RunFolderOption,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Layers to keep: all, -1 for the last, or numbers such as 0,6,12; 0 is the input of the first layer.",
+            show_default="all",
+        ),
+    ] = None,
+    pool: Annotated[
+        Pool, typer.Option(help="Write one row per token, or one row per text, pooled in this way.")
+    ] = Pool.tokens,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Tokens that the model reads at once, special tokens included.",
+            show_default="512, or the limit of the model",
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Distance between the windows of a long text.",
+            show_default="the window, without overlap",
+        ),
+    ] = None,
+    special_tokens: Annotated[
+        SpecialTokens | None,
+        typer.Option(
+            help="Keep or drop special tokens such as [CLS].", show_default="drop for --pool tokens, else keep"
+        ),
+    ] = None,
+    dtype: Annotated[Precision, typer.Option(help="Data type of the written vectors.")] = Precision.float32,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Embed a random sample of the texts with this many tokens.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="ROLE=NAME", help="Columns of a table: text=NAME and labels=NAME."),
+    ] = None,
+    split: Annotated[
+        SplitUnit, typer.Option(help="In a plain text file, take each line, paragraph or the file as one text.")
+    ] = SplitUnit.line,
+    config: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a dataset.")] = None,
+    part: Annotated[str | None, typer.Option(metavar="NAME", help="Split of a dataset, such as train or test.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Device, such as cpu or cuda.", show_default="a GPU if there is one"),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS", help="Tokens per batch, padding included.", show_default="2048, or 16384 on a GPU"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Random seed for --max-tokens.")] = 0,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    restart: RestartOption = False,
+) -> None:
+    """Run texts through a model and write its hidden states.
 
-    model: str
-    texts: str
-    output: Path
-    layers: str | None
-    options: dict[str, Any]
+    The folder is a source for all other commands: isoscope audit DIR --by layer audits each layer. Rerun the same
+    command to resume an interrupted run.
+    """
+    from isoscope.embedding.embed import embed as run_embed
+    from isoscope.stores.manifest import EMBEDDING_MANIFEST, read_manifest
 
-
-def embed(request: Request) -> None:
-    """Embed, and say what was written."""
-    layers = _parse_layers(request.layers)
+    roles = parse_columns(columns)
+    if roles.keys() - {"text", "labels"}:
+        raise ParameterError("embed takes only text= and labels= in --columns")
     try:
         with InterruptibleProgressBar("tokens") as bar:
-            embed_texts(
-                request.model,
-                request.texts,
-                request.output,
-                layers=layers,
+            run_embed(
+                model,
+                texts,
+                output,
+                layers=_parse_layers(layers),
+                pool=pool.value,
+                window=window,
+                stride=stride,
+                special_tokens=None if special_tokens is None else special_tokens.value,
+                dtype=dtype.value,
+                max_tokens=max_tokens,
+                text=roles.get("text"),
+                labels=roles.get("labels"),
+                split=split.value,
+                config=config,
+                part=part,
+                device=device,
+                batch_tokens=batch_tokens,
+                seed=seed,
+                trust_remote_code=trust_remote_code,
+                restart=restart,
                 progress=bar,
-                say=lambda words: print(words, file=sys.stderr),
-                **request.options,
+                say=print_message,
             )
     except KeyboardInterrupt as stop:
-        kept = (
-            f"what is done is kept in {request.output}"
-            if (request.output / EMBEDDING_MANIFEST).exists()
-            else "nothing was written"
-        )
-        raise Interruption(f"{kept}; go on with: {shlex.join(['isoscope', *command_arguments])}") from stop
-    noted = read_manifest(request.output)
-    assert noted is not None
-    made = noted["settings"]["layers"]
-    count = f"{len(made)} layers of {noted['rows']:,} vectors" if len(made) > 1 else f"{noted['rows']:,} vectors"
-    print(f"{request.output}: {count}, {noted['settings']['dimensions']} dimensions")
-    by = " --by layer" if len(made) > 1 else ""
-    print(
-        f"look at them: {shlex.join(['isoscope', 'audit', str(request.output)])}{by} --html report.html",
-        file=sys.stderr,
-    )
+        started = (output / EMBEDDING_MANIFEST).exists()
+        kept = f"finished work is kept in {output}" if started else "nothing was written"
+        raise Interruption(f"{kept}; to resume, run: {resume_command()}") from stop
+    manifest = read_manifest(output)
+    assert manifest is not None
+    settings, rows = manifest["settings"], manifest["rows"]
+    layer_count = len(settings["layers"])
+    count = f"{layer_count} layers of {rows:,} vectors" if layer_count > 1 else f"{rows:,} vectors"
+    print(f"{output}: {count}, {settings['dimensions']} dimensions")
+    by = ["--by", "layer"] if layer_count > 1 else []
+    audit = shlex.join(["isoscope", "audit", str(output), *by, "--html", "report.html"])
+    print(f"Next: {audit}", file=sys.stderr)
 
 
-def _parse_layers(words: str | None) -> Any:
-    """Which layers: `all`, or whole numbers with commas between them."""
-    if words is None or words == "all":
-        return words
+def _parse_layers(text: str | None) -> Any:
+    """Return the layers: `all`, or a list of whole numbers."""
+    if text is None or text == "all":
+        return text
     try:
-        return [int(word) for word in words.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--layers {words}: need all, -1, or whole numbers such as 0,6,12") from None
+        raise ParameterError(f"--layers {text}: need all, -1, or whole numbers such as 0,6,12") from None

@@ -1,198 +1,301 @@
-"""What the command finetune does."""
+"""The command `finetune`."""
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
-from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from isoscope._core.errors import InputError, plural
-from isoscope.cli.audit import _check_output_folders, _report_written, _write_json, show
-from isoscope.cli.session import Interruption, command_arguments, interrupted
-from isoscope.finetuning.finetune import finetune as train
-from isoscope.finetuning.result import FineTuning, Spread
+from isoscope._core.errors import ParameterError, plural
+from isoscope.cli.options import JsonOption, RunFolderOption, check_output_folders, check_overwriting, parse_seeds
+from isoscope.cli.session import (
+    STDOUT,
+    InterruptibleProgressBar,
+    Interruption,
+    report_written,
+    resume_command,
+    show,
+    write_json_output,
+)
 
-_STDOUT = Path("-")
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from isoscope.finetuning.result import FineTuning, Spread
+    from isoscope.finetuning.train import SeedProgress
+    from isoscope.training.repair_layer import BatchRepair
+
+commands = typer.Typer()
+
+RegularizerName = StrEnum(
+    "RegularizerName",
+    {
+        "none": "none",
+        "persistent_entropy": "persistent-entropy",
+        "istar": "istar",
+        "unbiased": "unbiased",
+        "cosreg": "cosreg",
+    },
+)
+Schedule = StrEnum("Schedule", ["cosine", "linear", "constant"])
+
 _SHAPE_NAMES = {
     "anisotropy_1": "anisotropy₁",
-    "anisotropy_1_centred": "anisotropy₁, centred",
+    "anisotropy_1_centred": "anisotropy₁, centered",
     "isoscore_unbiased": "IsoScore, unbiased",
     "mean_cosine": "mean cosine",
     "silhouette": "silhouette of the classes",
 }
-_WIDTH = 24
-_TIME_LEFT_WIDTH = len(" 100 h 59 min left ")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked of `isoscope finetune`."""
+@commands.command()
+def finetune(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or a name on the Hugging Face Hub.")],
+    output: RunFolderOption,
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK",
+            help="cola, mrpc, rte, qnli, sst2, sst5, snli, wic or stsb; or a file of your own, as with --train.",
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the TSV files of a named TASK.")] = None,
+    train: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Train on your own .csv, .tsv, .jsonl or .parquet file."),
+    ] = None,
+    dev: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Score on these rows; otherwise a share of --train is held out."),
+    ] = None,
+    dev_share: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of --train to hold out.", show_default="0.1")
+    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of texts in your file.")] = None,
+    text_pair: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of second texts in your file.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of labels or grades in your file.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Main score for your file: accuracy, f1 or matthews for labels; pearson or spearman for grades.",
+        ),
+    ] = None,
+    regularizer: Annotated[
+        RegularizerName, typer.Option(help="Regularizer of the space to add to the loss.")
+    ] = RegularizerName.none,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Regularizer weight; a negative weight reverses its effect.", show_default="1"
+        ),
+    ] = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER",
+            help="Layer to regularize: a number, the name of a module, or all.",
+            show_default="as published",
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Rows to regularize: cls, mean, last or tokens.", show_default="as published"
+        ),
+    ] = None,
+    all_bars: Annotated[
+        bool, typer.Option("--all-bars", help="Use all bars in persistent-entropy, not only the significant ones.")
+    ] = False,
+    zeta: Annotated[
+        float, typer.Option(metavar="SHARE", help="Weight of the covariance of the training set in istar.")
+    ] = 0.2,
+    repair: Annotated[
+        str | None,
+        typer.Option(metavar="K,D", help="In each batch, remove the mean and D directions from each of K clusters."),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.")
+    ] = "1",
+    epochs: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Training epochs.", show_default="as published")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="ROWS", help="Rows per batch.", show_default="as published")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Peak learning rate.", show_default="as published")
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Weight decay.", show_default="as published")
+    ] = None,
+    accumulate: Annotated[
+        int, typer.Option(metavar="BATCHES", help="Batches per optimizer step (gradient accumulation).")
+    ] = 1,
+    warmup: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the steps over which the learning rate rises.")
+    ] = 0.1,
+    schedule: Annotated[Schedule, typer.Option(help="Learning rate after the warmup.")] = Schedule.cosine,
+    max_length: Annotated[int, typer.Option(metavar="TOKENS", help="Truncate each text or pair to this length.")] = 128,
+    group_lengths: Annotated[
+        bool, typer.Option("--group-lengths", help="Batch texts of similar length: less padding, faster.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="ROWS", help="Train on a random sample of this many rows.")
+    ] = None,
+    probe: Annotated[
+        int, typer.Option(metavar="ROWS", help="Rows of the dev set whose space is measured during training.")
+    ] = 256,
+    every: Annotated[
+        int | None,
+        typer.Option(metavar="STEPS", help="Steps between measurements.", show_default="20 measurements in all"),
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16 where that is safe.")] = False,
+    stop_on_collapse: Annotated[
+        bool, typer.Option("--stop-on-collapse", help="Stop a seed if its space collapses.")
+    ] = False,
+    save_model: Annotated[bool, typer.Option("--save-model", help="Save the model of each seed.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Fine-tune a model and track the shape of its space.
 
-    model: str
-    task: str | Path
-    output: Path
-    seeds: str
-    layer: str | None
-    repair: str | None
-    json: Path | None
-    options: dict[str, Any]
+    A regularizer can raise or lower the isotropy of the space. DIR receives metrics.json and page.html. Rerun the same
+    command to resume an interrupted run.
+    """
+    from isoscope.finetuning.finetune import finetune as run_finetune
 
-
-def finetune(request: Request) -> None:
-    """Fine-tune, show the table, write what was asked for."""
-    _check_output_folders(request.json)
-    seeds, layer = parse_seeds(request.seeds), _parse_layer(request.layer)
+    source = task if train is None else train
+    if source is None or (task is not None and train is not None):
+        raise ParameterError("give either a TASK or --train FILE")
+    check_overwriting([json], [train, dev])
+    check_output_folders(json)
+    seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
     try:
-        with MessageProgressBar() as bar:
-            found = train(
-                request.model,
-                request.task,
-                output=request.output,
-                seeds=seeds,
-                layer=layer,
-                repair=_parse_repair(request.repair),
-                progress=lambda stage, step, share, note="": bar.show(
-                    f"{stage}  step {step:,}  {note}".rstrip(), share
+        with InterruptibleProgressBar("steps") as bar:
+            result = run_finetune(
+                model,
+                source,
+                out=output,
+                data=data,
+                dev=dev,
+                dev_share=dev_share,
+                text=text,
+                text_pair=text_pair,
+                label=label,
+                measure=measure,
+                regularizer=regularizer.value,
+                weight=weight,
+                layer=layer_choice,
+                pool=pool,
+                select=not all_bars,
+                zeta=zeta,
+                repair=batch_repair,
+                seeds=seed_list,
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                weight_decay=weight_decay,
+                accumulate=accumulate,
+                warmup=warmup,
+                schedule=schedule.value,
+                max_length=max_length,
+                group_lengths=group_lengths,
+                limit=limit,
+                probe=probe,
+                every=every,
+                bf16=bf16,
+                stop_on_collapse=stop_on_collapse,
+                keep_model=save_model,
+                progress=lambda moment, share: bar(
+                    f"seed {moment.seed}", moment.step, share, format_seed_progress(moment)
                 ),
-                **request.options,
             )
     except KeyboardInterrupt as stop:
-        raise Interruption(_format_resume_hint(request.output)) from stop
-    if request.json is not None:
-        _write_json(found.to_dict(), request.json)
-    if request.json != _STDOUT:
-        show(render_outcome(found))
+        started = (output / "settings.json").exists()
+        kept = f"finished work is kept in {output}" if started else "nothing was written"
+        raise Interruption(f"{kept}; to resume, run: {resume_command()}") from stop
+    if json is not None:
+        write_json_output(result.to_dict(), json)
+    if json != STDOUT:
+        show(_render_result(result))
         for name in ("metrics.json", "page.html"):
-            _report_written(request.output / name)
+            report_written(output / name)
 
 
-def render_outcome(found: FineTuning) -> Group:
-    """The outcome for rich's console: what was done, then each number at the start, at the end and late."""
-    settings, last = found.settings, found.layers[-1]
+def format_seed_progress(moment: SeedProgress) -> str:
+    """Return the step, the loss and the score of a seed in training."""
+    parts = [f"step {moment.step:,}/{moment.steps:,}"]
+    if moment.loss is not None:
+        parts.append(f"loss {moment.loss:.3f}")
+    if moment.score is not None:
+        parts.append(f"score {moment.score:.3f}")
+    return "  ".join(parts)
+
+
+def _render_result(result: FineTuning) -> Group:
+    """Return the settings and a table of the scores and the shape of the last layer."""
+    from rich.console import Group
+    from rich.text import Text
+
+    settings = result.settings
     name = Path(settings.model).name or settings.model
-    seeds = "seed" if len(found.seeds) == 1 else "seeds"
-    parts: list[RenderableType] = [
-        Text.assemble(
-            (f"{name} on {settings.task}", "bold"),
-            f"  regularizer {settings.arm}; {seeds} {', '.join(str(each.seed) for each in found.seeds)}; "
-            f"{plural(settings.steps, 'step')}",
-        ),
-        Text(),
-        _render_table(found, last),
-        Text("± is the standard deviation over the seeds" if len(found.seeds) > 1 else "", "dim"),
-    ]
-    parts += [Text(note, "dim") for note in found.notes]
-    return Group(*parts)
+    seeds = "seed" if len(result.seeds) == 1 else "seeds"
+    heading = Text.assemble(
+        (f"{name} on {settings.task}", "bold"),
+        f"  regularizer {settings.arm}; {seeds} {', '.join(str(each.seed) for each in result.seeds)}; "
+        f"{plural(settings.steps, 'step')}",
+    )
+    note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
+    return Group(heading, Text(), _render_table(result), note, *(Text(each, "dim") for each in result.notes))
 
 
-def _render_table(found: FineTuning, last: str) -> Table:
+def _render_table(result: FineTuning) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
     for heading in ("at the start", "at the end", "mean of the last 30%"):
         table.add_column(heading, justify="right", no_wrap=True)
-    start, final, late = _initial_values(found), found.final, found.late
-    for score in found.scores:
-        table.add_row(score, "", str(final[score]), str(late[score]), style="bold" if score == found.scores[0] else "")
+    start, final, late = _initial_values(result), result.final, result.late
+    for score in result.scores:
+        style = "bold" if score == result.scores[0] else ""
+        table.add_row(score, "", str(final[score]), str(late[score]), style=style)
+    last = result.layers[-1]
     table.add_row(f"{last.replace('_', ' ')}:", style="dim")
-    for measurement, words in _SHAPE_NAMES.items():
+    for measurement, title in _SHAPE_NAMES.items():
         key = f"{last}/{measurement}"
-        if final[key].mean == final[key].mean:  # a silhouette of grades is NaN
-            table.add_row(words, str(start[key]), str(final[key]), str(late[key]))
+        if final[key].mean == final[key].mean:  # the silhouette of grades is NaN
+            table.add_row(title, str(start[key]), str(final[key]), str(late[key]))
     return table
 
 
-def _initial_values(found: FineTuning) -> dict[str, Spread]:
-    """What the tracker measured before the first step."""
-    rows = [row for seed in found.seeds for row in seed.layers if row["step"] == 0]
-    keys = [(layer, name) for layer in found.layers for name in _SHAPE_NAMES]
+def _initial_values(result: FineTuning) -> dict[str, Spread]:
+    """Return the shape of each layer before the first step."""
+    from isoscope.finetuning.result import Spread
+
+    rows = [row for seed in result.seeds for row in seed.layers if row["step"] == 0]
+    keys = [(layer, name) for layer in result.layers for name in _SHAPE_NAMES]
     return {f"{layer}/{name}": Spread.of(row[name] for row in rows if row["layer"] == layer) for layer, name in keys}
 
 
-class MessageProgressBar:
-    """A progress bar on standard error: a few words, and the time left."""
-
-    def __init__(self) -> None:
-        self.live: Any = None
-        self.began, self.first = time.monotonic(), -1.0
-
-    def __enter__(self) -> MessageProgressBar:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def show(self, words: str, share: float) -> None:
-        """Show how much is done, or end."""
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        if self.first < 0:  # what an earlier run did took no time of this one
-            self.began, self.first = time.monotonic(), share
-        if not sys.stderr.isatty():
-            return
-        if self.live is None:
-            self._start()
-        self.live.update(self.task, completed=share, description=self._fitting(words), left=self._left(share))
-
-    def _fitting(self, words: str) -> str:
-        """As many words as leave room for the bar and the time left."""
-        room = max(self.live.console.width - _WIDTH - _TIME_LEFT_WIDTH, _WIDTH)
-        return words if len(words) <= room else words[: room - 1] + "…"
-
-    def _left(self, share: float) -> str:
-        done = share - self.first
-        if done <= 0 or share >= 1:
-            return ""
-        seconds = round((time.monotonic() - self.began) * (1 - share) / done)
-        minutes, hours = seconds // 60, seconds // 3600
-        return (
-            f"{hours} h {minutes % 60} min left" if hours else f"{minutes} min left" if minutes else f"{seconds} s left"
-        )
-
-    def _start(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(_WIDTH), TextColumn("{task.fields[left]}"))
-        self.live = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-        self.task = self.live.add_task("", total=1.0, left="")
-        self.live.start()
+def _parse_layer(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
 
 
-def parse_seeds(words: str) -> int | list[int]:
-    """How many seeds, or which: `3`, or `0,1,7`."""
-    try:
-        numbers = [int(word) for word in words.split(",") if word.strip()]
-    except ValueError:
-        raise InputError(f"--seeds {words}: need how many, such as 3, or which, such as 0,1,2") from None
-    return numbers[0] if "," not in words and numbers else numbers
-
-
-def _parse_layer(word: str | None) -> int | str | None:
-    return int(word) if word is not None and word.removeprefix("-").isdecimal() else word
-
-
-def _parse_repair(words: str | None) -> Any:
-    """Clusters and directions of a repair inside the model: `3,1`."""
-    if words is None:
+def _parse_repair(text: str | None) -> BatchRepair | None:
+    """Return the repair inside the model, from clusters and directions: `3,1`."""
+    if text is None:
         return None
-    numbers = words.split(",")
+    numbers = text.split(",")
     if len(numbers) != 2 or not all(each.strip().isdecimal() for each in numbers):
-        raise InputError(f"--repair {words}: need two whole numbers, clusters and directions, such as 3,1")
+        raise ParameterError(f"--repair {text}: need two whole numbers, clusters and directions, such as 3,1")
     from isoscope.training.repair_layer import BatchRepair
 
     return BatchRepair(int(numbers[0]), int(numbers[1]))
-
-
-def _format_resume_hint(folder: Path) -> str:
-    kept = f"what is done is kept in {folder}" if (folder / "settings.json").exists() else "nothing was begun"
-    return f"{kept}; go on with: {shlex.join(['isoscope', *command_arguments])}"

@@ -1,30 +1,28 @@
-"""The command `isoscope`: what is typed is checked in modules of their own, the work is done elsewhere.
+"""The entry point of the command `isoscope`: it runs a command and turns every error into one line.
 
-Only what the help needs is imported at the top, so that `isoscope --help` answers at once.
+Nothing heavy is imported here or at the top of the command modules, so that `isoscope --help` is fast.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from isoscope._core.errors import InputError
-from isoscope.cli import audit_commands, model_commands, repair_commands, study_commands
+from isoscope._core.errors import InputError, ParameterError
+from isoscope.cli import advise, audit, demo, embed, finetune, repair, stores, study
 from isoscope.cli.session import (
     BAD_INPUT,
     INTERNAL,
     INTERRUPTED,
     Interruption,
     command_arguments,
-    interrupted,
+    handle_signals,
     mute_stdout,
+    print_message,
     report_warnings,
 )
 
@@ -34,15 +32,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    help="The shape of an embedding space: what it is, what it means for your task, what to try.",
-    epilog="Exit codes: 0 all is well, 1 the gate of --fail-on is shut, 2 the input cannot be used.",
+    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached; 2 bad input; 130 interrupted.",
 )
-for each in (audit_commands, repair_commands, model_commands, study_commands):
-    app.add_typer(each.commands)
+for _module in (demo, audit, stores, repair, advise, embed, finetune, study):
+    app.add_typer(_module.commands)
+
+_DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
+"""How libraries report a full disk in errors that are not an OSError."""
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from isoscope import __version__
 
         typer.echo(f"isoscope {__version__}")
@@ -52,77 +52,42 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _isoscope(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback where something fails.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback if the command fails.")] = False,
 ) -> None:
-    """The shape of an embedding space: what it is, what it means for your task, what to try."""
-
-
-@app.command()
-def demo(
-    html: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("isoscope-demo.html"),
-) -> None:
-    """Audit real vectors that come with isoscope: WordNet glosses in a hidden layer of a sentence encoder."""
-    from isoscope.cli.demo import run_demo
-
-    run_demo(html)
+    """Measure the shape of an embedding space, find its problems and repair them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; bad input is one line on standard error and exit code 2, a traceback comes with --debug alone."""
+    """Run a command and return its exit code; an error is one line on standard error, with --debug a traceback too."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
-    interrupted.clear()
     command_arguments[:] = arguments
-    for terminating in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        with suppress(ValueError):  # not in the main thread
-            signal.signal(terminating, _handle_signal)
-    try:
-        with report_warnings():
-            return _run(arguments)
-    except InputError as error:
-        return _fail(str(error), BAD_INPUT, debug)
-    except Interruption as stop:
-        return _fail(f"interrupted; {stop}", INTERRUPTED, debug)
-    except KeyboardInterrupt:
-        return _fail("interrupted; files that were being written are as they were", INTERRUPTED, debug)
-    except BrokenPipeError:
-        mute_stdout()
-        return 0
-    except OSError as error:
-        words = _format_memory_error(error) if error.errno == errno.ENOMEM else _format_os_error(error)
-        return _fail(words, BAD_INPUT, debug)
-    except MemoryError as error:
-        return _fail(_format_memory_error(error), BAD_INPUT, debug)
-    except Exception as error:
-        if any(each in str(error) for each in _DISK_FULL_MESSAGES):
-            return _fail(_format_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT, debug)
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        return _fail(f"this should not have happened ({words}); run it with --debug and report it", INTERNAL, debug)
-
-
-_DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
-"""What libraries that write a model's weights say of a full disk, in errors of their own."""
-
-
-def _handle_signal(number: int, frame: object) -> None:
-    """Be ended as by Ctrl-C: what is being written is cleared away."""
-    interrupted.set()  # a library that was called back just then may swallow the exception: it is raised again later
-    raise KeyboardInterrupt
+    with handle_signals():
+        try:
+            with report_warnings():
+                return _run(arguments)
+        except BrokenPipeError:
+            mute_stdout()
+            return 0
+        except (Exception, KeyboardInterrupt) as error:
+            message, code = _describe(error)
+            return _fail(message, code, debug)
 
 
 def _run(arguments: list[str]) -> int:
+    """Run the command of these arguments; return its exit code."""
     try:
-        outcome: Any = app(args=arguments, standalone_mode=False)
-        code = int(outcome or 0)
+        result: Any = app(args=arguments, prog_name="isoscope", standalone_mode=False)
+        code = int(result or 0)
     except typer.Exit as done:
         code = done.exit_code
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 0
-        if code == 1:  # what typer and rich make of a pipe that nobody reads
+        if code == 1:  # typer and rich exit so if nobody reads the pipe
             mute_stdout()
             code = 0
     except typer.Abort:
@@ -131,32 +96,47 @@ def _run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # of typer's parser
-            raise InputError(error.format_message().replace("\n", " ") + " See isoscope --help.") from error
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an error of typer's parser
+            raise ParameterError(f"{error.format_message()} See isoscope --help.") from error
         raise
-    if code == INTERRUPTED:  # typer makes this of Ctrl-C
+    if code == INTERRUPTED:  # typer's exit code for Ctrl-C
         raise KeyboardInterrupt
     return code
 
 
-def _format_memory_error(error: BaseException) -> str:
-    return f"out of memory ({error}): give what there is with --max-memory, as in --max-memory 2GB"
+def _describe(error: BaseException) -> tuple[str, int]:
+    """Return the message and the exit code for an error."""
+    if isinstance(error, InputError):
+        return str(error), BAD_INPUT
+    if isinstance(error, Interruption):
+        return f"interrupted; {error}", INTERRUPTED
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; existing files are unchanged", INTERRUPTED
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return f"out of memory ({error}): set a limit below the free memory, such as --max-memory 2GB", BAD_INPUT
+    if isinstance(error, OSError):
+        return _describe_os_error(error), BAD_INPUT
+    if any(message in str(error) for message in _DISK_FULL_MESSAGES):
+        return _describe_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT
+    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"this is a bug in isoscope ({first_line}); please report it with the output of --debug", INTERNAL
 
 
-def _format_os_error(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    words = f"{where}{error.strerror or error}"
+def _describe_os_error(error: OSError) -> str:
+    message = f"{error.filename}: " if error.filename else ""
+    message += str(error.strerror or error)
     if error.errno == errno.ENOSPC:
-        words += "; the old file, if there was one, is as it was: make room and run it again"
-    return "; ".join([words, *getattr(error, "__notes__", [])])
+        message += "; existing files are unchanged: free some space and rerun the command"
+    return "; ".join([message, *getattr(error, "__notes__", [])])
 
 
-def _fail(words: str, code: int, debug: bool) -> int:
+def _fail(message: str, code: int, debug: bool) -> int:
+    """Print an error without passwords; return the exit code."""
     from isoscope.stores.databases.address import redact_passwords
 
     if debug:
         import traceback
 
         print(redact_passwords(traceback.format_exc()), file=sys.stderr)
-    print("isoscope: " + redact_passwords(" ".join(words.split())), file=sys.stderr)
+    print_message(redact_passwords(" ".join(message.split())))
     return code

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what is refused whatever the command."""
+"""Options that several commands share, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -7,144 +7,190 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import FileFormatError, NotFoundError, OutputError, ParameterError, ShapeError
+from isoscope.cli.session import STDOUT
 
 if TYPE_CHECKING:
     from isoscope.engines.engine import Engine
     from isoscope.stores.databases.address import Address
 
+Metric = StrEnum("Metric", ["cosine", "euclidean"])
+Nonfinite = StrEnum("Nonfinite", {"error": "raise", "drop": "drop"})
+EngineName = StrEnum("EngineName", ["local", "dask"])
 
-class Metric(StrEnum):
-    """What --metric takes."""
-
-    cosine = "cosine"
-    euclidean = "euclidean"
-
-
-class Nonfinite(StrEnum):
-    """What --nonfinite takes."""
-
-    error = "raise"
-    drop = "drop"
+_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency", "groups")
 
 
-class EngineName(StrEnum):
-    """What --engine takes."""
-
-    local = "local"
-    dask = "dask"
-
-
-def _apply_memory_limit(command: typer.Context, size: str | None) -> str | None:
-    """Have the limit in force until the command is done."""
+def _apply_memory_limit(context: typer.Context, size: str | None) -> str | None:
+    """Apply the memory limit until the command ends."""
     if size is not None:
         from isoscope._core.memory import memory_limit
 
-        command.with_resource(memory_limit(size))
+        context.with_resource(memory_limit(size))
     return size
 
 
-_ROLES = ("vectors", "labels", "types", "text", "ids", "frequency", "groups")
-Columns = Annotated[
+SourceArgument = Annotated[
+    str,
+    typer.Argument(metavar="SOURCE", help="Vectors: a file, folder, glob or database; see isoscope audit --help."),
+]
+ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Which column of the source is what: vectors=, labels=, types=, text=, ids=, frequency= or groups= "
-        "(rows that are not independent, such as the tokens of one document); several with commas.",
+        help="Column for a role, such as labels=topic; separate several by commas. Roles: vectors, labels, types, "
+        "text, ids, frequency, groups (rows that depend on each other, such as the tokens of a document).",
     ),
 ]
-SampleRows = Annotated[
-    int, typer.Option("--sample", metavar="ROWS", help="Rows up to which all pairs are looked at; above, a sample.")
+SampleOption = Annotated[
+    int,
+    typer.Option("--sample", metavar="ROWS", help="Compare pairs of up to this many rows; larger sources are sampled."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of the sample and of K-means.")]
-NeighborMetric = Annotated[Metric, typer.Option("--metric", help="How neighbours are sought.")]
-NonfiniteRows = Annotated[
-    Nonfinite, typer.Option("--nonfinite", help="Refuse rows with NaN or infinity, or drop them.")
+SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Random seed for sampling and k-means.")]
+MetricOption = Annotated[Metric, typer.Option("--metric", help="How to compare vectors with their neighbors.")]
+NonfiniteOption = Annotated[
+    Nonfinite, typer.Option("--nonfinite", help="Stop at rows with NaN or infinity, or drop them.")
 ]
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="As for audit.")]
-Target = Annotated[
+HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output."),
+]
+OutputOption = Annotated[
     str,
     typer.Option(
         "--output",
         "-o",
         metavar="OUT",
-        help="A .npy, .safetensors or .parquet file; a folder; or a database's address.",
+        help="Write to a .npy, .safetensors or .parquet file, a folder, or a database.",
     ),
 ]
-MaxMemory = Annotated[
+RunFolderOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run; rerun the command to resume.")
+]
+VectorsOnlyOption = Annotated[bool, typer.Option("--vectors-only", help="Write only the vectors and no other columns.")]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Discard the output of an earlier or interrupted run and start over.")
+]
+MaxMemoryOption = Annotated[
     str | None,
     typer.Option(
         "--max-memory",
         metavar="SIZE",
         callback=_apply_memory_limit,
-        help="Memory to get by with, 2GB or 500MB, the system's cache of files aside.",
+        help="Memory limit, such as 2GB or 500MB; the file cache of the system does not count.",
     ),
 ]
-VectorsOnly = Annotated[bool, typer.Option("--vectors-only", help="Leave all other columns behind.")]
-Restart = Annotated[
-    bool,
-    typer.Option("--restart", help="Throw away what an interrupted run left, or an earlier one wrote to the database."),
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="Compute in threads of this process or on a Dask cluster.", show_default="local"),
 ]
-EngineKind = Annotated[
-    EngineName | None, typer.Option("--engine", help="Threads of this process, or a Dask cluster (here, by processes).")
+SchedulerOption = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786.")
 ]
-Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786.")
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="NUMBER", help="Processes of --engine dask, if it has no scheduler.")
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="NUMBER", help="Start this many Dask worker processes on this machine."),
 ]
 
 
 @contextmanager
 def open_engine(kind: EngineName | None, scheduler: str | None, workers: int | None) -> Iterator[Engine]:
-    """The engine that was typed, for as long as a command runs; a scheduler or workers are Dask's."""
+    """Open the engine of a command; --scheduler and --workers imply Dask."""
     from isoscope._core.threads import thread_count
-    from isoscope.engines.engine import open_engine as engine_for
+    from isoscope.engines.engine import open_engine as open_named_engine
 
     if kind is EngineName.local and (scheduler or workers):
-        raise InputError("--engine local has no scheduler and no workers: leave it, or give --engine dask")
+        raise ParameterError("--engine local takes no --scheduler and no --workers: drop them, or use --engine dask")
     if scheduler is not None and "://" not in scheduler:
         scheduler = f"tcp://{scheduler}"
-    dask = kind is EngineName.dask or scheduler is not None or workers is not None
-    if dask and scheduler is None and workers is None:
+    uses_dask = kind is EngineName.dask or scheduler is not None or workers is not None
+    if uses_dask and scheduler is None and workers is None:
         workers = thread_count()
-    with engine_for(scheduler or "dask" if dask else "local", workers) as running:
-        yield running
+    with open_named_engine(scheduler or "dask" if uses_dask else "local", workers) as engine:
+        yield engine
 
 
 def parse_columns(pairs: list[str] | None) -> dict[str, str]:
-    """ROLE=NAME pairs as a mapping."""
-    roles: dict[str, str] = {}
+    """Return the columns by role, from ROLE=NAME pairs."""
+    columns: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:
         role, equals, name = pair.partition("=")
         if role not in _ROLES or not equals or not name:
-            listed = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
-            raise InputError(f"--columns {pair!r}: need ROLE=NAME with the role {listed}")
-        roles[role] = name
-    return roles
+            roles = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
+            raise ParameterError(f"--columns {pair!r}: need ROLE=NAME with the role {roles}")
+        columns[role] = name
+    return columns
 
 
 def parse_target(text: str) -> Path | Address:
-    """Where to write: a file, or a place in a database."""
+    """Return where to write: the address of a database, or a path."""
     from isoscope.stores.databases.address import parse_address
 
     return parse_address(text) or Path(text)
 
 
-def check_overwriting(outputs: Sequence[Path | Address | None], inputs: list[str | None]) -> None:
-    """Refuse to write over what is read, or twice to one file."""
-    taken = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
+def parse_seeds(text: str) -> int | list[int]:
+    """Return a number of seeds, or a list of seeds: `3`, or `0,1,7`."""
+    try:
+        numbers = [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise ParameterError(f"--seeds {text}: need a number of seeds, such as 3, or a list, such as 0,1,2") from None
+    return numbers[0] if "," not in text and numbers else numbers
+
+
+def read_entries(path: Path) -> Any:
+    """Return one entry per row from a one-dimensional .npy file, or from a text file with one entry per line."""
+    import numpy as np
+
+    try:
+        if path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+            if values.ndim != 1:
+                raise ShapeError(f"{path} has shape {values.shape}: need one entry per row, shape (n,)")
+            return values
+        lines = path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n")
+        return np.asarray(lines[:-1] if lines[-1] == "" else lines)
+    except ShapeError:
+        raise
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        kind = "a plain .npy array" if path.suffix == ".npy" else "UTF-8 text"
+        raise FileFormatError(f"{path} is not {kind}: {error}; need one entry per row") from error
+
+
+def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence[str | Path | None]) -> None:
+    """Reject an output that is also an input, and two outputs with the same file."""
+    used = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
     for output in outputs:
-        if not isinstance(output, Path) or str(output) == "-":
+        if not isinstance(output, Path) or output == STDOUT:
             continue
         real = os.path.realpath(output)
-        if real in taken:
-            raise InputError(f"{output} is read or written already, as {taken[real]}: give another file to write to")
+        if real in used:
+            raise OutputError(f"{output} is already read or written, as {used[real]}: name another file to write to")
         if os.path.isfile(real) or not os.path.exists(real):
-            taken[real] = str(output)
+            used[real] = str(output)
+
+
+def check_output_folders(*paths: Path | Address | None) -> None:
+    """Reject an output file whose folder does not exist or is read-only, before the work begins."""
+    for path in paths:
+        if not isinstance(path, Path) or path == STDOUT:
+            continue
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder: name a file to write to")
+        check_parent(path)
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise OutputError(f"{path} cannot be written: its folder is read-only")
+
+
+def check_parent(path: Path) -> None:
+    """Reject an output whose parent folder does not exist."""
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path.parent} is not a folder: create it first")

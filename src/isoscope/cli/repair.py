@@ -1,40 +1,52 @@
-"""What the commands fit, apply and fix do."""
+"""The commands `fit`, `apply` and `fix`."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
 
-import isoscope
-from isoscope._core.errors import InputError
-from isoscope._core.memory import limit_sample_size
+from isoscope._core.errors import InputError, OutputError, ParameterError
 from isoscope._io.progress import Progress, ignore_progress
-from isoscope.auditing.audit import Audit, audit
-from isoscope.auditing.compare import HeldOutComparison
-from isoscope.auditing.measure import Settings
-from isoscope.cli.audit import InterruptibleProgressBar, _check_output_folders, _report_written, show_comparison
-from isoscope.cli.session import Interruption
-from isoscope.engines.engine import Engine, LocalEngine, TallyT
-from isoscope.stores.columns import ColumnError
-from isoscope.stores.databases.address import Address
-from isoscope.stores.open import open_store
-from isoscope.stores.store import Store
-from isoscope.stores.write import check_writable, is_folder
-from isoscope.transforms.apply import repair_store
-from isoscope.transforms.maps import PlainRepair, load_plain
-from isoscope.transforms.persistence import check_save_folder, load_transform
+from isoscope.cli.audit import show_comparison
+from isoscope.cli.options import (
+    ColumnsOption,
+    EngineOption,
+    HtmlOption,
+    MaxMemoryOption,
+    OutputOption,
+    RestartOption,
+    SchedulerOption,
+    SourceArgument,
+    VectorsOnlyOption,
+    WorkersOption,
+    check_output_folders,
+    check_overwriting,
+    check_parent,
+    open_engine,
+    parse_columns,
+    parse_target,
+)
+from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_written
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from isoscope.auditing.audit import Audit
+    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.engines.engine import Engine, TallyT
+    from isoscope.stores.databases.address import Address
+    from isoscope.stores.store import Store
+    from isoscope.transforms.maps import PlainRepair
     from isoscope.transforms.repair import Repair
 
+commands = typer.Typer()
+
 _CLUSTER_OPTIONS = {"clusters": "n_clusters", "clusterer": "clusterer", "sample": "sample", "seed": "random_state"}
-METHODS: dict[str, tuple[str, dict[str, str]]] = {
+_METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "center": ("Center", {}),
     "standardize": ("Standardize", {}),
     "all-but-the-top": ("AllButTheTop", {"components": "n_components"}),
@@ -42,133 +54,190 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "cluster-center": ("ClusterCenter", _CLUSTER_OPTIONS),
     "cluster-null": ("ClusterNull", {**_CLUSTER_OPTIONS, "components": "n_components"}),
 }
-"""The class behind each method, and the parameter behind each option that belongs to it."""
+"""The class of each method, and the parameter of the class for each option that the method takes."""
+
+_MethodArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="METHOD", help="center, standardize, all-but-the-top, whiten, cluster-center or cluster-null."
+    ),
+]
+_ComponentsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Directions to remove, or auto (all-but-the-top, cluster-null); directions to keep (whiten).",
+    ),
+]
+_ClustersOption = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Number of clusters, or auto (cluster-center, cluster-null).")
+]
+_ClustererOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="kmeans or gmm (cluster-center, cluster-null).")
+]
+_AxesOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="zca or pca (whiten).")]
+_ShrinkageOption = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="auto, none, or a number from 0 to 1 (whiten).")
+]
+_FitSampleOption = Annotated[
+    int | None, typer.Option("--sample", metavar="ROWS", help="Rows to fit on (cluster-center, cluster-null).")
+]
+_FitSeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="NUMBER", help="Random seed (cluster-center, cluster-null)."),
+]
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method and its options as they were typed; None where one was not."""
+@commands.command()
+def fit(
+    method: _MethodArgument,
+    source: SourceArgument,
+    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Save the repair in this folder.")],
+    columns: ColumnsOption = None,
+    components: _ComponentsOption = None,
+    clusters: _ClustersOption = None,
+    clusterer: _ClustererOption = None,
+    axes: _AxesOption = None,
+    shrinkage: _ShrinkageOption = None,
+    sample: _FitSampleOption = None,
+    seed: _FitSeedOption = None,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Fit a repair to a corpus and save it.
 
-    name: str
-    options: dict[str, Any]
+    Apply it to the corpus and to the queries with isoscope apply.
+    """
+    from isoscope.stores.open import open_store
+    from isoscope.transforms.persistence import check_save_folder
 
-    def repair(self) -> Repair:
-        """The repair that is meant, not fitted; an `InputError` for an option that does not belong to it."""
-        name = self.name.lower().replace("_", "-")
-        if name not in METHODS:
-            near = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.4)
-            hint = f"is it {near[0]}? " if near else ""
-            raise InputError(f"{self.name!r} is not a method: {hint}There are {', '.join(METHODS)}")
-        kind, parameters = METHODS[name]
-        given = {option: value for option, value in self.options.items() if value is not None}
-        for option in given:
-            if option not in parameters:
-                belong = ", ".join(f"--{each}" for each in parameters)
-                has = f"those that do are {belong}" if belong else "it has no options"
-                raise InputError(f"--{option} does not belong to {name}: {has}")
-        values = {parameters[option]: _parse_option(option, value) for option, value in given.items()}
-        if "seed" in parameters:
-            values.setdefault("random_state", 0)  # the same command gives the same repair
-        found: Repair = getattr(isoscope, kind)(**values)
-        found._check_parameters()
-        return found
-
-
-def _parse_option(option: str, typed: Any) -> Any:
-    """What an option that may be a number or a word means."""
-    if not isinstance(typed, str) or option in ("method", "clusterer"):
-        return typed
-    if typed.lower() == "auto" or (typed.lower() == "none" and option == "shrinkage"):
-        return "auto" if typed.lower() == "auto" else None
-    try:
-        return float(typed) if option == "shrinkage" else int(typed)
-    except ValueError:
-        need = "auto, none or a share from 0 to 1" if option == "shrinkage" else "auto or a whole number"
-        raise InputError(f"--{option} {typed}: need {need}") from None
-
-
-def fit(method: Method, source: str, folder: Path, columns: dict[str, str], engine: Engine) -> None:
-    """Fit a repair to a source and save it."""
-    repair = method.repair()
-    check_save_folder(folder)  # before hours of work and not after
-    fitted, rows = _fit_repair(repair, open_store(source, **columns), engine)
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    repair = _build_repair(method, options | {"shrinkage": shrinkage, "sample": sample, "seed": seed})
+    with open_engine(engine, scheduler, workers) as running:
+        check_save_folder(folder)
+        fitted, rows = _fit_repair(repair, open_store(source, **parse_columns(columns)), running)
     fitted.save(folder)
     print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
 
 
+@commands.command()
 def apply(
-    folder: Path,
-    source: str,
-    target: Path | Address,
-    columns: dict[str, str],
-    *,
-    vectors_only: bool,
-    restart: bool,
-    engine: Engine,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A repair that fit, fix or advise saved.")],
+    source: SourceArgument,
+    output: OutputOption,
+    columns: ColumnsOption = None,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Write the repaired vectors of a source."""
-    _check_target(target, engine)
-    repair = load_plain(folder) or load_transform(folder)
-    if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
-        raise InputError(f"{target} is in {folder}, which holds the repair: write elsewhere")
-    store = open_store(source, **columns)
-    _check_not_in_source(target, source)
-    _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
+    """Apply a saved repair to a source and write the vectors.
+
+    Parquet files and databases keep the other columns. Files are replaced only when complete; rerun the same command
+    to resume an interrupted run. A database receives only the missing rows, and an existing PostgreSQL table gets a new
+    column.
+    """
+    from isoscope.stores.open import open_store
+    from isoscope.transforms.maps import load_plain
+    from isoscope.transforms.persistence import load_transform
+
+    target = parse_target(output)
+    check_overwriting([target], [source])
+    with open_engine(engine, scheduler, workers) as running:
+        _check_target(target, running)
+        repair = load_plain(folder) or load_transform(folder)
+        if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
+            raise OutputError(f"{target} is inside {folder}, which holds the repair: write to another folder")
+        store = open_store(source, **parse_columns(columns))
+        _check_not_in_source(target, source)
+        _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
 
 
+@commands.command()
 def fix(
-    method: Method,
-    source: str,
-    target: Path | Address,
-    columns: dict[str, str],
-    *,
-    saved: Path | None,
-    html: Path | None,
-    vectors_only: bool,
-    restart: bool,
-    engine: Engine,
+    method: _MethodArgument,
+    source: SourceArgument,
+    output: OutputOption,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the repair too, as fit does.")] = None,
+    html: HtmlOption = None,
+    columns: ColumnsOption = None,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
+    components: _ComponentsOption = None,
+    clusters: _ClustersOption = None,
+    clusterer: _ClustererOption = None,
+    axes: _AxesOption = None,
+    shrinkage: _ShrinkageOption = None,
+    sample: _FitSampleOption = None,
+    seed: _FitSeedOption = None,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Fit a repair to a source, write the repaired vectors, and show what has changed."""
-    repair = method.repair()
-    _check_target(target, engine)
-    _check_output_folders(html)
-    if saved is not None:
-        check_save_folder(saved)
-    store = open_store(source, **columns)
-    _check_not_in_source(target, source)
-    repair, rows = _fit_repair(repair, store, engine)
-    if saved is not None:
-        repair.save(saved)
-        _report_written(saved)
-    _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=engine)
-    name = target.name if isinstance(target, Path) else target.redacted
+    """Fit a repair, apply it, and compare before and after.
+
+    The comparison uses held-out rows: the repair that it shows was fitted on other rows.
+    """
+    from isoscope.stores.open import open_store
+    from isoscope.transforms.persistence import check_save_folder
+
+    options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
+    options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
+    repair = _build_repair(method, options)
+    target = parse_target(output)
+    check_overwriting([target, html], [source])
+    check_output_folders(html)
+    if save is not None:
+        check_save_folder(save)
+    with open_engine(engine, scheduler, workers) as running:
+        _check_target(target, running)
+        store = open_store(source, **parse_columns(columns))
+        _check_not_in_source(target, source)
+        fitted, rows = _fit_repair(repair, store, running)
+        if save is not None:
+            fitted.save(save)
+            report_written(save)
+        _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
+    name = target.name if isinstance(target, Path) else target.shown
     try:
-        done, held_out = compare_held_out(method.repair(), store, name, written=rows)
+        audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
-        raise InputError(f"{target} is written, but there is nothing to compare: {error}") from error
-    show_comparison(done, html, held_out=held_out)
+        raise type(error)(f"{target} was written, but the comparison failed: {error}") from error
+    show_comparison(audits, html, held_out=held_out)
 
 
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
-    """Audit random rows before and after a repair that was fitted on other rows.
+    """Audit random rows before and after a repair that is fitted on other rows.
 
-    A repair fits the rows it has seen better than any others, so these would flatter it.
+    A repair fits the rows it has seen better than any others, so these rows would overstate its effect.
 
     Parameters
     ----------
     repair : Repair
         A repair that is not fitted.
     store : Store
-        Where the rows come from; of more than 40,000 a random sample is taken.
+        The rows; above 40,000 a random sample of them.
     name : str
-        What the repaired vectors are called.
+        The name of the repaired vectors in the second audit.
     written : int
-        On how many rows the repair that is written was fitted.
+        The number of rows that the written repair was fitted on.
     """
-    size = len(store)
-    most = limit_sample_size(2 * Settings().sample, store.dim, store.dtype.itemsize)
-    drawn = np.random.default_rng(0).permutation(size)[:most]
-    fitted, measured = np.sort(drawn[: len(drawn) // 2]), np.sort(drawn[len(drawn) // 2 :])
+    import numpy as np
+
+    from isoscope._core.memory import limit_sample_size
+    from isoscope.auditing.audit import audit
+    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.auditing.settings import Settings
+    from isoscope.stores.open import open_store
+
+    limit = limit_sample_size(2 * Settings().sample, store.dim, store.dtype.itemsize)
+    sample = np.random.default_rng(0).permutation(len(store))[:limit]
+    fitted, measured = np.sort(sample[: len(sample) // 2]), np.sort(sample[len(sample) // 2 :])
     repair.fit(store.take(fitted))
     rows = open_store(store.take(measured), **_read_columns(store, measured))
     rows.name = store.name
@@ -181,38 +250,112 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
 
 
 def _read_columns(store: Store, rows: np.ndarray) -> dict[str, Any]:
-    """The columns of some rows that an audit reads; a guessed column that cannot be read is left out."""
-    found: dict[str, Any] = {}
+    """Return the columns of some rows that an audit reads; skip a guessed column that cannot be read."""
+    from isoscope.stores.columns import ColumnError
+
+    columns: dict[str, Any] = {}
     for role in ("labels", "types", "text", "frequency"):
         try:
-            found[role] = store.column(role, rows)
+            columns[role] = store.column(role, rows)
         except ColumnError:
             if role not in store.guessed:
                 raise
-    return found
+    return columns
+
+
+def _build_repair(method: str, options: dict[str, Any]) -> Repair:
+    """Return the unfitted repair of a method; reject an option that the method does not take."""
+    import isoscope.transforms
+
+    name = method.lower().replace("_", "-")
+    if name not in _METHODS:
+        near = difflib.get_close_matches(name, _METHODS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ParameterError(f"{method!r} is not a method: {hint}The methods are {', '.join(_METHODS)}")
+    class_name, parameters = _METHODS[name]
+    values: dict[str, Any] = {}
+    for option, value in options.items():
+        if value is None:
+            continue
+        if option not in parameters:
+            takes = f"it takes {', '.join(f'--{each}' for each in parameters)}" if parameters else "it has no options"
+            raise ParameterError(f"{name} does not take --{option}: {takes}")
+        values[parameters[option]] = _parse_number(option, value)
+    if "seed" in parameters:
+        values.setdefault("random_state", 0)  # the same command gives the same repair
+    repair: Repair = getattr(isoscope.transforms, class_name)(**values)
+    repair._check_parameters()
+    return repair
+
+
+def _parse_number(option: str, value: Any) -> Any:
+    """Return the value of an option that is a number or a word."""
+    if not isinstance(value, str) or option in ("method", "clusterer"):
+        return value
+    if value.lower() == "auto":
+        return "auto"
+    if value.lower() == "none" and option == "shrinkage":
+        return None
+    try:
+        return float(value) if option == "shrinkage" else int(value)
+    except ValueError:
+        need = "auto, none or a number from 0 to 1" if option == "shrinkage" else "auto or a whole number"
+        raise ParameterError(f"--{option} {value}: need {need}") from None
 
 
 def _fit_repair(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, int]:
+    """Return the fitted repair and the number of rows it was fitted on."""
     with InterruptibleProgressBar() as bar:
         watched = _ProgressEngine(engine, bar)
         repair.fit(store, engine=watched)
     return repair, watched.rows
 
 
+class _ProgressEngine:
+    """An engine that reports the progress of a fit."""
+
+    def __init__(self, engine: Engine, progress: Progress) -> None:
+        self._engine, self._progress = engine, progress
+        self.each = engine.each
+        self.rows = 0
+
+    def tally(self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "") -> TallyT:
+        def report(stage: str, done: int, share: float, note: str = "") -> None:
+            self.rows = done
+            self._progress("fitting", done, share, note)
+
+        return self._engine.tally(tally, store, report)
+
+
 def _check_target(target: Path | Address, engine: Engine) -> None:
-    """Refuse what cannot be written, before hours of work and not after."""
+    """Reject a target that cannot be written, before the work begins."""
+    from isoscope.engines.engine import LocalEngine
+    from isoscope.stores.write import check_writable, is_folder
+
+    on_cluster = not isinstance(engine, LocalEngine)
     if not isinstance(target, Path):
-        if not isinstance(engine, LocalEngine):
-            raise InputError(
-                f"{target} is a database, which is written to from here: leave the engine, or name a folder"
+        if on_cluster:
+            raise ParameterError(
+                f"{target} is a database, which Dask workers cannot write: drop --engine or name a folder"
             )
     elif not is_folder(target):
         check_writable(target)
-        _check_output_folders(target)
-        if not isinstance(engine, LocalEngine):
-            raise InputError(f"{target} is one file, which many processes cannot write: name a folder, without ending")
-    elif not target.absolute().parent.is_dir():
-        raise InputError(f"{target.parent} is not a folder: make it first")
+        check_output_folders(target)
+        if on_cluster:
+            raise ParameterError(f"{target} is a file, which several processes cannot write: name a folder instead")
+    else:
+        check_parent(target)
+
+
+def _check_not_in_source(target: Path | Address, source: str) -> None:
+    """Reject a target in the folder of shards that is read: the next run would read it as a shard."""
+    folder = os.path.expanduser(source)
+    if (
+        isinstance(target, Path)
+        and os.path.isdir(folder)
+        and os.path.realpath(target.absolute().parent) == os.path.realpath(folder)
+    ):
+        raise OutputError(f"{target} is inside {source}, whose files are all read: write to another folder")
 
 
 def _write_repaired(
@@ -224,49 +367,12 @@ def _write_repaired(
     restart: bool,
     engine: Engine,
 ) -> None:
+    from isoscope.transforms.apply import repair_store
+
+    options: dict[str, Any] = {"columns": not vectors_only, "restart": restart, "engine": engine}
     try:
         with InterruptibleProgressBar() as bar:
-            rows = repair_store(
-                store,
-                repair,
-                target,
-                columns=not vectors_only,
-                restart=restart,
-                engine=engine,
-                progress=bar,
-                say=_print_message,
-            )
+            rows = repair_store(repair, store, target, progress=bar, say=print_message, **options)
     except KeyboardInterrupt as stop:
-        raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is as it was") from stop
+        raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is unchanged") from stop
     print(f"{target}: {rows:,} vectors")
-
-
-def _print_message(words: str) -> None:
-    print(f"isoscope: {words}", file=sys.stderr)
-
-
-def _check_not_in_source(target: Path | Address, source: str) -> None:
-    """Refuse to write into the folder of shards that is read: the next run would take the result for one of them."""
-    folder = os.path.expanduser(source)
-    if (
-        isinstance(target, Path)
-        and os.path.isdir(folder)
-        and os.path.realpath(target.absolute().parent) == os.path.realpath(folder)
-    ):
-        raise InputError(f"{target} is in {source}, all of which is read: write elsewhere")
-
-
-class _ProgressEngine:
-    """An engine that tells how far a fit has read, whatever the fit says itself."""
-
-    def __init__(self, engine: Engine, progress: Progress) -> None:
-        self._engine, self._progress = engine, progress
-        self.each = engine.each
-        self.rows = 0
-
-    def tally(self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "") -> TallyT:
-        def told(stage: str, done: int, share: float, note: str = "") -> None:
-            self.rows = done
-            self._progress("fitting", done, share, note)
-
-        return self._engine.tally(tally, store, told)

@@ -1,44 +1,123 @@
-"""One run of the command: what was typed, whether it was interrupted, with what code it ends."""
+"""One run of the command line: exit codes, interruptions, the progress bar and what is printed."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 from isoscope._core.errors import DataWarning
+from isoscope._io.progress import ProgressBar
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
-"""Exit codes: the gate of --fail-on is shut; the input is bad; isoscope is; Ctrl-C."""
+"""Exit codes: the --fail-on threshold was reached; the input is bad; a bug in isoscope; Ctrl-C."""
+
+STDOUT = Path("-")
+"""The path that means standard output."""
+
+interrupted = Event()
+"""Set when a signal asks the command to end."""
+
+command_arguments: list[str] = []
+"""The arguments of the running command."""
 
 
 class Interruption(Exception):
-    """Ctrl-C, with a word on what it left."""
+    """Ctrl-C, with a message on what the command has finished."""
 
 
-interrupted = Event()
-"""Whether Ctrl-C or its like has come."""
+@contextmanager
+def handle_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP; restore the previous handlers at the end."""
+    interrupted.clear()
+    previous: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        with suppress(ValueError):  # outside the main thread
+            handler = signal.signal(number, _interrupt)
+            previous.setdefault(number, signal.SIG_DFL if handler is None else handler)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
-command_arguments: list[str] = []
-"""The command's words, as they were typed."""
+
+def _interrupt(number: int, frame: object) -> None:
+    interrupted.set()  # a library that swallows the exception does not swallow this
+    raise KeyboardInterrupt
 
 
-def mute_stdout() -> None:
-    """Write no more to a standard output that nobody reads."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at the end
+class InterruptibleProgressBar(ProgressBar):
+    """A progress bar that ends the command if a library swallowed its KeyboardInterrupt."""
+
+    def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
+        """Show how far a stage is, or raise KeyboardInterrupt."""
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        super().__call__(stage, done, share, note)
+
+
+def resume_command() -> str:
+    """Return the running command as a line for the shell."""
+    return shlex.join(["isoscope", *command_arguments])
 
 
 @contextmanager
 def report_warnings() -> Iterator[None]:
-    """Say what isoscope warns of when the bar is gone, and nothing of what other libraries do."""
+    """Print isoscope's own warnings at the end, each once, and hide those of other libraries."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         try:
             yield
         finally:
-            words = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, DataWarning))
-            for each in words:
-                print(f"isoscope: {each}", file=sys.stderr)
+            for message in dict.fromkeys(
+                str(each.message) for each in caught if issubclass(each.category, DataWarning)
+            ):
+                print_message(message)
+
+
+def print_message(message: str) -> None:
+    """Print a line on standard error."""
+    print(f"isoscope: {message}", file=sys.stderr)
+
+
+def report_written(path: Path) -> None:
+    """Print on standard error that a file was written."""
+    print(f"written: {path}", file=sys.stderr)
+
+
+def write_json_output(content: dict[str, Any], path: Path) -> None:
+    """Write a result as JSON to a file or to standard output."""
+    from isoscope._io.json import format_json, write_json
+
+    if path == STDOUT:
+        sys.stdout.write(format_json(content))
+    else:
+        write_json(content, path)
+        report_written(path)
+
+
+def show(renderable: Any, *, width: int | None = None) -> None:
+    """Print for rich's console to standard output; a closed pipe ends the output and not the command."""
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process
+
+    try:
+        PipeConsole(highlight=False, markup=False, width=width).print(renderable)  # names may contain brackets
+    except BrokenPipeError:
+        mute_stdout()
+
+
+def mute_stdout() -> None:
+    """Discard further output: the reader of standard output is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit

@@ -1,124 +1,88 @@
-"""What the commands study list, show and run do."""
+"""The commands `study list`, `study show` and `study run`."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group, JustifyMethod, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from isoscope.cli.audit import _report_written, show
-from isoscope.cli.finetune import MessageProgressBar, parse_seeds
-from isoscope.cli.session import Interruption, command_arguments
-from isoscope.studies.formatting import format_claim_counts, format_number, format_run_time
-from isoscope.studies.run import StudyRun
-from isoscope.studies.run import run_study as run_it
-from isoscope.studies.study import STUDIES, Holds, Number, Published, format_value, study
+from isoscope._core.errors import ParameterError, plural
+from isoscope.cli.options import RunFolderOption, parse_seeds
+from isoscope.cli.session import InterruptibleProgressBar, Interruption, report_written, resume_command, show
 
-_STYLES = {
-    Holds.yes: "green",
-    Holds.partly: "yellow",
-    Holds.no: "red",
-    Holds.undecided: "blue",
-    Holds.untested: "dim",
-}
-_LIST_WIDTH = 18  # of a list of values in the table of parameters
-_HEADING_WIDTH = 10  # of a word in a heading, as far as the cells below it need no more
+if TYPE_CHECKING:
+    from rich.console import Group, JustifyMethod, RenderableType
+    from rich.table import Table
 
+    from isoscope.studies.run import StudyProgress, StudyRun
+    from isoscope.studies.study import Number, Published, Study
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked of `isoscope study run`."""
+commands = typer.Typer()
+study_commands = typer.Typer(no_args_is_help=True, help="Rerun a paper on isotropy and compare the numbers.")
+commands.add_typer(study_commands, name="study")
 
-    name: str
-    output: Path
-    models: list[str] | None
-    data: Path | None
-    quick: bool
-    only: tuple[str, ...]
-    given: dict[str, str]
+_STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue", "untested": "dim"}
+_LIST_WIDTH = 18  # columns for a list of values in the table of parameters
+_HEADING_WIDTH = 10  # columns for a word in a heading, if the cells below it are narrower
+
+_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a study; see isoscope study list.")]
 
 
+@study_commands.command("list")
 def list_studies() -> None:
-    """Name the studies with their papers."""
+    """List the studies and their papers."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from isoscope.studies.study import STUDIES, study
+
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name in STUDIES:
         paper = study(name).published.paper
         table.add_row(Text(name, "bold"), f"{paper.authors} ({paper.year}): {paper.title}")
-    more = "isoscope study show NAME tells more; isoscope study run NAME -o OUT runs it"
-    show(Group(table, Text(), Text(more, "dim")))
+    hint = "isoscope study show NAME describes a study; isoscope study run NAME -o DIR runs it"
+    show(Group(table, Text(), Text(hint, "dim")))
 
 
-def show_study(name: str) -> None:
-    """Tell what a study is."""
-    found = study(name)
-    paper = found.published.paper
+@study_commands.command("show")
+def show_study(name: _NameArgument) -> None:
+    """Show the claims, parameters and published numbers of a study."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from isoscope.studies.study import study
+
+    protocol = study(name)
+    published, paper = protocol.published, protocol.published.paper
+    models = f"{', '.join(protocol.models)}; with --quick: {', '.join(protocol.quick_models)}"
     parts: list[RenderableType] = [
         Text.assemble((paper.title, "bold"), f"\n{paper.authors}, {paper.venue} {paper.year}"),
-        Text(),
-        Text(found.about),
-        Text(),
+        Text(f"\n{protocol.about}\n"),
         Text("Claims", "bold"),
-        _render_claims(found.published),
-        Text(),
-        Text("Models", "bold"),
-        Padding(f"{', '.join(found.models)}; quick: {', '.join(found.quick_models)}", (0, 0, 0, 2)),
-        Text(),
-        Text("Parameters, --set NAME=VALUE", "bold"),
-        _render_parameters(name),
+        _make_table(("",), [(each.key, f"{each.words} ({each.where})") for each in published.claims], ("",)),
+        Text("\nModels", "bold"),
+        Padding(models, (0, 0, 0, 2)),
+        Text("\nParameters, --set NAME=VALUE", "bold"),
+        _render_parameters(protocol),
     ]
-    for key in found.published.tables:
-        parts += [
-            Text(),
-            Text(f"Published: {found.published.titles[key]}", "bold"),
-            _render_published_table(found.published, key),
-        ]
+    for key in published.tables:
+        parts += [Text(f"\nPublished: {published.titles[key]}", "bold"), _render_published_table(published, key)]
     show(Group(*parts))
 
 
-def _render_claims(published: Published) -> Table:
-    rows = [(each.key, f"{each.words} ({each.where})") for each in published.claims]
-    return _make_table(("",), rows, ("",))
+def _render_parameters(protocol: Study) -> Table:
+    from isoscope.studies.study import format_value
 
-
-def _render_parameters(name: str) -> Table:
     rows = [
         (key, _wrap_at_commas(format_value(each.full)), _wrap_at_commas(format_value(each.quick)), each.words)
-        for key, each in study(name).parameters.items()
+        for key, each in protocol.parameters.items()
     ]
-    return _make_table(("", "in full", "quick"), rows, ("",))
-
-
-def _make_table(
-    kept: Sequence[str], rows: Sequence[Sequence[str]], wrapped: Sequence[str] = (), justify: JustifyMethod = "left"
-) -> Table:
-    """A table that cuts no cell short on a narrow terminal: in `kept` columns headings are wrapped, and no cell is."""
-    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim", show_header=any((*kept, *wrapped)))
-    for i, heading in enumerate(kept):
-        words = [min(len(word), _HEADING_WIDTH) for word in heading.split()]
-        cells = [len(line) for row in rows for line in row[i].split("\n")]
-        table.add_column(heading, overflow="fold", width=max([*words, *cells]), justify=justify if i else "left")
-    for heading in wrapped:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _wrap_at_commas(listed: str) -> str:
-    """A list in lines that end at its commas."""
-    lines = [""]
-    for word in re.findall(r"[^,]*,?", listed):
-        if len(lines[-1]) + len(word) > _LIST_WIDTH and lines[-1]:
-            lines.append("")
-        lines[-1] += word
-    return "\n".join(lines)
+    return _make_table(("", "full", "quick"), rows, ("",))
 
 
 def _render_published_table(published: Published, key: str) -> Table:
@@ -130,68 +94,162 @@ def _render_published_table(published: Published, key: str) -> Table:
     return _make_table(("", *columns), rows, justify="right")
 
 
-def _format_published(found: Number | None) -> str:
-    if found is None:
+def _format_published(number: Number | None) -> str:
+    if number is None:
         return ""
-    return f"{found.value:,.10g}" + ("" if found.uncertainty is None else f" ± {found.uncertainty:g}")
+    return f"{number.value:,.10g}" + ("" if number.uncertainty is None else f" ± {number.uncertainty:g}")
 
 
-def run_study(request: Request) -> None:
-    """Run a study, show its verdicts, say what was written."""
-    given: dict[str, object] = dict(request.given)
-    if "seeds" in given and "seeds" in study(request.name).parameters:
-        given["seeds"] = parse_seeds(request.given["seeds"])
+def _make_table(
+    fixed: Sequence[str], rows: Sequence[Sequence[str]], wrapped: Sequence[str] = (), justify: JustifyMethod = "left"
+) -> Table:
+    """Return a table that truncates no cell on a narrow terminal.
+
+    In the `fixed` columns only the headings wrap; in the `wrapped` columns, which follow, the cells do.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim", show_header=any((*fixed, *wrapped)))
+    for i, heading in enumerate(fixed):
+        words = [min(len(word), _HEADING_WIDTH) for word in heading.split()]
+        cells = [len(line) for row in rows for line in row[i].split("\n")]
+        table.add_column(heading, overflow="fold", width=max([*words, *cells]), justify=justify if i else "left")
+    for heading in wrapped:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _wrap_at_commas(text: str) -> str:
+    """Return a list in lines that end at its commas."""
+    lines = [""]
+    for word in re.findall(r"[^,]*,?", text):
+        if len(lines[-1]) + len(word) > _LIST_WIDTH and lines[-1]:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
+
+
+@study_commands.command("run")
+def run(
+    name: _NameArgument,
+    output: RunFolderOption,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A model folder or a name on the Hugging Face Hub; repeat for more.",
+            show_default="those of the paper",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder that holds a folder for each data set.", show_default="download from the Hub"
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the study; see isoscope study show."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.", show_default="as published"
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version that takes a few minutes.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="PATTERN",
+            help="Run only the arms whose key matches, such as 'cola/*/seed-0'; repeat for more.",
+        ),
+    ] = None,
+) -> None:
+    """Run a study and report which claims hold.
+
+    DIR receives results.json, page.html and summary.md. Rerun the same command to resume an interrupted run.
+    """
+    from isoscope.studies.run import run_study
+    from isoscope.studies.study import study
+
+    folder = output.expanduser()
+    parameters: dict[str, Any] = _parse_settings([*(settings or []), *([] if seeds is None else [f"seeds={seeds}"])])
+    if "seeds" in parameters and "seeds" in study(name).parameters:
+        parameters["seeds"] = parse_seeds(parameters["seeds"])
     try:
-        with MessageProgressBar() as bar:
+        with InterruptibleProgressBar("arms") as bar:
 
-            def tell(stage: str, done: int, share: float, note: str = "") -> None:
-                bar.show(f"{stage}  {note}", share)
+            def report(moment: StudyProgress) -> None:
+                bar("running", moment.arm, moment.share, f"arm {moment.arm}/{moment.arms}  {moment.words}")
 
-            run = run_it(
-                request.name,
-                output=request.output,
-                models=request.models,
-                data=request.data,
-                quick=request.quick,
-                only=request.only,
-                progress=tell,
-                **given,
+            result = run_study(
+                name,
+                out=folder,
+                models=model or None,
+                data=data,
+                quick=quick,
+                only=tuple(only or ()),
+                progress=report,
+                **parameters,
             )
     except KeyboardInterrupt as stop:
-        kept = len(list((request.output / "arms").glob("*.json")))
-        words = f"{kept} finished {'arm is' if kept == 1 else 'arms are'} kept in {request.output}"
-        raise Interruption(f"{words}; go on with: {shlex.join(['isoscope', *command_arguments])}") from stop
-    show(render_run(run))
-    for name in ("results.json", "page.html", "summary.md"):
-        _report_written(request.output / name)
+        finished = plural(len(list((folder / "arms").glob("*.json"))), "finished arm")
+        raise Interruption(f"{folder} keeps {finished}; to resume, run: {resume_command()}") from stop
+    show(_render_run(result))
+    for file in ("results.json", "page.html", "summary.md"):
+        report_written(folder / file)
 
 
-def render_run(run: StudyRun) -> Group:
-    """A run for rich's console: which claims hold, then the tables."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+def _parse_settings(pairs: list[str]) -> dict[str, str]:
+    """Return the parameters of a study, from NAME=VALUE pairs."""
+    parameters: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key or not value:
+            raise ParameterError(f"--set {pair}: need NAME=VALUE, such as updates=250")
+        if key in parameters:
+            raise ParameterError(f"{key} is set twice, to {parameters[key]} and to {value}: set it once")
+        parameters[key] = value
+    return parameters
+
+
+def _render_run(result: StudyRun) -> Group:
+    """Return the verdict on each claim and the tables of a run."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from isoscope.studies.words import format_claim_counts, format_number, format_run_time
+
+    verdicts = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("claim", "published", "ours", "holds?"):
-        table.add_column(heading, overflow="fold")
-    for each in run.outcome.verdicts:
-        table.add_row(each.claim.words, each.published, each.ours, Text(each.holds.value, _STYLES[each.holds]))
+        verdicts.add_column(heading, overflow="fold")
+    for each in result.outcome.verdicts:
+        holds = each.holds.value
+        verdicts.add_row(each.claim.words, each.published, each.ours, Text(holds, _STYLES[each.holds.name]))
     parts: list[RenderableType] = [
-        Text(run.study.published.paper.title, "bold"),
-        Text(f"{format_claim_counts(run.outcome.verdicts)} {format_run_time(run.facts)}."),
-        Text(),
-        table,
+        Text(result.study.published.paper.title, "bold"),
+        Text(f"{format_claim_counts(result.outcome.verdicts)} {format_run_time(result.facts)}.\n"),
+        verdicts,
     ]
-    for drawn in run.outcome.tables:
+    for table in result.outcome.tables:
         numbers = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        numbers.add_column(drawn.row_name, overflow="fold")
-        for column in drawn.columns:
+        numbers.add_column(table.row_name, overflow="fold")
+        for column in table.columns:
             numbers.add_column(column, justify="right", overflow="fold")
-        for row in drawn.rows:
-            ours = (row.ours.get(column) for column in drawn.columns)
+        for row in table.rows:
+            ours = (row.ours.get(column) for column in table.columns)
             numbers.add_row(
-                row.name, *("" if value is None else format_number(value.mean, drawn.digits) for value in ours)
+                row.name, *("" if value is None else format_number(value.mean, table.digits) for value in ours)
             )
             if row.published:
-                theirs = (row.published.get(column) for column in drawn.columns)
-                cells = ("" if value is None else format_number(value.value, drawn.digits) for value in theirs)
+                theirs = (row.published.get(column) for column in table.columns)
+                cells = ("" if value is None else format_number(value.value, table.digits) for value in theirs)
                 numbers.add_row(f"  published{f', {row.of}' if row.of else ''}", *cells, style="dim")
-        parts += [Text(), Text(drawn.title, "bold"), numbers]
+        parts += [Text(f"\n{table.title}", "bold"), numbers]
     return Group(*parts)

@@ -55,8 +55,8 @@ class Task:
     Examples
     --------
     >>> import isoscope, numpy as np
-    >>> rows = isoscope.Split(["good", "bad"], None, np.array([1, 0]))
-    >>> isoscope.Task("mood", rows, rows, ("sad", "glad"), "accuracy").is_graded
+    >>> rows = isoscope.finetuning.Split(["good", "bad"], None, np.array([1, 0]))
+    >>> isoscope.finetuning.Task("mood", rows, rows, ("sad", "glad"), "accuracy").is_graded
     False
     """
 

@@ -1,16 +1,23 @@
-"""The measurements as torch regularisers: what is added to a task's loss to keep, raise or lower isotropy."""
+"""Torch regularizers: add one to the loss of a task to keep, raise or lower the isotropy of its space."""
 
-from isoscope._core.errors import MissingExtra
+from typing import TYPE_CHECKING
 
-try:
-    import torch  # noqa: F401 - said here in one line, and not from somewhere deep inside
-except ImportError as error:
-    raise MissingExtra('the losses need torch, which is not installed: pip install "isoscope[train]"') from error
+from isoscope._lazy import lazy_package
 
-from isoscope.losses.cosreg import CosReg
-from isoscope.losses.istar import IStar
-from isoscope.losses.persistent_entropy import PersistentEntropy
-from isoscope.losses.regularizer import Regularizer
-from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore
-
-__all__ = ["CosReg", "IStar", "PersistentEntropy", "Regularizer", "UnbiasedIsoScore"]
+if TYPE_CHECKING:
+    from isoscope.losses.cosreg import CosReg as CosReg
+    from isoscope.losses.istar import IStar as IStar
+    from isoscope.losses.persistent_entropy import PersistentEntropy as PersistentEntropy
+    from isoscope.losses.regularizer import Regularizer as Regularizer
+    from isoscope.losses.unbiased_isoscore import UnbiasedIsoScore as UnbiasedIsoScore
+else:
+    __getattr__, __dir__, __all__ = lazy_package(
+        __name__,
+        {
+            "regularizer": ["Regularizer"],
+            "istar": ["IStar"],
+            "unbiased_isoscore": ["UnbiasedIsoScore"],
+            "cosreg": ["CosReg"],
+            "persistent_entropy": ["PersistentEntropy"],
+        },
+    )

@@ -46,7 +46,7 @@ def isotropy_objective(X: Array, *, cosine: bool = False) -> Array:
     Examples
     --------
     >>> import isoscope
-    >>> float(isoscope.isotropy_objective([[0, 0], [3, 4]]))
+    >>> float(isoscope.metrics.isotropy_objective([[0, 0], [3, 4]]))
     50.0
 
     References
@@ -74,7 +74,7 @@ def silhouette_objective(X: Array, labels: Array) -> Array:
     Examples
     --------
     >>> import isoscope
-    >>> float(isoscope.silhouette_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]))
+    >>> float(isoscope.metrics.silhouette_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]))
     36.0
 
     References
@@ -104,7 +104,7 @@ def classifier_objective(X: Array, labels: Array, class_vectors: Array) -> Array
     Examples
     --------
     >>> import isoscope
-    >>> float(isoscope.classifier_objective([[2, 0], [0, 1]], [0, 1], [[1, 0], [0, 1]]))
+    >>> float(isoscope.metrics.classifier_objective([[2, 0], [0, 1]], [0, 1], [[1, 0], [0, 1]]))
     3.0
 
     References
@@ -144,7 +144,7 @@ def triplet_objective(X: Array, labels: Array, *, squared: bool = True, max_memo
     Examples
     --------
     >>> import isoscope
-    >>> float(isoscope.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]))
+    >>> float(isoscope.metrics.triplet_objective([[0, 0], [0, 1], [3, 0]], ["a", "a", "b"]))
     17.0
 
     References

@@ -118,7 +118,7 @@ def select_bars(bars: Array, *, rule: Literal["reference", "printed"] = "referen
     Examples
     --------
     >>> import isoscope
-    >>> isoscope.select_bars([0.9, 1.1, 8.0, 1.0, 7.0, 1.2, 0.8]).tolist()
+    >>> isoscope.metrics.select_bars([0.9, 1.1, 8.0, 1.0, 7.0, 1.2, 0.8]).tolist()
     [8.0, 7.0, 1.2]
 
     References

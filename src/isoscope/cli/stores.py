@@ -1,0 +1,94 @@
+"""The commands `convert` and `sketch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoscope._core.errors import MissingValueError
+from isoscope.cli.options import (
+    ColumnsOption,
+    EngineOption,
+    MaxMemoryOption,
+    Nonfinite,
+    NonfiniteOption,
+    RestartOption,
+    SchedulerOption,
+    SourceArgument,
+    VectorsOnlyOption,
+    WorkersOption,
+    check_output_folders,
+    check_overwriting,
+    open_engine,
+    parse_columns,
+    parse_target,
+)
+from isoscope.cli.session import InterruptibleProgressBar, report_written, show
+
+commands = typer.Typer()
+
+
+@commands.command()
+def convert(
+    source: SourceArgument,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file, or the address of a database."),
+    ],
+    columns: ColumnsOption = None,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Copy vectors to another file format or a database.
+
+    Parquet files and databases keep the other columns.
+    """
+    from isoscope.stores.open import open_store
+    from isoscope.stores.write import write_store
+
+    destination = parse_target(target)
+    check_overwriting([destination], [source])
+    check_output_folders(destination)
+    with InterruptibleProgressBar() as bar:
+        store = open_store(source, **parse_columns(columns))
+        rows = write_store(destination, store, columns=not vectors_only, restart=restart, progress=bar)
+    print(f"{destination}: {rows:,} vectors")
+
+
+@commands.command()
+def sketch(
+    source: SourceArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save the sketch, for Sketch.load.")
+    ] = None,
+    columns: ColumnsOption = None,
+    nonfinite: NonfiniteOption = Nonfinite.error,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Measure the moments of a space in one pass over its rows.
+
+    This is the exact part of an audit: IsoScore, anisotropy, mean cosine and effective rank.
+    """
+    from isoscope._report.terminal import render_moments
+    from isoscope.engines.sums import SketchTally
+    from isoscope.stores.open import open_store
+
+    check_overwriting([output], [source])
+    check_output_folders(output)
+    roles = parse_columns(columns)
+    tally = SketchTally(nonfinite.value, types="types" in roles, groups="groups" in roles)
+    with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
+        store = open_store(source, **roles)
+        total = running.tally(tally, store, bar, "summing up").total
+    if not total.n:
+        raise MissingValueError(f"{store.name} has no finite row: need at least one")
+    if output is not None:
+        total.save(output)
+        report_written(output)
+    show(render_moments(total, store.name))

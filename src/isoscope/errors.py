@@ -1,0 +1,29 @@
+"""The errors that isoscope raises: all are `InputError`s, and each class names a kind of problem."""
+
+from isoscope._core.errors import (
+    DatabaseError,
+    DataWarning,
+    FileFormatError,
+    InputError,
+    MissingExtra,
+    MissingValueError,
+    NotFoundError,
+    OutputError,
+    ParameterError,
+    ShapeError,
+    TooFewRowsError,
+)
+
+__all__ = [
+    "DataWarning",
+    "DatabaseError",
+    "FileFormatError",
+    "InputError",
+    "MissingExtra",
+    "MissingValueError",
+    "NotFoundError",
+    "OutputError",
+    "ParameterError",
+    "ShapeError",
+    "TooFewRowsError",
+]
