@@ -91,7 +91,7 @@ WRONG = {
     "queries alone": (["--queries", "queries.parquet"], "only one of queries and qrels is given"),
     "no such column": (["--labels", "theme"], "no column theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
-    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv cannot be read"),
+    "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv does not exist"),
     "one score": (["--pairs", "flat.tsv"], "gives every pair the score 3"),
     "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "does not have among its ids"),
     "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "the queries have 5 dimensions"),

@@ -78,7 +78,7 @@ def test_an_audit_of_its_token_states_takes_the_tokens_of_a_text_as_dependent(he
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["encoder", "none.txt"], "none.txt is not there"),
+        (["encoder", "none.txt"], "none.txt does not exist"),
         (["nowhere/", "texts.txt"], "nowhere/ is not there"),
         (["encoder", "texts.csv"], "none has a usual name for texts"),
         (["encoder", "texts.txt", "--layers", "first"], "--layers first: need all"),

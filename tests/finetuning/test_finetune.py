@@ -330,7 +330,7 @@ WRONG = {
     "limit is 1: need a whole number at least 2": {"limit": 1},
     "every is 0: need a whole number at least 1": {"every": 0},
     "no task is named kola: need one of cola": {"task": "kola"},
-    "nothing.csv is not there": {"task": "nothing.csv"},
+    "nothing.csv does not exist": {"task": "nothing.csv"},
     "label is for a file of your own": {"label": "mood"},
     "seeds is 20241116: that many runs would never end; for that one seed write [20241116]": {"seeds": 20241116},
     "are for a regularizer by its name: give them to the module itself": {"regularizer": CosReg(), "weight": 2},
