@@ -29,7 +29,7 @@ def test_a_missing_file_is_reported_with_similar_names(tmp_path):
     np.save(tmp_path / "vectors.npy", np.eye(3))
     refused(tmp_path / "vector.npy", r"does not exist: did you mean vectors\.npy\?")
     refused(tmp_path / "quite_else.parquet", "does not exist: check the spelling")
-    refused(tmp_path / "no" / "vectors.npy", "does not exist, nor does its folder")
+    refused(tmp_path / "no" / "vectors.npy", "does not exist, and neither does its folder")
     with pytest.raises(InputError, match="matches no file"):
         open_store(tmp_path / "*.parquet")
 

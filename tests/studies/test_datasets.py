@@ -67,9 +67,9 @@ def damaged():
     [
         (b"", "", "holds no text"),
         (b" \n\n", "", "holds no text"),
-        (LINES.encode("utf-16"), "", "bytes of 0"),
-        (damaged(), ".gz", "not a whole gzip file"),
-        (gzip.compress(LINES.encode(), mtime=0)[:-9], ".gz", "not a whole gzip file"),
+        (LINES.encode("utf-16"), "", "zero bytes"),
+        (damaged(), ".gz", "truncated gzip file"),
+        (gzip.compress(LINES.encode(), mtime=0)[:-9], ".gz", "truncated gzip file"),
         (LINES.encode(), ".gz", "not a gzip file"),
     ],
     ids=["empty", "blank", "UTF-16", "damaged", "cut", "not packed"],

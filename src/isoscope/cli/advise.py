@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from isoscope._core.errors import OutputError, ParameterError
+from isoscope._io.tables import read_entries
 from isoscope.cli.options import (
     ColumnsOption,
     HtmlOption,
@@ -23,7 +24,6 @@ from isoscope.cli.options import (
     check_overwriting,
     check_parent,
     parse_columns,
-    read_entries,
 )
 from isoscope.cli.session import STDOUT, InterruptibleProgressBar, report_written, show, write_json_output
 
@@ -85,7 +85,7 @@ def advise(
     check_overwriting([html, json], [source, queries, pairs, qrels, labels])
     check_output_folders(html, json)
     _check_repair_folder(output)
-    roles = parse_columns(columns)
+    roles: dict[str, Any] = dict(parse_columns(columns))
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(
             f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; name class labels with --labels"
@@ -101,7 +101,7 @@ def advise(
             qrels=qrels,
             labels=given_labels,
             measure=measure,
-            metric=metric.value,
+            metric=cast(Any, metric.value),
             folds=folds,
             sample=sample,
             seed=seed,

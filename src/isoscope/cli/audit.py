@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import ParameterError
+from isoscope._io.tables import read_entries
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
@@ -28,7 +29,6 @@ from isoscope.cli.options import (
     check_overwriting,
     open_engine,
     parse_columns,
-    read_entries,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -229,8 +229,7 @@ def similarity(
 ) -> None:
     """Tell how high a cosine is among all pairs of a corpus."""
     from isoscope.auditing.finding import format_percentage
-    from isoscope.auditing.measure import measure_cosines
-    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.measure import Settings, measure_cosines
     from isoscope.auditing.similarity import Similarity
     from isoscope.stores.open import open_store
 

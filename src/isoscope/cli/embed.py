@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -126,12 +126,12 @@ def embed(
                 pool=pool.value,
                 window=window,
                 stride=stride,
-                special_tokens=None if special_tokens is None else special_tokens.value,
-                dtype=dtype.value,
+                special_tokens=cast(Any, special_tokens and special_tokens.value),
+                dtype=cast(Any, dtype.value),
                 max_tokens=max_tokens,
                 text=roles.get("text"),
                 labels=roles.get("labels"),
-                split=split.value,
+                split=cast(Any, split.value),
                 config=config,
                 part=part,
                 device=device,

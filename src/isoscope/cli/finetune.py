@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from isoscope.finetuning.result import FineTuning, Spread
-    from isoscope.finetuning.train import SeedProgress
     from isoscope.training.repair_layer import BatchRepair
 
 commands = typer.Typer()
@@ -182,7 +181,7 @@ def finetune(
             result = run_finetune(
                 model,
                 source,
-                out=output,
+                output=output,
                 data=data,
                 dev=dev,
                 dev_share=dev_share,
@@ -204,7 +203,7 @@ def finetune(
                 weight_decay=weight_decay,
                 accumulate=accumulate,
                 warmup=warmup,
-                schedule=schedule.value,
+                schedule=cast(Any, schedule.value),
                 max_length=max_length,
                 group_lengths=group_lengths,
                 limit=limit,
@@ -213,9 +212,7 @@ def finetune(
                 bf16=bf16,
                 stop_on_collapse=stop_on_collapse,
                 keep_model=save_model,
-                progress=lambda moment, share: bar(
-                    f"seed {moment.seed}", moment.step, share, format_seed_progress(moment)
-                ),
+                progress=bar,
             )
     except KeyboardInterrupt as stop:
         started = (output / "settings.json").exists()
@@ -227,16 +224,6 @@ def finetune(
         show(_render_result(result))
         for name in ("metrics.json", "page.html"):
             report_written(output / name)
-
-
-def format_seed_progress(moment: SeedProgress) -> str:
-    """Return the step, the loss and the score of a seed in training."""
-    parts = [f"step {moment.step:,}/{moment.steps:,}"]
-    if moment.loss is not None:
-        parts.append(f"loss {moment.loss:.3f}")
-    if moment.score is not None:
-        parts.append(f"score {moment.score:.3f}")
-    return "  ".join(parts)
 
 
 def _render_result(result: FineTuning) -> Group:

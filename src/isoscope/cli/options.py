@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isoscope._core.errors import FileFormatError, NotFoundError, OutputError, ParameterError, ShapeError
+from isoscope._core.errors import OutputError, ParameterError
 from isoscope.cli.session import STDOUT
 
 if TYPE_CHECKING:
@@ -142,27 +142,6 @@ def parse_seeds(text: str) -> int | list[int]:
     except ValueError:
         raise ParameterError(f"--seeds {text}: need a number of seeds, such as 3, or a list, such as 0,1,2") from None
     return numbers[0] if "," not in text and numbers else numbers
-
-
-def read_entries(path: Path) -> Any:
-    """Return one entry per row from a one-dimensional .npy file, or from a text file with one entry per line."""
-    import numpy as np
-
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-            if values.ndim != 1:
-                raise ShapeError(f"{path} has shape {values.shape}: need one entry per row, shape (n,)")
-            return values
-        lines = path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n")
-        return np.asarray(lines[:-1] if lines[-1] == "" else lines)
-    except ShapeError:
-        raise
-    except OSError as error:
-        raise NotFoundError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        kind = "a plain .npy array" if path.suffix == ".npy" else "UTF-8 text"
-        raise FileFormatError(f"{path} is not {kind}: {error}; need one entry per row") from error
 
 
 def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence[str | Path | None]) -> None:

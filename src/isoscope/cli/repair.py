@@ -203,7 +203,7 @@ def fix(
             fitted.save(save)
             report_written(save)
         _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-    name = target.name if isinstance(target, Path) else target.shown
+    name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
@@ -372,7 +372,7 @@ def _write_repaired(
     options: dict[str, Any] = {"columns": not vectors_only, "restart": restart, "engine": engine}
     try:
         with InterruptibleProgressBar() as bar:
-            rows = repair_store(repair, store, target, progress=bar, say=print_message, **options)
+            rows = repair_store(store, repair, target, progress=bar, say=print_message, **options)
     except KeyboardInterrupt as stop:
         raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is unchanged") from stop
     print(f"{target}: {rows:,} vectors")

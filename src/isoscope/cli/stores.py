@@ -54,7 +54,7 @@ def convert(
     check_output_folders(destination)
     with InterruptibleProgressBar() as bar:
         store = open_store(source, **parse_columns(columns))
-        rows = write_store(destination, store, columns=not vectors_only, restart=restart, progress=bar)
+        rows = write_store(store, destination, columns=not vectors_only, restart=restart, progress=bar)
     print(f"{destination}: {rows:,} vectors")
 
 
@@ -76,7 +76,7 @@ def sketch(
     This is the exact part of an audit: IsoScore, anisotropy, mean cosine and effective rank.
     """
     from isoscope._report.terminal import render_moments
-    from isoscope.engines.sums import SketchTally
+    from isoscope.engines.engine import SketchTally
     from isoscope.stores.open import open_store
 
     check_overwriting([output], [source])

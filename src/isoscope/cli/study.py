@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Group, JustifyMethod, RenderableType
     from rich.table import Table
 
-    from isoscope.studies.run import StudyProgress, StudyRun
+    from isoscope.studies.run import StudyRun
     from isoscope.studies.study import Number, Published, Study
 
 commands = typer.Typer()
@@ -183,18 +183,14 @@ def run(
         parameters["seeds"] = parse_seeds(parameters["seeds"])
     try:
         with InterruptibleProgressBar("arms") as bar:
-
-            def report(moment: StudyProgress) -> None:
-                bar("running", moment.arm, moment.share, f"arm {moment.arm}/{moment.arms}  {moment.words}")
-
             result = run_study(
                 name,
-                out=folder,
+                output=folder,
                 models=model or None,
                 data=data,
                 quick=quick,
                 only=tuple(only or ()),
-                progress=report,
+                progress=bar,
                 **parameters,
             )
     except KeyboardInterrupt as stop:
@@ -224,7 +220,7 @@ def _render_run(result: StudyRun) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    from isoscope.studies.words import format_claim_counts, format_number, format_run_time
+    from isoscope.studies.formatting import format_claim_counts, format_number, format_run_time
 
     verdicts = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("claim", "published", "ours", "holds?"):

@@ -126,7 +126,8 @@ def make_regularizer(settings: Settings, given: str | Regularizer, *, graded: bo
         "unbiased": lambda: UnbiasedIsoScore(weight),
         "cosreg": lambda: CosReg(weight),
     }
-    return makers[given]()
+    regularizer: Regularizer | None = makers[given]()
+    return regularizer
 
 
 def run_seed(
