@@ -193,12 +193,11 @@ def _embed_task(task: str, model: Model, setting: Setting, bench: ArmContext) ->
     kept = bench.shared / f"{task}-{model.name}.npz"
     if not kept.exists():
         bench.tell(0.0, "embedding")
-        pool = "mean" if task in _WORD_TASKS or _has_no_pooling(model) else "sentence-transformers"
         store = embed(
             model.place,
             data.texts,
             bench.folder / "vectors",
-            pool=pool,
+            pool="mean" if task in _WORD_TASKS or _has_no_pooling(model) else "sentence-transformers",
             layers=-1,
             say=_ignore_message if task in _WORD_TASKS else None,  # a word without a vector is not taken
             labels=range(len(data.texts)),
