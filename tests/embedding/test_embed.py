@@ -125,7 +125,7 @@ def test_long_texts_are_read_in_windows_and_every_token_is_a_row(encoder):
     assert found.types.tolist() == words
     second = states_of(encoder, " ".join(words[18:36]))[1][1:-1]
     np.testing.assert_allclose(found.take(range(18, 36)), second, atol=2e-6)
-    assert "1 text is longer than a window of 20 tokens: read in several" in notes
+    assert "1 text is longer than a window of 20 tokens: read in several windows" in notes
     assert len(embed(encoder, [" ".join(words)], layers=[1])) == 100  # 512 were asked for, 64 fit
 
 
@@ -161,7 +161,7 @@ def test_empty_texts_have_no_row_and_keep_their_number(encoder, tmp_path):
     notes = []
     embed(encoder, ["", "good", "  \t", "bad"], tmp_path / "store", layers=-1, say=notes.append)
     assert table(tmp_path / "store").document.tolist() == [1, 3]
-    assert "2 texts have no token and no row" in notes
+    assert "2 texts have no tokens and get no row" in notes
 
 
 # what models can be

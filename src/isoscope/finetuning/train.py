@@ -119,7 +119,7 @@ def make_regularizer(settings: Settings, given: str | Regularizer, *, graded: bo
     if not isinstance(given, str):
         return deepcopy(given)  # its counts and buffers belong to one seed
     weight = 1.0 if settings.weight is None else settings.weight
-    makers: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Regularizer | None]] = {
         "none": lambda: None,
         "persistent-entropy": lambda: PersistentEntropy(weight, select=settings.select, per_class=not graded),
         "istar": lambda: IStar(weight, zeta=settings.zeta),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OPSET, _IR = 17, 8  # of ONNX 1.12: old enough for the runtimes in use
 
 
-def to_sentence_transformers(repair: Repair) -> Any:
+def to_sentence_transformers(repair: Any) -> Any:
     """Return a Sentence Transformers module that applies a repair; see `Repair.to_sentence_transformers`."""
     try:
         import torch

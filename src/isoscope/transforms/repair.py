@@ -94,10 +94,6 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Whether the repair is one matrix and one vector: y = x·A + b."""
         return False
 
-    def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the matrix A and the vector b of y = x·A + b, if the repair is affine."""
-        raise ParameterError(f"{self!r} treats clusters separately: it is not one matrix and one vector")
-
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
         """Add the nodes that map `vectors` to the repaired ones, and return the name of the last output."""
         raise NotImplementedError
