@@ -234,7 +234,7 @@ def run_study(
     >>> isoscope.run_study("isotropy-clusters-classifiers", out="run", updates="many")
     Traceback (most recent call last):
     ...
-    isoscope._core.errors.ParameterError: updates is many: need an integer, such as 0
+    isoscope.ParameterError: updates is many: need an integer, such as 0
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
