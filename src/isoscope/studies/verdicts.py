@@ -40,6 +40,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
 
     Examples
     --------
+    >>> from isoscope.studies.study import Case
     >>> below = (float("-inf"), -0.8)
     >>> barely = Case("polarity", -0.8004, (-0.8021, -0.7987), below)
     >>> judge([barely]).value, judge([barely, Case.exact("cola", -0.88, below)]).value
@@ -73,6 +74,7 @@ def count_cases(cases: Sequence[Case]) -> tuple[int, int, int]:
 def share_of(cases: Sequence[Case], unit: str = "") -> str:
     """Return how many of the cases agree, as text.
 
+    >>> from isoscope.studies.study import Case
     >>> share_of([Case.exact("", 1.0, ABOVE_ZERO), Case.exact("", -1.0, ABOVE_ZERO)], "layers")
     '1 of 2 layers'
     """
@@ -126,6 +128,7 @@ def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
 def format_counts(cases: Sequence[Case]) -> str:
     """Return how many cases agree, contradict the claim and are undecided, as text.
 
+    >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
     '1 of 2 cases agree, 0 contradict, 1 undecided.'
     """
