@@ -282,7 +282,7 @@ def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
     assert tab.run("document.querySelector('.shared [data-color=lengths]').ariaPressed") == "true"
     tab.run("document.querySelector('[data-close]').click()")
     assert tab.run("document.querySelector('dialog').open") is False
-    assert tab.run("document.activeElement.getAttribute('aria-label')") == "Turn the cloud of deeper, layer 1"
+    assert tab.run("document.activeElement.getAttribute('aria-label')") == "Rotate the cloud of deeper, layer 1"
     tab.run("document.querySelector('.tile svg').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
     assert tab.run("document.querySelector('dialog').open") is True
 
