@@ -40,7 +40,7 @@ def test_it_says_what_it_read_and_wrote(here, capsys):
     noted = json.loads((here / "states" / "_embedding.json").read_text())
     assert said.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
     assert "39 texts" in said.err
-    assert "19 texts have no token and no row" in said.err
+    assert "19 texts have no tokens and get no row" in said.err
     assert "isoscope audit states --by layer" in said.err
     assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
         "layer-00-00000.arrow",
