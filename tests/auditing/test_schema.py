@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.auditing.audit import SCHEMA
+from isoscope.auditing.audit_result import SCHEMA
 from isoscope.auditing.findings import FINDINGS
 from isoscope.auditing.grouped import SCHEMA as GROUPED
 from isoscope.cli.main import main

@@ -232,7 +232,7 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
     from isoscope._core.memory import limit_sample_size
     from isoscope.auditing.audit import audit
     from isoscope.auditing.compare import HeldOutComparison
-    from isoscope.auditing.settings import Settings
+    from isoscope.auditing.measure import Settings
     from isoscope.stores.open import open_store
 
     limit = limit_sample_size(2 * Settings().sample, store.dim, store.dtype.itemsize)

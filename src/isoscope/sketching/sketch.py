@@ -392,20 +392,20 @@ class Sketch:
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
 
     def isotropy_objective(self, *, cosine: bool = False) -> float:
-        """Return O_I; see `isoscope.isotropy_objective`."""
+        """Return O_I; see `isoscope.metrics.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
         self._check_measurable(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
-        """Return O_S of the types; see `isoscope.silhouette_objective`."""
+        """Return O_S of the types; see `isoscope.metrics.silhouette_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
     def classifier_objective(self, class_vectors: Array) -> float:
-        """Return O_C of the types; see `isoscope.classifier_objective`."""
+        """Return O_C of the types; see `isoscope.metrics.classifier_objective`."""
         t = self._require_types()
         C = to_numpy(check_points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
         if C.shape != t.means.shape:
@@ -413,7 +413,7 @@ class Sketch:
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
-        """Return O_T of the types with squared distances; see `isoscope.triplet_objective`."""
+        """Return O_T of the types with squared distances; see `isoscope.metrics.triplet_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
