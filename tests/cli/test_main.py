@@ -48,7 +48,7 @@ def test_audit_prints_findings_worst_first_and_exits_with_0(cone, capsys):
     assert "500 × 8" in out
     assert out.index("bad    Mean cosine") < out.index("ok     Duplicate rows")
     assert "Subtract the mean from corpus and queries" in out
-    assert "What a cosine is worth here" in out
+    assert "What a cosine means here" in out
 
 
 def test_audit_writes_json_and_page(cone, tmp_path, capsys):

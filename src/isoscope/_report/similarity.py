@@ -22,7 +22,7 @@ def render_similarity(audits: Sequence[Audit]) -> Markup:
     """Return the section, with a field to try a cosine; several spaces have two columns each."""
     return tag(
         "section",
-        tag("h2", "What a cosine is worth here", id="worth-title"),
+        tag("h2", "What a cosine means here", id="worth-title"),
         *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
         tag(
             "form",

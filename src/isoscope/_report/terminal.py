@@ -91,7 +91,7 @@ def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
 
 
 def _render_similarity(audit: Audit) -> RenderableType:
-    table = Table(title="What a cosine is worth here", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(title="What a cosine means here", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("cosine", justify="right")
     table.add_column("random pairs below it", justify="right")
     table.add_column("nearest neighbors below it", justify="right")
