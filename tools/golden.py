@@ -253,8 +253,8 @@ def metrics_spectrum(folder: Path) -> Parts:
             "isoscore": isoscope.isoscore(X),
             "unbiased": isoscope.isoscore(X, unbiased=True),
             "grouped": isoscope.isoscore(X, unbiased=True, groups=groups),
-            "interval": isoscope.isoscore(X, unbiased=True, return_interval=True),
-            "grouped_interval": isoscope.isoscore(X, unbiased=True, groups=groups, return_interval=True),
+            "interval": isoscope.isoscore_interval(X),
+            "grouped_interval": isoscope.isoscore_interval(X, groups=groups),
             "star": isoscope.isoscore_star(X[:40], np.eye(X.shape[1]), 0.3),
             "participation_ratio": isoscope.participation_ratio(X),
             "participation_ratio_unbiased": isoscope.participation_ratio(X, unbiased=True, groups=groups),
@@ -329,12 +329,12 @@ def metrics_objectives(folder: Path) -> Parts:
     def measure(X: Any) -> Parts:
         labels = make_labels(len(X))
         return {
-            "isotropy": isoscope.isotropy_objective(X),
-            "isotropy_cosine": isoscope.isotropy_objective(X, cosine=True),
-            "silhouette": isoscope.silhouette_objective(X, labels),
-            "classifier": isoscope.classifier_objective(X, labels, X[:3]),
-            "triplet": isoscope.triplet_objective(X, labels),
-            "triplet_distances": isoscope.triplet_objective(X, labels, squared=False),
+            "isotropy": isoscope.metrics.isotropy_objective(X),
+            "isotropy_cosine": isoscope.metrics.isotropy_objective(X, cosine=True),
+            "silhouette": isoscope.metrics.silhouette_objective(X, labels),
+            "classifier": isoscope.metrics.classifier_objective(X, labels, X[:3]),
+            "triplet": isoscope.metrics.triplet_objective(X, labels),
+            "triplet_distances": isoscope.metrics.triplet_objective(X, labels, squared=False),
         }
 
     return on_each_kind(measure)
@@ -349,8 +349,8 @@ def metrics_topology(folder: Path) -> Parts:
         return {
             "bars": bars,
             "entropy": isoscope.persistent_entropy(bars),
-            "features": isoscope.select_bars(bars),
-            "features_printed": isoscope.select_bars(bars, rule="printed"),
+            "features": isoscope.metrics.select_bars(bars),
+            "features_printed": isoscope.metrics.select_bars(bars, rule="printed"),
         }
 
     return on_each_kind(measure)
@@ -517,7 +517,7 @@ def audit_compare(folder: Path) -> Parts:
     """Two files side by side, by the command line."""
     np.save(folder / "one.npy", make_cloud())
     np.save(folder / "other.npy", make_cloud(d=12))
-    told = run_command(folder, "audit", "--compare", "one.npy", "other.npy", "--json", "-", "--html", "page.html")
+    told = run_command(folder, "audit", "one.npy", "other.npy", "--json", "-", "--html", "page.html")
     return {"comparison": json.loads(told), "page": Page((folder / "page.html").read_text(encoding="utf-8"))}
 
 
@@ -837,7 +837,7 @@ def attach(folder: Path) -> Parts:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     model = make_network()
-    with isoscope.attach(model, isoscope.CosReg(0.5), layer=["1", "2"]) as regularizer:
+    with isoscope.attach(model, isoscope.losses.CosReg(0.5), layer=["1", "2"]) as regularizer:
         train(model, term=lambda: regularizer.term)
     torch.manual_seed(0)
     bert = AutoModelForSequenceClassification.from_pretrained(encoder()).train()
@@ -847,13 +847,16 @@ def attach(folder: Path) -> Parts:
     texts, labels = make_opinions(24)
     batch = AutoTokenizer.from_pretrained(encoder())(texts, padding=True, return_tensors="pt")
     found = {}
-    for name, term in {"unbiased": isoscope.UnbiasedIsoScore(), "entropy": isoscope.PersistentEntropy()}.items():
+    for name, term in {
+        "unbiased": isoscope.losses.UnbiasedIsoScore(),
+        "entropy": isoscope.losses.PersistentEntropy(),
+    }.items():
         bert.zero_grad()
         with isoscope.attach(bert, term):
             loss = bert(**batch, labels=torch.tensor(labels)).loss
         loss.backward()
         found[name] = {"loss": loss, "gradients": [p.grad for p in bert.parameters() if p.grad is not None]}
-    with isoscope.Repairing(bert.eval(), isoscope.BatchRepair(2, 1)), torch.no_grad():
+    with isoscope.training.Repairing(bert.eval(), isoscope.training.BatchRepair(2, 1)), torch.no_grad():
         found["repaired"] = bert(**batch).logits
     return {"network": model.state_dict(), **found}
 
@@ -878,11 +881,12 @@ def tracker(folder: Path) -> Parts:
 def finetune(folder: Path) -> Parts:
     """A few steps of fine-tuning a toy encoder with each regularizer, and with a repair inside the model."""
     splits = [
-        isoscope.Split(texts, None, np.array(labels)) for texts, labels in (make_opinions(64), make_opinions(32, 1))
+        isoscope.finetuning.Split(texts, None, np.array(labels))
+        for texts, labels in (make_opinions(64), make_opinions(32, 1))
     ]
-    task = isoscope.Task("mood", *splits, ("bad", "good"), "accuracy")
+    task = isoscope.finetuning.Task("mood", *splits, ("bad", "good"), "accuracy")
     arms: dict[str, Any] = {
-        "none": {"repair": isoscope.BatchRepair(2, 1), "seeds": [0, 1]},
+        "none": {"repair": isoscope.training.BatchRepair(2, 1), "seeds": [0, 1]},
         "persistent-entropy": {},
         "istar": {"zeta": 0.5},
         "unbiased": {"weight": -1.0, "accumulate": 2, "schedule": "linear"},
