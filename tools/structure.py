@@ -45,16 +45,21 @@ EXEMPT = ("isoscope", "isoscope._lazy", "isoscope._render", "isoscope.errors", "
 """The tables of public names and of renderers and the entry point import from everywhere."""
 
 SHARED_NAMES = {
-    "study": "the protocol of each paper, and the classes that all of them use",
-    "measure": "what is measured: of a store, of a model in training, in the arms of a study",
-    "outcome": "the tables, figures and claims of each study",
-    "claims": "the claims of each study",
     "advise": "the function, and its command",
     "audit": "the function, and its command",
+    "claims": "the claims of each study",
     "embed": "the function, and its command",
+    "errors": "the error classes, and the public module that exports them",
+    "figures": "figures of results, and figures of studies",
     "finetune": "the function, and its command",
+    "measure": "measurements of a store, and of the arms of each study",
+    "outcome": "the tables and figures of each study",
     "repair": "the base class of repairs, and the commands fit, apply and fix",
-    "errors": "the error classes, and their public module",
+    "run": "a resumable run of embed, and of a study",
+    "shards": "folders of shards: writing them, and reading them",
+    "similarity": "percentiles of cosines: the result, and its table on the page",
+    "study": "the protocol of each paper, the classes that all of them use, and the command",
+    "write": "writing a store: to files, and to databases",
 }
 """Base names of modules that several packages use, with the reason."""
 

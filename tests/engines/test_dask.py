@@ -19,7 +19,7 @@ import isoscope
 from isoscope.engines.engine import LocalEngine, SketchTally, open_engine
 from isoscope.stores.open import open_store
 from isoscope.stores.shards import spans as cut
-from isoscope.transforms import parts
+from isoscope.transforms import folder as parts
 
 distributed = pytest.importorskip("distributed", reason='Dask is not installed: pip install "isoscope[dask]"')
 

@@ -18,7 +18,12 @@ from isoscope.studies.stable_anisotropic_regularization.estimators import (
     measure_estimators,
     true_isoscore,
 )
-from isoscope.studies.stable_anisotropic_regularization.runs import Penalty, penalties, pretrained_key, training_key
+from isoscope.studies.stable_anisotropic_regularization.training_runs import (
+    Penalty,
+    penalties,
+    pretrained_key,
+    training_key,
+)
 from isoscope.studies.study import ArmContext, Holds, Setting, study
 
 NAME = "stable-anisotropic-regularization"

@@ -33,8 +33,8 @@ from isoscope.stores.write import (
     rows_to_write,
     write_without_guessed_columns,
 )
+from isoscope.transforms.folder import repair_parts
 from isoscope.transforms.maps import PlainRepair
-from isoscope.transforms.parts import repair_parts
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isoscope._core.errors import plural
 from isoscope.studies.aggregation import group_by
 from isoscope.studies.formatting import format_number
-from isoscope.studies.stable_anisotropic_regularization.runs import (
+from isoscope.studies.stable_anisotropic_regularization.training_runs import (
     MIN_MATTHEWS,
     NONE,
     Penalty,
@@ -34,7 +34,7 @@ from isoscope.studies.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
+    from isoscope.studies.stable_anisotropic_regularization.training_runs import TrainedModel
     from isoscope.studies.study import Bounds, Published, Results, Setting
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from isoscope.studies.aggregation import group_by
 from isoscope.studies.formatting import format_number
-from isoscope.studies.stable_anisotropic_regularization.runs import (
+from isoscope.studies.stable_anisotropic_regularization.training_runs import (
     NONE,
     Penalty,
     averages,
@@ -21,7 +21,7 @@ from isoscope.studies.stable_anisotropic_regularization.runs import (
 from isoscope.studies.study import Figure, Panel, Series, Value
 
 if TYPE_CHECKING:
-    from isoscope.studies.stable_anisotropic_regularization.runs import TrainedModel
+    from isoscope.studies.stable_anisotropic_regularization.training_runs import TrainedModel
     from isoscope.studies.study import Results, Setting
 
 

@@ -32,7 +32,7 @@ from isoscope.studies.stable_anisotropic_regularization.estimators import (
 )
 from isoscope.studies.stable_anisotropic_regularization.measure import measure_layers
 from isoscope.studies.stable_anisotropic_regularization.outcome import finetuning_figures
-from isoscope.studies.stable_anisotropic_regularization.runs import penalties, pretrained_key, training_key
+from isoscope.studies.stable_anisotropic_regularization.training_runs import penalties, pretrained_key, training_key
 from isoscope.studies.study import Arm, ArmContext, Outcome, Parameter, Row, Study, Table, Value
 from isoscope.studies.verdicts import judge_claims
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from isoscope.finetuning.task_data import Task
     from isoscope.studies.datasets.source import DataSource
     from isoscope.studies.models import Model
-    from isoscope.studies.stable_anisotropic_regularization.runs import Penalty
+    from isoscope.studies.stable_anisotropic_regularization.training_runs import Penalty
     from isoscope.studies.study import Published, Results, Setting
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}

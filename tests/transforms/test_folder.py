@@ -18,7 +18,7 @@ from isoscope._io.runs import RunFolder
 from isoscope.stores import store as whole_stores
 from isoscope.stores.open import open_store
 from isoscope.stores.shards import spans as cut
-from isoscope.transforms import parts
+from isoscope.transforms import folder as parts
 
 ROWS, D = 6000, 8
 
@@ -146,7 +146,7 @@ from isoscope._core.errors import OutputError
 from isoscope._io.runs import RunFolder
 from isoscope.stores import store as whole_stores
 from isoscope.stores.shards import spans
-from isoscope.transforms import parts
+from isoscope.transforms import folder as parts
 
 whole_stores._MOST_ROWS = 500
 parts.spans = partial(spans, most_bytes=1000 * 8 * 4)
