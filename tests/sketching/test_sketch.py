@@ -389,7 +389,7 @@ def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
     if abs(exponent) == 60:
         assert_near(s.isoscore(unbiased=True), isoscope.isoscore(X, unbiased=True))
     else:
-        with pytest.raises(InputError, match="their fourth powers are outside float64's range"):
+        with pytest.raises(InputError, match="fourth powers are outside the range of float64"):
             s.isoscore(unbiased=True)
 
 
@@ -413,7 +413,7 @@ def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
 @pytest.mark.filterwarnings("ignore:overflow")  # of typed rows, as above
 def test_squares_that_leave_the_range_are_said_where_they_are_asked_for(measure, scale, rng):
     s = Sketch.of(rng.standard_normal((20, 4)) * scale, [0, 1] * 10)
-    with pytest.raises(InputError, match="their squares are outside float64's range"):
+    with pytest.raises(InputError, match="squares are outside the range of float64"):
         measure(s)
 
 
@@ -627,8 +627,8 @@ ZERO, ONE, EQUAL = np.zeros((3, 2)), np.ones((1, 2)), np.ones((3, 2))
         ),
         (EQUAL, lambda s: s.isoscore_star(np.eye(3)), r"shrinkage has shape \(3, 3\): need \(2, 2\)"),
         (EQUAL, lambda s: s.isoscore_star(np.eye(2), 1.5), "zeta is 1.5"),
-        (EQUAL, lambda s: s.intra_similarity(), "made without types"),
-        (EQUAL, lambda s: s.triplet_objective(), "made without types"),
+        (EQUAL, lambda s: s.intra_similarity(), "the sketch has no types"),
+        (EQUAL, lambda s: s.triplet_objective(), "the sketch has no types"),
     ],
 )
 def test_impossible_measurements_raise_errors(cloud, measure, words):

@@ -1,4 +1,4 @@
-"""Unbiased traces of a covariance when rows come in dependent groups, such as the tokens of one text.
+"""Estimate the traces of a covariance without bias if rows come in dependent groups, such as the tokens of a text.
 
 Rows of one group may depend on each other; groups are independent. Both traces are averages of a kernel over all
 quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
@@ -75,7 +75,7 @@ class GroupSums:
             return xp.sum(a * b)
 
         def pairs(a00: Array, a01: Array, a11: Array, a02: Array, own: tuple[Array, Array, Array]) -> Array:
-            """Σ over different a, b, c, d of w_c·w_d times a product of a's and b's values."""
+            """Return the sum, over different groups a, b, c, d, of w_c·w_d times a product of values of a and b."""
             return (
                 (W**2 - W2) * (a00 - own[0])
                 - 4 * W * (a01 - own[1])

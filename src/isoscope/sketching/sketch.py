@@ -22,10 +22,10 @@ from isoscope._core.arrays import (
     check_integer,
     check_points,
     check_real,
+    encode_labels,
     to_numpy,
     warn_if_transposed,
 )
-from isoscope._core.arrays import encode_labels as grouped
 from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
@@ -102,7 +102,7 @@ def _check_labels(labels: Any, n: int, name: str) -> np.ndarray | None:
     """Return checked labels, one per row."""
     if labels is None:
         return None
-    encoded = grouped(labels, n, name=name, min_groups=0)
+    encoded = encode_labels(labels, n, name=name, min_groups=0)
     return np.asarray(encoded.names[encoded.codes])
 
 
@@ -415,7 +415,10 @@ class Sketch:
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
-        """Return the triplet objective O_T (squared distances) of the types; see `isoscope.metrics.triplet_objective`."""
+        """Return the triplet objective O_T of the types; see `isoscope.metrics.triplet_objective`.
+
+        The distances are squared.
+        """
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
@@ -515,8 +518,8 @@ def _sketch_chunk(
         raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row per vector")
     X = to_numpy(chunk)
     n, d = X.shape
-    kinds = None if types is None else grouped(types, n, name="types", min_groups=0)
-    dependent = None if groups is None else grouped(groups, n, name="groups", min_groups=0)
+    row_types = None if types is None else encode_labels(types, n, name="types", min_groups=0)
+    row_groups = None if groups is None else encode_labels(groups, n, name="groups", min_groups=0)
     pivot = _pivot(X)
     moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
@@ -562,11 +565,13 @@ def _sketch_chunk(
         least_norm=float(norms.min()),
         greatest_norm=greatest,
         rows=RowCounts.of(hashes),
-        types=None if kinds is None else TypeSums.of(X[finite], grouped(kinds.names[kinds.codes[finite]], m)),
+        types=None
+        if row_types is None
+        else TypeSums.of(X[finite], encode_labels(row_types.names[row_types.codes[finite]], m)),
         groups=None
-        if dependent is None
+        if row_groups is None
         else GroupBlocks.of(
-            X[finite], grouped(dependent.names[dependent.codes[finite]], m), block_limit or max_blocks(d)
+            X[finite], encode_labels(row_groups.names[row_groups.codes[finite]], m), block_limit or max_blocks(d)
         ),
     )
 

@@ -55,7 +55,7 @@ class ShardedStore(Store):
         return int(self._ends()[-1])
 
     def known_length(self) -> int | None:
-        """See `Store`."""
+        """Return the number of rows of all shards, or None if a shard must be read to count them."""
         lengths = [store.known_length() for store in self._stores]
         return None if None in lengths else sum(length or 0 for length in lengths)
 
@@ -75,7 +75,7 @@ class ShardedStore(Store):
             before = size
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
-        """See `Store`."""
+        """Return the shards that hold the rows from `start` to `stop`, and the position of `start` in them."""
         starts = np.concatenate([[0], self._ends()])
         low = int(np.searchsorted(starts, start, "right")) - 1
         high = max(int(np.searchsorted(starts, stop)), low + 1)
@@ -86,7 +86,7 @@ class ShardedStore(Store):
         return other, start - int(starts[low])
 
     def read_starts(self) -> list[int]:
-        """See `Store`."""
+        """Return the rows where reading can start directly, in all shards."""
         starts = np.concatenate([[0], self._ends()])
         return [
             int(start) + row
@@ -99,7 +99,7 @@ class ShardedStore(Store):
         return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
     def has_column(self, name: str) -> bool:
-        """See `Store`."""
+        """Return whether every shard has a column of this name without a role."""
         return all(store.has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
