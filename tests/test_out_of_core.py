@@ -167,7 +167,7 @@ def test_scattered_rows_are_found_under_the_limit(large, block):
 def test_too_little_memory_is_one_line(large):
     done = limited("-m", "isoscope", "audit", large, "--max-memory", "100MB")
     assert done.returncode == 2
-    assert done.stderr == "isoscope: a memory of 100MB is too small for d = 64: need 211MB at least\n"
+    assert done.stderr == "isoscope: a memory limit of 100MB is too small for d = 64: need at least 211MB\n"
 
 
 @pytest.mark.parametrize("ending", ["npy", pytest.param("parquet", marks=pytest.mark.heavy)])

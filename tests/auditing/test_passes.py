@@ -210,9 +210,9 @@ def test_neighbors_do_not_depend_on_batches_or_scale(rng, metric, scale):
     X = (scale * (rng.standard_normal((200, 6)) + 1)).astype(np.float32)
     placed = RowScaling(metric, isoscope.sketch(X))
     asked = np.array([3, 50, 199])
-    search = NeighborSearch(placed(X[asked]), 5, centre=placed.center, own=asked)
+    search = NeighborSearch(placed(X[asked]), 5, center=placed.center, own=asked)
     NeighborTally([search], placed).add_batches(chunks(X, 37))
-    distances, indices = search.found()
+    distances, indices = search.results()
     unit = X / np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
     expected = nearest_neighbors((unit if metric == "cosine" else X / scale).astype(np.float64), 5, rows=asked)
     np.testing.assert_array_equal(indices, expected[1])
@@ -225,9 +225,9 @@ def test_zero_rows_by_cosine_and_nan_rows_are_never_neighbors(metric, found):
     X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
     placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
-    search = NeighborSearch(placed(X[:1]), 2, centre=placed.center, own=np.array([0]))
+    search = NeighborSearch(placed(X[:1]), 2, center=placed.center, own=np.array([0]))
     NeighborTally([search], placed).add_batches(chunks(X, 2))
-    assert sorted(search.found()[1][0].tolist()) == found
+    assert sorted(search.results()[1][0].tolist()) == found
 
 
 def test_a_rotation_keeps_the_neighbors(rng):
@@ -235,8 +235,8 @@ def test_a_rotation_keeps_the_neighbors(rng):
     answers = []
     for Y in (X, X @ rotation(5, rng)):
         placed = RowScaling("cosine", isoscope.sketch(Y))
-        search = NeighborSearch(placed(Y[:10]), 4, centre=placed.center, own=np.arange(10))
+        search = NeighborSearch(placed(Y[:10]), 4, center=placed.center, own=np.arange(10))
         NeighborTally([search], placed).add_batches(chunks(Y, 11))
-        answers.append(search.found())
+        answers.append(search.results())
     np.testing.assert_array_equal(answers[0][1], answers[1][1])
     np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=tolerance("float64"))

@@ -348,14 +348,14 @@ def test_numpy_s_own_scalars_are_labels_among_objects(values):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (np.zeros(99), "labels has 99 entries, X has 100 rows"),
-        ([], "labels has 0 entries, X has 100 rows"),
+        (np.zeros(99), "labels has 99 entries but X has 100 rows"),
+        ([], "labels has 0 entries but X has 100 rows"),
         (np.zeros((100, 1)), r"labels has shape \(100, 1\): need one label for each row, shape \(100,\)"),
         (3, r"labels has shape \(\)"),
         (np.r_[np.nan, np.inf, np.zeros(98)], "labels has 2 NaN or infinite entries"),
         (np.array([1.0, np.nan] * 50, object), "labels has 50 NaN or infinite entries"),
-        ([None, *"a" * 99], "labels mixes or holds NoneType, str: need all numbers or all strings"),
-        (np.array([1, "a"] * 50, object), "labels mixes or holds int, str"),
+        ([None, *"a" * 99], "labels holds values of type NoneType, str: need all numbers or all strings"),
+        (np.array([1, "a"] * 50, object), "labels holds values of type int, str"),
         ([[1], [1, 2]] * 50, "labels cannot be read as labels"),
         (np.zeros(100, complex), "labels has dtype complex128: need numbers or strings"),
         (np.full(100, 2**63, np.uint64), r"labels has numbers up to 9223372036854775808: need numbers below 2\*\*63"),

@@ -1,4 +1,4 @@
-"""A limit of memory: what it means, what follows it, what is refused."""
+"""Memory limits: how they are parsed, what they plan, and what they reject."""
 
 import itertools
 import warnings
@@ -45,17 +45,17 @@ def test_more_memory_never_gives_less():
 
 
 @pytest.mark.parametrize("dim", [2, 128, 768, 3072])
-@pytest.mark.parametrize("clouds", [1, 24])
-def test_the_least_that_is_said_does_and_less_does_not(dim, clouds):
-    with pytest.raises(InputError, match=r"need .* at least") as refused, memory_limit("10MB"):
-        check_memory(dim, clouds)
-    least = parse_size(str(refused.value).split("need ")[1].split(" at least")[0])
+@pytest.mark.parametrize("groups", [1, 24])
+def test_the_minimum_in_the_error_message_suffices_and_less_does_not(dim, groups):
+    with pytest.raises(InputError, match="need at least") as refused, memory_limit("10MB"):
+        check_memory(dim, groups)
+    least = parse_size(str(refused.value).split("need at least ")[1])
     with memory_limit(least):
-        check_memory(dim, clouds)
-        with pytest.warns(DataWarning, match="hold a sample of"):
-            assert limit_sample_size(20_000, dim, clouds=clouds) >= 1000
+        check_memory(dim, groups)
+        with pytest.warns(DataWarning, match="reduces the sample"):
+            assert limit_sample_size(20_000, dim, groups=groups) >= 1000
     with pytest.raises(InputError, match=f"too small for d = {dim}"), memory_limit(int(0.9 * least)):
-        check_memory(dim, clouds)
+        check_memory(dim, groups)
 
 
 def test_wide_vectors_have_fewer_threads_where_memory_is_short():
@@ -68,7 +68,7 @@ def test_wide_vectors_have_fewer_threads_where_memory_is_short():
     assert thread_count() == usual
 
 
-def test_limits_may_stand_inside_each_other():
+def test_limits_can_be_nested():
     with memory_limit("2GB"):
         outer = default_rows(1024)
         with memory_limit("400MB"):
@@ -80,7 +80,7 @@ def test_limits_may_stand_inside_each_other():
 
 
 @pytest.mark.parametrize(
-    ("said", "size"),
+    ("text", "size"),
     [
         ("2GB", 2 * 10**9),
         ("2 gb", 2 * 10**9),
@@ -93,21 +93,21 @@ def test_limits_may_stand_inside_each_other():
         (12345, 12345),
     ],
 )
-def test_sizes(said, size):
-    assert parse_size(said) == size
+def test_sizes(text, size):
+    assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("said", ["", "GB", "-2GB", "2 XB", "two", "1e9", True, None, "2iB", "nan", "2GB 3"])
-def test_what_is_no_size_is_refused(said):
+@pytest.mark.parametrize("text", ["", "GB", "-2GB", "2 XB", "two", "1e9", True, None, "2iB", "nan", "2GB 3"])
+def test_an_invalid_size_is_rejected(text):
     with pytest.raises(InputError, match=r"need a size such as 2GB, 500MB or 1\.5GiB, or a number of bytes"):
-        parse_size(said)
+        parse_size(text)
 
 
 @pytest.mark.heavy
-def test_an_audit_measures_the_same_sums_and_says_that_its_sample_is_smaller(cloud):
+def test_an_audit_has_the_same_sums_and_warns_of_its_smaller_sample(cloud):
     usual = isoscope.audit(cloud, sample=4400)
-    said = r"215MB of memory hold a sample of [\d,]+ rows, not of 4,400"
-    with memory_limit("215MB"), pytest.warns(DataWarning, match=said):
+    reduced = r"215MB reduces the sample from 4,400 to [\d,]+ rows"
+    with memory_limit("215MB"), pytest.warns(DataWarning, match=reduced):
         small = isoscope.audit(cloud, sample=4400)
     assert small["mean_cosine"].value == pytest.approx(usual["mean_cosine"].value, rel=1e-12)
     assert small.settings.sample < usual.settings.sample == 4400
@@ -118,13 +118,13 @@ def test_an_audit_measures_the_same_sums_and_says_that_its_sample_is_smaller(clo
 
 def test_repairs_learn_from_a_smaller_sample(cloud):
     with memory_limit("215MB"):
-        with pytest.warns(DataWarning, match="hold a sample of"):
+        with pytest.warns(DataWarning, match="reduces the sample"):
             isoscope.ClusterCenter(3, random_state=0).fit(cloud)
         limited = isoscope.Center().fit(cloud)
     np.testing.assert_allclose(limited.mean_, isoscope.Center().fit(cloud).mean_, rtol=1e-12)
 
 
-def test_it_is_refused_before_a_row_is_read(tmp_path):
+def test_a_limit_that_is_too_small_is_rejected_before_reading(tmp_path):
     (tmp_path / "wide.npy").write_bytes(b"")
     with (tmp_path / "wide.npy").open("wb") as file:
         about = {"descr": "<f4", "fortran_order": False, "shape": (10**6, 20_000)}
@@ -132,5 +132,5 @@ def test_it_is_refused_before_a_row_is_read(tmp_path):
         file.truncate(80 * 10**9 + 4096)  # a hole: reading it would take minutes
     store = isoscope.open_store(tmp_path / "wide.npy")
     for work in (isoscope.audit, isoscope.sketch, isoscope.Center().fit, isoscope.advise):
-        with pytest.raises(InputError, match=r"too small for d = 20000: need [\d.]+GB at least"), memory_limit("2GB"):
+        with pytest.raises(InputError, match=r"too small for d = 20000: need at least [\d.]+GB"), memory_limit("2GB"):
             work(store)

@@ -299,12 +299,12 @@ def test_a_block_fills_the_memory_it_is_given():
 
 def sought(queries, X, k, size, *, own=None, usable=None, **options):
     """The k nearest rows of X to each query, from chunks of so many rows."""
-    search = NeighborSearch(queries, k, centre=X.mean(axis=0, dtype=np.float64), own=own, **options)
+    search = NeighborSearch(queries, k, center=X.mean(axis=0, dtype=np.float64), own=own, **options)
     usable = np.ones(len(X), bool) if usable is None else usable
     for start in range(0, len(X), size):
         part = slice(start, start + size)
         search.offer(X[part], start, usable[part])
-    return search.found()
+    return search.results()
 
 
 @given(st.integers(0, 10**6), st.integers(3, 200), st.integers(1, 6), st.integers(1, 90))

@@ -54,7 +54,7 @@ def small_spans(monkeypatch):
     """Many tasks, as a large store has."""
     monkeypatch.setattr(dask, "_SPANS", ROWS // 1500)
     monkeypatch.setattr(dask, "_MIN_SPAN_BYTES", 1)
-    monkeypatch.setattr(parts, "spans", partial(cut, most_bytes=1500 * D * 4))
+    monkeypatch.setattr(parts, "spans", partial(cut, max_bytes=1500 * D * 4))
 
 
 def same(found, expected, rel=1e-6):

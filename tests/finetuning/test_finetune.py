@@ -329,7 +329,7 @@ WRONG = {
     "schedule is step: need cosine, linear, constant": {"schedule": "step"},
     "limit is 1: need a whole number at least 2": {"limit": 1},
     "every is 0: need a whole number at least 1": {"every": 0},
-    "no task is named kola: need one of cola": {"task": "kola"},
+    "no task kola: need one of cola": {"task": "kola"},
     "nothing.csv does not exist": {"task": "nothing.csv"},
     "label is for a file of your own": {"label": "mood"},
     "seeds is 20241116, more than 1000 runs; for that one seed pass [20241116]": {"seeds": 20241116},

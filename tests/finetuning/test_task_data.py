@@ -166,21 +166,21 @@ def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
 
 def test_missing_files_are_named_with_what_is_there(tmp_path):
     write(tmp_path / "qnli", "dev.tsv", rows_of("qnli"))
-    with pytest.raises(InputError, match=r"qnli needs train.tsv in .*qnli: there is dev.tsv; give another folder"):
+    with pytest.raises(InputError, match=r"qnli needs train.tsv in .*qnli, which has dev.tsv"):
         read_glue("qnli", tmp_path)
-    with pytest.raises(InputError, match=r"nowhere is not a folder: name the one that holds cola's files, train\.tsv"):
+    with pytest.raises(InputError, match=r"nowhere is not a folder: .*cola, such as train\.tsv"):
         read_glue("cola", tmp_path / "nowhere")
-    with pytest.raises(InputError, match="no task is named kola: need one of cola, mrpc"):
+    with pytest.raises(InputError, match="no task kola: need one of cola, mrpc"):
         read_glue("kola", tmp_path)
 
 
 WRONG = {
-    "has no label in 1 of 3 rows, the first is line 3": ["text\tlabel", "a\t1", "b\t", "c\t0"],
+    "has no label in 1 of 3 rows, first in line 3": ["text\tlabel", "a\t1", "b\t", "c\t0"],
     "has no text in 1 row of column text, first in line 2": ["text\tlabel", " \t1", "b\t0"],
-    "one label alone, 1: there is nothing to learn": ["text\tlabel", *(f"x{i}\t1" for i in range(40))],
-    "does not say which column holds the labels: it has index, text": ["index\ttext", "0\ta", "1\tb"],
-    "does not say which column holds the texts: it has a, label": ["a\tlabel", "0\t1", "1\t0"],
-    "too few to hold out 0.1 of; give a dev file": ["text\tlabel", "a\t1", "b\t0"],
+    "only one label, 1: need at least 2": ["text\tlabel", *(f"x{i}\t1" for i in range(40))],
+    "no column with a common name for labels, only index, text": ["index\ttext", "0\ta", "1\tb"],
+    "no column with a common name for texts, only a, label": ["a\tlabel", "0\t1", "1\t0"],
+    "2 rows, too few to hold out a share of 0.1: pass a dev file": ["text\tlabel", "a\t1", "b\t0"],
     "40 different labels in 40 rows: need classes that repeat": ["text\tlabel", *(f"x\tname {i}" for i in range(40))],
 }
 
@@ -196,9 +196,7 @@ def test_what_is_wrong_with_a_file_is_one_line(words, tmp_path):
 
 def test_a_dev_set_has_no_class_that_cannot_be_learnt(own, tmp_path):
     write(tmp_path, "dev.tsv", ["text\tlabel", "a\tno", "c\tmaybe"])
-    with pytest.raises(
-        InputError, match=r"dev.tsv, line 3 has the label 'maybe', which is none of the classes to learn"
-    ):
+    with pytest.raises(InputError, match=r"dev.tsv, line 3 has the label 'maybe', which is not among the classes"):
         read_custom_task(own, tmp_path / "dev.tsv")
     with pytest.raises(InputError, match="dev_share is 1: need a share between 0 and 1"):
         read_custom_task(own, dev_share=1)

@@ -402,12 +402,12 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
 @pytest.mark.parametrize(
     ("types", "options", "message"),
     [
-        ([0] * 9, {}, "types has 9 entries, X has 10 rows"),
+        ([0] * 9, {}, "types has 9 entries but X has 10 rows"),
         (np.zeros((10, 2)), {}, r"types has shape \(10, 2\): need one label for each row, shape \(10,\)"),
         ([0.0, np.nan] * 5, {}, "types has 5 NaN or infinite entries"),
         ([0, "a", None, "b", 1] * 2, {}, "types .*NoneType, int, str: need all numbers or all strings"),
         ([0, 1] * 5, {"per_type_cap": 0}, "per_type_cap is 0: need at least 1"),
-        ([0, 1] * 5, {"clustered": [0] * 8}, "clustered has 8 entries, X has 10 rows"),
+        ([0, 1] * 5, {"clustered": [0] * 8}, "clustered has 8 entries but X has 10 rows"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused_by_name(metric, types, options, message, rng):
@@ -418,7 +418,7 @@ def test_labels_that_do_not_fit_are_refused_by_name(metric, types, options, mess
 @pytest.mark.parametrize("entries", [8, 12])
 def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
     X, types = rng.standard_normal((10, 3)), [0, 1] * 5
-    with pytest.raises(InputError, match=f"clustered has {entries} entries, X has 10 rows"):
+    with pytest.raises(InputError, match=f"clustered has {entries} entries but X has 10 rows"):
         isoscope.intra_similarity(X, types, per_type_cap=5, clustered=[0] * entries)
 
 

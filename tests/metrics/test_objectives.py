@@ -356,7 +356,7 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1] * 4, "labels has 8 entries, X has 10 rows"),
+        ([0, 1] * 4, "labels has 8 entries but X has 10 rows"),
         (np.zeros((10, 2)), r"labels has shape \(10, 2\): need one label for each row, shape \(10,\)"),
         ([0.0, np.nan] * 5, "labels has 5 NaN or infinite entries"),
         (["a", None] * 5, "labels .*NoneType, str: need all numbers or all strings"),

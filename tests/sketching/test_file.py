@@ -94,7 +94,7 @@ def test_a_file_cut_short_is_refused_by_name(saved):
 
 def test_other_files_are_refused_by_name(saved):
     save_file({"mean": np.zeros(3)}, saved)
-    with pytest.raises(InputError, match=r"a\.sketch is a safetensors file, but not of a sketch"):
+    with pytest.raises(InputError, match=r"a\.sketch is a safetensors file but not a sketch"):
         Sketch.load(saved)
     saved.write_text("PAR1 and other bytes that are no header" * 9)
     with pytest.raises(InputError, match=r"a\.sketch is not a complete sketch"):

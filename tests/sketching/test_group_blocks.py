@@ -121,7 +121,7 @@ def test_few_groups_and_missing_groups_are_refused(rng):
         sketch(X, groups=text % 3).isoscore(unbiased=True)
     with pytest.raises(InputError, match="has 4 groups: need at least 5"):
         sketch(X, groups=text % 4).isoscore_interval()
-    with pytest.raises(InputError, match="made without groups"):
+    with pytest.raises(InputError, match="the sketch has no groups"):
         sketch(X).isoscore_interval()
     with pytest.raises(InputError, match="one sketch has groups and the other has none"):
         sketch(X) + sketch(X, groups=text)

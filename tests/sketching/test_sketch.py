@@ -389,7 +389,7 @@ def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
     if abs(exponent) == 60:
         assert_near(s.isoscore(unbiased=True), isoscope.isoscore(X, unbiased=True))
     else:
-        with pytest.raises(InputError, match="their fourth powers are outside float64's range"):
+        with pytest.raises(InputError, match="fourth powers are outside the range of float64"):
             s.isoscore(unbiased=True)
 
 
@@ -413,7 +413,7 @@ def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
 @pytest.mark.filterwarnings("ignore:overflow")  # of typed rows, as above
 def test_squares_that_leave_the_range_are_said_where_they_are_asked_for(measure, scale, rng):
     s = Sketch.of(rng.standard_normal((20, 4)) * scale, [0, 1] * 10)
-    with pytest.raises(InputError, match="their squares are outside float64's range"):
+    with pytest.raises(InputError, match="squares are outside the range of float64"):
         measure(s)
 
 
@@ -542,11 +542,11 @@ SOURCES = {
     "no columns": (lambda rng: np.ones((3, 0)), r"shape \(3, 0\)"),
     "chunks of one vector": (lambda rng: iter([np.ones(3)]), r"chunk has shape \(3,\): need \(m, d\)"),
     "chunks of three axes": (lambda rng: iter([np.ones((2, 3, 4))]), r"chunk has shape \(2, 3, 4\)"),
-    "chunks of two widths": (_ragged, "sketches of 3 and of 2 dimensions cannot be added"),
+    "chunks of two widths": (_ragged, "one sketch has 3 dimensions and the other has 2"),
     "words": (lambda rng: ["a", "b"], "dtype <U1"),
     "complex": (lambda rng: np.ones((3, 2)) + 1j, "chunk has dtype complex128"),
     "types in one chunk only": (lambda rng: iter([(np.eye(2), [0, 1]), np.eye(2)]), "types for both or for neither"),
-    "too few types": (lambda rng: iter([(np.eye(2), [0])]), "types has 1 entries, X has 2 rows"),
+    "too few types": (lambda rng: iter([(np.eye(2), [0])]), "types has 1 entries but X has 2 rows"),
     "a number": (lambda rng: 5, "source is a int: need an"),
     "nothing": (lambda rng: None, "source is a NoneType"),
     "chunks of numbers": (lambda rng: iter([np.float64(3)]), r"chunk has shape \(\)"),
@@ -565,12 +565,12 @@ def test_invalid_sources_raise_errors(case, nonfinite, rng):
 
 def test_types_that_do_not_fit_are_refused(rng):
     X = rng.standard_normal((6, 2))
-    with pytest.raises(InputError, match="types has 5 entries, X has 6 rows"):
+    with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
         sketch(X, types=[0] * 5)
     with pytest.raises(InputError, match=r"pass pairs \(chunk, its types\)"):
         sketch(iter([X]), types=[0] * 6)
     X[1] = np.nan
-    with pytest.raises(InputError, match="types has 5 entries, X has 6 rows"):
+    with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
         Sketch.of(X, [0] * 5, nonfinite="drop")
 
 
@@ -627,8 +627,8 @@ ZERO, ONE, EQUAL = np.zeros((3, 2)), np.ones((1, 2)), np.ones((3, 2))
         ),
         (EQUAL, lambda s: s.isoscore_star(np.eye(3)), r"shrinkage has shape \(3, 3\): need \(2, 2\)"),
         (EQUAL, lambda s: s.isoscore_star(np.eye(2), 1.5), "zeta is 1.5"),
-        (EQUAL, lambda s: s.intra_similarity(), "made without types"),
-        (EQUAL, lambda s: s.triplet_objective(), "made without types"),
+        (EQUAL, lambda s: s.intra_similarity(), "the sketch has no types"),
+        (EQUAL, lambda s: s.triplet_objective(), "the sketch has no types"),
     ],
 )
 def test_impossible_measurements_raise_errors(cloud, measure, words):

@@ -34,7 +34,7 @@ def test_the_vectors_are_found(candidates, said, expected):
             None,
             r'f has several candidates for the vectors: p, q; name one: vectors="p", .*--columns vectors=p',
         ),
-        (["p"], [], "z", "f has nothing named z; choose from p"),
+        (["p"], [], "z", "f has no column or array named z; choose from p"),
         (["p"], ["z"], "z", "z does not hold vectors"),
         ([], ["text", "id"], None, "f holds no vectors; it has text, id: need rows of numbers"),
     ],

@@ -373,7 +373,7 @@ def test_a_term_that_reaches_no_loss_is_warned_of_once():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     with attach(model, CosReg(), layer="0"):
         model(torch.randn(6, 4))
-        with pytest.warns(isoscope.DataWarning, match="term of step 1 was added to no loss.*add attachment.term"):
+        with pytest.warns(isoscope.DataWarning, match="term of step 1 was not added to any loss.*add attachment.term"):
             model(torch.randn(6, 4))
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -38,7 +38,7 @@ def source(vectors, tmp_path):
 def small_parts(monkeypatch):
     """Of 1,000 rows."""
     monkeypatch.setattr(whole_stores, "_MOST_ROWS", 500)
-    monkeypatch.setattr(parts, "spans", partial(cut, most_bytes=1000 * D * 4))
+    monkeypatch.setattr(parts, "spans", partial(cut, max_bytes=1000 * D * 4))
 
 
 def interrupt(after):
@@ -149,7 +149,7 @@ from isoscope.stores.shards import spans
 from isoscope.transforms import folder as parts
 
 whole_stores._MOST_ROWS = 500
-parts.spans = partial(spans, most_bytes=1000 * 8 * 4)
+parts.spans = partial(spans, max_bytes=1000 * 8 * 4)
 
 def slowly(stage, rows, share):
     print(rows, flush=True)

@@ -109,12 +109,12 @@ def _as_real(xp: Any, X: Array, name: str) -> Array:
         if X.dtype.kind == "b":
             raise ParameterError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
     if "float8" in str(X.dtype) or "float4" in str(X.dtype):
-        raise ParameterError(f"{name} has dtype {X.dtype}: need 16 bits at least, convert it to float16")
+        raise ParameterError(f"{name} has dtype {X.dtype}: need at least 16 bits, convert it to float16")
     if xp.isdtype(X.dtype, "real floating"):
         return X
     if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
         return xp.astype(X, accumulator_dtype(xp, X))
-    if str(X.dtype).endswith("float16"):  # bfloat16 is outside the standard, and welcome
+    if str(X.dtype).endswith("float16"):  # bfloat16, which the array API standard does not include
         return X
     raise ParameterError(f"{name} has dtype {X.dtype}: need real numbers")
 
@@ -242,7 +242,7 @@ def _device_of(X: Array) -> Any:
 
 
 def itemsize(xp: Any, dtype: Any) -> int:
-    """Return the size of one number in bytes."""
+    """Return the size of one number of this dtype in bytes."""
     return int(xp.finfo(dtype).bits) // 8
 
 
@@ -289,7 +289,7 @@ def unit_rows(xp: Any, X: Array, dtype: Any) -> Array:
 
 
 def check_real(value: Any, name: str) -> float:
-    """Check that a parameter is a real number."""
+    """Return a parameter as a float; raise an error if it is not a real number."""
     if isinstance(value, str) or not isinstance(value, SupportsFloat):
         raise ParameterError(f"{name} is {value!r}: need a number")
     return float(value)
@@ -301,7 +301,7 @@ def nonzero_rows(X: Array) -> np.ndarray:
 
 
 def check_integer(value: Any, name: str) -> int:
-    """Check that a parameter is a whole number."""
+    """Return a parameter as an int; raise an error if it is not an integer."""
     try:
         return operator.index(value)
     except TypeError as error:
@@ -317,12 +317,12 @@ class Groups(NamedTuple):
 
 
 def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
-    """Encode one label per row as integers, and count them; names are int64, float64 or strings."""
+    """Return one label per row as integer codes, names (int64, float64 or strings) and counts."""
     values = _labels_to_numpy(labels, name)
     if values.ndim != 1:
         raise ShapeError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
     if len(values) != n:
-        raise ShapeError(f"{name} has {len(values)} entries, X has {n} rows")
+        raise ShapeError(f"{name} has {len(values)} entries but X has {n} rows: pass one label per row")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
         raise MissingValueError(f"{name} has {bad} NaN or infinite entries: give those rows a label")
@@ -347,8 +347,8 @@ def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
         values = np.asarray([getattr(v, "item", lambda v=v: v)() for v in values.ravel()], object).reshape(values.shape)
         kinds = {type(value) for value in values.ravel()}
         if not kinds <= {str} and not kinds <= {int, bool, float}:
-            given = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise ParameterError(f"{name} mixes or holds {given}: need all numbers or all strings")
+            types = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise ParameterError(f"{name} holds values of type {types}: need all numbers or all strings")
         values = np.asarray(values.tolist())
     if values.dtype.kind in "biu":
         if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
@@ -356,13 +356,13 @@ def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
         return values.astype(np.int64)
     if values.dtype.kind == "f":
         if isinstance(labels, list | tuple) and any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
-            raise ParameterError(f"{name} has whole numbers of 2**63 and more: need smaller ones, or strings")
+            raise ParameterError(f"{name} has integers of 2**63 or more: need smaller ones, or strings")
         return values.astype(np.float64)
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "backslashreplace")
     if values.dtype.kind in "Mm" and np.isnat(values).any():
         raise ParameterError(
-            f"{name} has {int(np.isnat(values).sum())} entries without a date: give those rows a label"
+            f"{name} has {int(np.isnat(values).sum())} entries without a date (NaT): give those rows a label"
         )
     if values.dtype.kind in "UMm":
         return values.astype(np.str_)

@@ -1,11 +1,11 @@
-"""Each measurement as a function of a few sums.
+"""Compute each measurement from a few sums over rows.
 
-The same formula serves a cloud in memory (`metrics`), a training batch (through its gradient) and a cloud that was
-summed up in pieces on many machines (`sketch`): they differ only in how they come by the sums. Arguments are
-scalars or arrays of any library.
+The same formulas serve arrays in memory (`metrics`), training batches (with gradients) and sketches that were added up
+from many machines (`sketching`); only the way to compute the sums differs. Arguments are scalars or arrays of any
+library.
 
-Letters: n rows, d dimensions, x̄ the mean, y = x − x̄; W = Σ yyᵀ the scatter and S = W/(n−1) the covariance;
-u = x/‖x‖ the unit vectors.
+Notation: n rows, d dimensions, the mean x̄, y = x − x̄, the scatter W = Σ yyᵀ, the covariance S = W/(n−1), and the unit
+vectors u = x/‖x‖.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
 def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic: Array) -> Traces:
     """Return unbiased estimates of (tr Σ)² and tr(Σ²), from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
 
-    The published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1); they hold for independent rows of any distribution
-    with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows that depend
-    on each other within groups need `isoscope._core.grouped_traces`.
+    These are the published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1). They hold for independent rows of any
+    distribution with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows
+    that depend on each other within groups need `isoscope._core.grouped_traces`.
     """
     tr_s, tr_s2, q = trace / (n - 1), trace_squared / (n - 1) ** 2, quartic / (n - 1)
     c = (n - 1) / (n * (n - 2) * (n - 3))
@@ -57,15 +57,14 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
 def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
     """Limit estimated traces to the range where their ratio is meaningful.
 
-    The truth obeys tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around it and are left alone, since
-    cutting them off at 1 would bias their mean; but from a handful of rows tr(Σ²) can come out near zero or below.
-    It is held at half its least possible value, so that IsoScore never reads above (2d−1)/(d−1). Where (tr Σ)² is
-    itself lost in the rounding of its `plug_in` value (all rows but one are equal), all there is to see is a line:
-    IsoScore 0.
+    The true traces obey tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around the truth and may exceed 1,
+    since clipping them at 1 would bias their mean. But with very few rows, tr(Σ²) can be near zero or negative. It is
+    clipped at half its smallest possible value, so that the IsoScore never exceeds (2d−1)/(d−1). If (tr Σ)² is smaller
+    than the rounding error of its `plug_in` value (all rows but one are equal), the data are a line: IsoScore 0.
     """
-    seen = traces.squared_trace > 64 * n * float(xp.finfo(plug_in.dtype).eps) * plug_in
-    top = xp.where(seen, traces.squared_trace, xp.ones_like(plug_in))
-    bottom = xp.where(seen, traces.trace_squared, xp.ones_like(plug_in))
+    resolved = traces.squared_trace > 64 * n * float(xp.finfo(plug_in.dtype).eps) * plug_in
+    top = xp.where(resolved, traces.squared_trace, xp.ones_like(plug_in))
+    bottom = xp.where(resolved, traces.trace_squared, xp.ones_like(plug_in))
     least = top / (2 * d)
     return Traces(top, xp.where(bottom > least, bottom, least))
 
@@ -81,7 +80,7 @@ def shrunk_traces(
 
 
 class Moments(NamedTuple):
-    """Sums over y, the rows minus some point."""
+    """Sums over y, the rows minus a fixed point."""
 
     total: Array  # Σy
     scatter: Array  # Σyyᵀ
@@ -143,9 +142,10 @@ FAR_MEAN = 1e6
 def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
     """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, if the mean dominates.
 
-    An eigensolver loses eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that begins with
-    x̄/‖x̄‖ the matrix is [[a, bᵀ], [b, C]] with a large a, and its other eigenvalues are those of C − bbᵀ/a up to
-    (tr W/a)² relatively, 1e-12 from `FAR_MEAN` on. C keeps its d dimensions: one eigenvalue, along the mean, is 0.
+    An eigensolver has an error of eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that starts
+    with x̄/‖x̄‖, the matrix is [[a, bᵀ], [b, C]] with a large a. Its other eigenvalues are those of C − bbᵀ/a up to a
+    relative error of (tr W/a)², at most 1e-12 above `FAR_MEAN`. C keeps d dimensions, so its eigenvalue along the mean
+    is 0.
     """
     size = xp.linalg.vector_norm(mean)
     u = mean / size
@@ -167,7 +167,7 @@ def anisotropy(xp: Any, spectrum: Array, k: int) -> Array:
 
 
 def effective_rank(xp: Any, spectrum: Array) -> Array:
-    """Return exp of the entropy of the normalized spectrum; zeros add nothing."""
+    """Return the effective rank: exp of the entropy of the normalized spectrum. Zeros add nothing."""
     p = spectrum / xp.sum(spectrum)
     positive = p > 0
     return xp.exp(-xp.sum(xp.where(positive, p * xp.log(xp.where(positive, p, xp.ones_like(p))), xp.zeros_like(p))))
@@ -197,19 +197,19 @@ def inter_similarity(xp: Any, counts: Array, unit_sums: Array, average: str) -> 
 
 
 def isotropy_objective(n: int, trace: Array) -> Array:
-    """Return ΣΣ‖x−x′‖² over all ordered pairs, which is 2n·tr W."""
+    """Return O_I = ΣΣ‖x−x′‖² over all ordered pairs, which is 2n·tr W."""
     return 2 * n * trace
 
 
 def silhouette_objective(xp: Any, n: int, trace: Array, counts: Array, within: Array) -> Array:
-    """Return ΣΣ ±‖x−x′‖², with minus within a label: all pairs minus twice those within, from each label's tr W."""
+    """Return O_S = ΣΣ ±‖x−x′‖², with minus for pairs within a label, from tr W of all rows and of each label."""
     return 2 * n * trace - 4 * xp.sum(counts * within)
 
 
 def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Array) -> Array:
-    """Return ΣΣ wgt·‖x−x′‖², where wgt = |D_ω|−n within the label ω of x and |D_ω|−1 outside.
+    """Return O_T = ΣΣ wgt·‖x−x′‖², where wgt = |D_ω|−n within the label ω of x and |D_ω|−1 outside.
 
-    Σ over x in ω and all x′ of ‖x−x′‖² is n·W_ω + |D_ω|·tr W + n|D_ω|‖m_ω − m‖², with m the mean of all.
+    The sum of ‖x−x′‖² over x in ω and all x′ is n·W_ω + |D_ω|·tr W + n|D_ω|‖m_ω − m‖², where m is the mean of all rows.
     """
     mean = xp.sum(counts[:, None] * means, axis=0) / n
     between = xp.sum((means - mean) ** 2, axis=1)
@@ -220,7 +220,7 @@ def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Arra
 
 
 def classifier_objective(xp: Any, sums: Array, class_vectors: Array) -> Array:
-    """Return −ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩, from each label's Σx."""
+    """Return O_C = −ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩, from each label's Σx."""
     own = xp.sum(sums * class_vectors)
     every = xp.sum(xp.sum(sums, axis=0) * xp.sum(class_vectors, axis=0))
     return 2 * own - every

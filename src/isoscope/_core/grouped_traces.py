@@ -1,4 +1,4 @@
-"""Unbiased traces of a covariance when rows come in dependent groups, such as the tokens of one text.
+"""Estimate the traces of a covariance without bias if rows come in dependent groups, such as the tokens of a text.
 
 Rows of one group may depend on each other; groups are independent. Both traces are averages of a kernel over all
 quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
 
 MIN_GROUPS = 4
-"""Groups that an estimate needs: the kernel takes rows from four different ones."""
+"""The smallest number of groups for an estimate, whose kernel takes rows from four different groups."""
 
-_JACKKNIFE_SETS = 64  # sets of groups that are left out in turn; each group alone if there are fewer
+_JACKKNIFE_SETS = 64  # the number of sets to leave out in turn; with fewer groups, each group is a set
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class GroupSums:
             return xp.sum(a * b)
 
         def pairs(a00: Array, a01: Array, a11: Array, a02: Array, own: tuple[Array, Array, Array]) -> Array:
-            """Σ over different a, b, c, d of w_c·w_d times a product of a's and b's values."""
+            """Return the sum, over different groups a, b, c, d, of w_c·w_d times a product of values of a and b."""
             return (
                 (W**2 - W2) * (a00 - own[0])
                 - 4 * W * (a01 - own[1])
@@ -98,7 +98,7 @@ class GroupSums:
             - 2 * (dot(s1, S0 @ s0) - dot(s0, v1) - dot(s1, v0) - dot(S0, B1) + 2 * q1)
             - (dot(s0, S1 @ s0) - 2 * dot(s0, v1) - dot(S1, B0) + 2 * q1)
         )
-        apart = (  # ‖x₁‖²(x₂·x₃)
+        mixed = (  # ‖x₁‖²(x₂·x₃)
             W * (t0 * length - 2 * dot(u0, s0) - t0 * b0 + 2 * e0)
             - (t1 * length - 2 * dot(u1, s0) - t1 * b0 + 2 * e1)
             - 2 * (t0 * dot(s0, s1) - dot(u1, s0) - dot(u0, s1) - t0 * b1 + 2 * e1)
@@ -106,12 +106,12 @@ class GroupSums:
         squares = pairs(dot(S0, S0), dot(S0, S1), dot(S1, S1), dot(S0, S2), (F0, F1, F2))  # (x₁·x₂)²
         lengths = pairs(t0 * t0, t0 * t1, t1 * t1, t0 * t2, (R0, R1, R2))  # ‖x₁‖²‖x₂‖²
         return Traces(
-            squared_trace=(lengths - 2 * apart + both) / quadruples,
+            squared_trace=(lengths - 2 * mixed + both) / quadruples,
             trace_squared=(squares - 2 * chain + both) / quadruples,
         )
 
     def plug_in(self, xp: Any) -> Array:
-        """Return the size of (tr Σ)² that rounding is compared with: (Σ‖x‖²/n)²."""
+        """Return (Σ‖x‖²/n)², the scale of the rounding error of (tr Σ)²."""
         return (xp.sum(xp.linalg.diagonal(self.moment[0, ...])) / float(self.sizes[0])) ** 2
 
 
@@ -119,27 +119,27 @@ def _unstack(values: Array) -> list[Array]:
     return [values[i, ...] for i in range(values.shape[0])]
 
 
-def sum_groups(xp: Any, X: Array, centre: Array, codes: np.ndarray, counts: np.ndarray) -> GroupSums:
+def sum_groups(xp: Any, X: Array, center: Array, codes: np.ndarray, counts: np.ndarray) -> GroupSums:
     """Return the sums of groups of rows.
 
     Parameters
     ----------
     xp : namespace
-        Of X.
+        The array namespace of X.
     X : (n, d) array
-        One row for each vector; the gradient passes.
-    centre : (d,) array
-        A point amid the rows; any gives the same traces, a near one loses fewest digits.
+        One row per vector. Gradients pass through the sums.
+    center : (d,) array
+        A point near the mean of the rows. The traces do not depend on it, but a near point loses less precision.
     codes : (n,) array of int
-        Each row's group; −1 leaves the row out.
+        The group of each row; rows with −1 are left out.
     counts : (groups,) array of int
-        How many rows of X each group has.
+        The number of rows of X in each group.
     """
     wide, d = accumulator_dtype(xp, X), X.shape[1]
     sizes = np.zeros(4)
     parts = [zeros(xp, X, shape) for shape in _shapes(d)]
     for width, rows in _iter_by_size(codes, counts, d):
-        y = xp.reshape(xp.astype(take(xp, X, rows), wide) - centre, (-1, width, d))
+        y = xp.reshape(xp.astype(take(xp, X, rows), wide) - center, (-1, width, d))
         own = _sum_equal_sizes(xp, y)
         w = float(width)
         sizes += len(rows) // width * w ** np.arange(1, 5)
@@ -185,28 +185,30 @@ def _sum_equal_sizes(xp: Any, y: Array) -> list[Array]:
 
 
 def _iter_by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (rows of a group, row numbers) for groups of one size at a time, a group's rows one after the other."""
+    """Yield (rows of a group, row numbers) for groups of one size at a time, with the rows of a group adjacent."""
     sizes = np.where(codes >= 0, counts[codes], 0)
     order = np.lexsort((codes, sizes))
     order = order[np.searchsorted(sizes[order], 1) :]
     for width in np.unique(sizes[order]).tolist():
         rows = order[sizes[order] == width]
-        tile = max(1, TILE_BYTES // (8 * width * (min(width, d) + d)))  # groups whose rows and products fit
+        tile = max(
+            1, TILE_BYTES // (8 * width * (min(width, d) + d))
+        )  # the number of groups whose rows and products fit
         for part in blocks(len(rows) // width, tile):
             yield width, rows[part.start * width : part.stop * width]
 
 
-def jackknife_blocks(found: Groups) -> Iterator[np.ndarray]:
+def jackknife_blocks(groups: Groups) -> Iterator[np.ndarray]:
     """Yield codes for `sum_groups` that keep one set of groups each: single groups, or 64 random sets of them."""
-    groups = len(found.counts)
-    sets = np.random.default_rng(0).permutation(groups) % min(groups, _JACKKNIFE_SETS)
-    for one in range(min(groups, _JACKKNIFE_SETS)):
-        yield np.where(sets[found.codes] == one, found.codes, -1)
+    count = len(groups.counts)
+    sets = np.random.default_rng(0).permutation(count) % min(count, _JACKKNIFE_SETS)
+    for one in range(min(count, _JACKKNIFE_SETS)):
+        yield np.where(sets[groups.codes] == one, groups.codes, -1)
 
 
 def moments_to_sums(counts: np.ndarray, totals: np.ndarray, moments: np.ndarray) -> list[GroupSums]:
-    """Return the sums of groups that are known by their n, Σx and Σxxᵀ, for each group alone."""
-    found = []
+    """Return the `GroupSums` of each group, from its n, Σx and Σxxᵀ."""
+    sums = []
     for n, s, S in zip(counts.astype(float).tolist(), totals, moments, strict=True):
         trace, length, pulled = np.trace(S), s @ s, S @ s
         own = [s, S, np.outer(s, s), pulled, s @ pulled, np.sum(S * S), trace**2, trace * s, trace * length]
@@ -214,5 +216,5 @@ def moments_to_sums(counts: np.ndarray, totals: np.ndarray, moments: np.ndarray)
             np.stack([value * n**power for power in range(shape[0])])
             for value, shape in zip(own, _shapes(len(s)), strict=False)
         ]
-        found.append(GroupSums(n ** np.arange(1, 5), *[*weighted, length * s, length**2]))
-    return found
+        sums.append(GroupSums(n ** np.arange(1, 5), *[*weighted, length * s, length**2]))
+    return sums

@@ -1,7 +1,7 @@
-"""The hot loops, compiled by numba on first use and cached for the next process.
+"""Compute the inner loops over rows and tiles, compiled by numba on first use and cached on disk.
 
-Small functions over flat arrays: no allocation inside, no Python objects, the GIL released. They run on tiles that
-`pairs` and `sketch` hand them from a pool of ordinary threads, so no threading layer of numba's is started.
+The functions release the GIL and use no Python objects. `pairs` and `sketch` call them on tiles from a pool of ordinary
+threads, so numba starts no threads of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
 def products_to_squared_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Turn a tile of inner products into squared distances, in place.
 
-    Where two points are so close that the three terms cancel (below `near` of their size), take the difference of the
-    rows as they were given, `left` and `right`; the products are of rows that were centered, and so rounded.
+    If two points are so close that the three terms cancel (below `near` of their size), use the difference of the raw
+    rows `left` and `right` instead, because the products are of centered and therefore rounded rows.
     """
     rows, columns = products.shape
     for i in range(rows):
@@ -163,7 +163,7 @@ def merge_block_trees(  # type: ignore[no-untyped-def]
     """Compute the minimum spanning tree of two blocks, from all edges between them and the tree of each block.
 
     An edge inside a block that is not in the block's tree is in no larger tree either. Rows are nodes 0…m−1, columns
-    m…m+p−1; trees are given in the blocks' own numbers. Prim's algorithm again.
+    are nodes m…m+p−1; each tree numbers the nodes of its block from 0. The algorithm is Prim's.
     """
     m, p = squared.shape
     n = m + p
@@ -252,8 +252,8 @@ def squared_edge_lengths(X, edges, out):  # type: ignore[no-untyped-def]
 def count_features(bars, printed):  # type: ignore[no-untyped-def]
     """Return how many of the sorted, positive bars are features (Atienza et al.; see `select_bars`).
 
-    The longest bar T stands last in the algorithm's list x and r is the shortest; a round's list is the bars
-    1…m−2 of the sorted ones, then r, then T. Suffix sums of x and x·log x give every suffix's entropy.
+    T is the longest bar and r the shortest. In each round, the algorithm's list x holds the sorted bars 1…m−2, then r,
+    then T. Suffix sums of x and x·log x give the entropy of every suffix.
     """
     n = bars.shape[0]
     longest, shortest = bars[0], bars[n - 1]
@@ -295,8 +295,8 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
 def center_and_hash_rows(X, pivot, keys, centered, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
     """Compute y = x − pivot, ‖x‖, ‖y‖² and a hash of the float64 values for each row of a tile.
 
-    A row that is not finite has the norm NaN and y = 0. A row whose squares are near the ends of float64's range has
-    its unit vector added to Σu and Σu² here; `add_row_sums` adds the others.
+    A row that is not finite gets the norm NaN and y = 0. If a row's squares are near the limits of float64, its unit
+    vector is added to Σu and Σu² here; `add_row_sums` adds the others.
     """
     n, d = X.shape
     for i in range(n):
@@ -337,8 +337,8 @@ def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squar
     factors = np.empty(n)
     for i in range(n):
         factors[i] = 1 / norms[i] if 1e-140 < norms[i] < 1e140 else 0.0
-    whole = n - n % 4
-    for i in range(0, whole, 4):
+    full = n - n % 4
+    for i in range(0, full, 4):
         f0, f1, f2, f3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
         r0, r1, r2, r3 = squares[i], squares[i + 1], squares[i + 2], squares[i + 3]
         for p in range(d):
@@ -350,7 +350,7 @@ def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squar
             u2, u3 = np.float64(X[i + 2, p]) * f2, np.float64(X[i + 3, p]) * f3
             unit_sum[p] += (u0 + u1) + (u2 + u3)
             unit_squares[p] += (u0 * u0 + u1 * u1) + (u2 * u2 + u3 * u3)
-    for i in range(whole, n):
+    for i in range(full, n):
         for p in range(d):
             u = np.float64(X[i, p]) * factors[i]
             total[p] += centered[i, p]
@@ -421,7 +421,7 @@ def _mix(code):  # type: ignore[no-untyped-def]
 def count_cosines(squared, diagonal, counts):  # type: ignore[no-untyped-def]
     """Count the cosines 1 − chord²/2 of a tile of squared chords of unit vectors, in equal bins from −1 to 1.
 
-    Of a tile on the diagonal, only what is above it.
+    In a tile on the diagonal, count only the entries above the diagonal.
     """
     quarter = counts.shape[0] / 4
     last = counts.shape[0] - 1

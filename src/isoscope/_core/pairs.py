@@ -20,12 +20,11 @@ from isoscope._core.threads import map_in_threads, run_all, thread_count
 MAX_MEMORY = 256 * 2**20
 """The default memory for tiles of pairs, in bytes."""
 
-_BLOCK = 640  # rows of a block: larger tiles multiply faster, while those of all cores stay in the cache they share
+_BLOCK = 640  # rows of a block: larger tiles multiply faster, but the tiles of all cores must fit in their shared cache
 _SMALLEST_BLOCK = 32
 _MAX_SQUARED_DISTANCE = 1e30  # a squared distance that no row has and float32 can hold
-_MAX_ROWS_WITHOUT_BLAS = (
-    96  # up to so many rows a tile is quicker without BLAS, whose threads would go on spinning beside torch's
-)
+# Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
+_MAX_ROWS_WITHOUT_BLAS = 96
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
@@ -39,7 +38,7 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
 
 
 class _RowBlocks:
-    """The rows of an array in blocks, as given and centered; `unit` reverts the scaling of lengths."""
+    """The rows of an array in blocks, both raw and centered; multiply lengths by `unit` to undo the scaling."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = scale_to_safe_range(X)
@@ -56,9 +55,9 @@ class _RowBlocks:
         from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
 
         if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
-            whole = np.empty((len(self.X), len(self.X)), self.X.dtype)
-            pairwise_squared_distances(self.X, whole)
-            return whole[a, b]
+            squared = np.empty((len(self.X), len(self.X)), self.X.dtype)
+            pairwise_squared_distances(self.X, squared)
+            return squared[a, b]
         tile: np.ndarray = self.centered[a] @ self.centered[b].T
         products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
@@ -104,61 +103,61 @@ def nearest_neighbors(
     """
     from isoscope._core.kernels import keep_nearest, neighbor_distances
 
-    cloud = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
-    asked = np.arange(len(X)) if rows is None else rows
-    distances = np.full((len(asked), k), np.inf, X.dtype)
-    indices = np.full((len(asked), k), len(X), np.int64)
-    locks = [Lock() for _ in cloud.slices]
+    points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
+    queries = np.arange(len(X)) if rows is None else rows
+    distances = np.full((len(queries), k), np.inf, X.dtype)
+    indices = np.full((len(queries), k), len(X), np.int64)
+    locks = [Lock() for _ in points.slices]
 
     def offer_both(pair: tuple[int, int]) -> None:
         i, j = pair
-        a, b = cloud.slices[i], cloud.slices[j]
-        tile = cloud.squared_distances(a, b)
+        a, b = points.slices[i], points.slices[j]
+        tile = points.squared_distances(a, b)
         if cosines is not None:
             cosines.add(tile, i == j)
         with locks[i]:
-            keep_nearest(tile, asked[a], b.start, distances[a], indices[a])
+            keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
         if i != j:
             tile = np.ascontiguousarray(tile.T)
             with locks[j]:
-                keep_nearest(tile, asked[b], a.start, distances[b], indices[b])
+                keep_nearest(tile, queries[b], a.start, distances[b], indices[b])
 
     def offer_all(part: slice) -> None:
-        own = asked[part]
-        for b in cloud.slices:
-            keep_nearest(cloud.squared_distances(own, b), own, b.start, distances[part], indices[part])
+        own = queries[part]
+        for b in points.slices:
+            keep_nearest(points.squared_distances(own, b), own, b.start, distances[part], indices[part])
 
     if rows is None:
-        run_all(map_in_threads(offer_both, cloud.upper(), len(cloud.slices)))
+        run_all(map_in_threads(offer_both, points.upper(), len(points.slices)))
     else:
-        parts = list(blocks(len(asked), cloud.slices[0].stop))
+        parts = list(blocks(len(queries), points.slices[0].stop))
         run_all(map_in_threads(offer_all, parts, len(parts)))
 
     def finish(part: slice) -> None:
-        neighbor_distances(cloud.X, asked[part], distances[part], indices[part])
+        neighbor_distances(points.X, queries[part], distances[part], indices[part])
         order = np.lexsort((indices[part], distances[part]))
         distances[part] = np.take_along_axis(distances[part], order, axis=1)
         indices[part] = np.take_along_axis(indices[part], order, axis=1)
 
-    run_all(map_in_threads(finish, blocks(len(asked), 256), len(asked) // 256))
-    return np.sqrt(distances, dtype=np.float64) * cloud.unit, indices
+    run_all(map_in_threads(finish, blocks(len(queries), 256), len(queries) // 256))
+    return np.sqrt(distances, dtype=np.float64) * points.unit, indices
 
 
 class NeighborSearch:
-    """Search the k nearest rows of each query, while the rows arrive in chunks of any size.
+    """Find the k nearest rows of each query, while the rows arrive in chunks of any size.
 
     Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are computed by difference; others are accurate to √eps.
 
     Parameters
     ----------
     queries : (q, d) array
-        The points whose neighbors are searched.
+        The points whose neighbors to find.
     k : int
         The number of neighbors.
-    centre : (d,) array
+    center : (d,) array
         A point near the mean of the rows, so that a large mean costs no precision.
     own : (q,) integers, optional
-        The row number of each query that is one of the rows, so that it is not its own neighbor.
+        The row number of each query that is itself a row (−1 otherwise), so that it is not its own neighbor.
     """
 
     def __init__(
@@ -166,12 +165,12 @@ class NeighborSearch:
         queries: np.ndarray,
         k: int,
         *,
-        centre: np.ndarray,
+        center: np.ndarray,
         own: np.ndarray | None = None,
         max_memory: int = MAX_MEMORY,
     ):
         self.queries = np.ascontiguousarray(queries)
-        self.centre = centre.astype(queries.dtype)
+        self.center = center.astype(queries.dtype)
         self.centered, self.norms = self._center_rows(self.queries)
         self.own = np.full(len(queries), -1) if own is None else own
         self.distances = np.full((len(queries), k), np.inf, queries.dtype)
@@ -180,7 +179,7 @@ class NeighborSearch:
         self.near = 8 * float(np.sqrt(np.finfo(queries.dtype).eps))
 
     def _center_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        centered = rows - self.centre
+        centered = rows - self.center
         return centered, np.einsum("ij,ij->i", centered, centered)
 
     def offer(self, rows: np.ndarray, first: int, usable: np.ndarray) -> None:
@@ -208,7 +207,7 @@ class NeighborSearch:
         self.distances = np.take_along_axis(distances, order, axis=1)
         self.indices = np.take_along_axis(indices, order, axis=1)
 
-    def found(self) -> tuple[np.ndarray, np.ndarray]:
+    def results(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the distances and row numbers so far, nearest first; ties are ordered by row number."""
         order = np.lexsort((self.indices, self.distances))
         nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
@@ -227,47 +226,47 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         n = part.stop - part.start
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         if n > 1:
-            prim_tree(cloud.squared_distances(part, part), edges, weights)
+            prim_tree(points.squared_distances(part, part), edges, weights)
         return edges, weights
 
-    cloud = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
+    points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
 
-    trees = list(map_in_threads(block_tree, cloud.slices, len(cloud.slices)))
+    trees = list(map_in_threads(block_tree, points.slices, len(points.slices)))
     if len(trees) == 1:
-        return _measure_edges(cloud, trees[0][0])
+        return _measure_edges(points, trees[0][0])
 
     def joint_tree(pair: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         i, j = pair
-        a, b = cloud.slices[i], cloud.slices[j]
+        a, b = points.slices[i], points.slices[j]
         m = a.stop - a.start
         n = m + b.stop - b.start
-        tile = cloud.squared_distances(a, b)
+        tile = points.squared_distances(a, b)
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         merge_block_trees(
             tile, np.ascontiguousarray(tile.T), trees[i][0], trees[j][0], trees[i][1], trees[j][1], edges, weights
         )
         return np.where(edges < m, edges + a.start, edges - m + b.start), weights
 
-    pool, pool_weights, held = [], [], 0
-    pairs = [(i, j) for i, j in cloud.upper() if i != j]
+    pool, pool_weights, pool_size = [], [], 0
+    pairs = [(i, j) for i, j in points.upper() if i != j]
     for edges, weights in map_in_threads(joint_tree, pairs, len(pairs)):
         pool.append(edges)
         pool_weights.append(weights)
-        held += len(edges)
-        if held > 8 * len(X):  # keep only the edges that can still be in the tree
+        pool_size += len(edges)
+        if pool_size > 8 * len(X):  # keep only the edges that can still be in the tree
             kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
-            pool, pool_weights, held = [kept], [kept_weights], len(kept)
-    return _measure_edges(cloud, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
+            pool, pool_weights, pool_size = [kept], [kept_weights], len(kept)
+    return _measure_edges(points, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
 
 
-def _measure_edges(cloud: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _measure_edges(points: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return edges and their lengths, computed by difference in float64, longest first."""
     from isoscope._core.kernels import squared_edge_lengths
 
     squared = np.empty(len(edges))
-    squared_edge_lengths(cloud.X, edges, squared)
+    squared_edge_lengths(points.X, edges, squared)
     order = np.argsort(-squared, kind="stable")
-    return edges[order], np.sqrt(squared[order]) * cloud.unit
+    return edges[order], np.sqrt(squared[order]) * points.unit
 
 
 def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -284,28 +283,28 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
 
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    cloud = _RowBlocks(X[order], max_memory=max_memory)
-    clusters = [np.unique(codes[part]) for part in cloud.slices]
+    points = _RowBlocks(X[order], max_memory=max_memory)
+    clusters = [np.unique(codes[part]) for part in points.slices]
     starts = [
         np.append(np.searchsorted(codes[part], present), part.stop - part.start)
-        for part, present in zip(cloud.slices, clusters, strict=True)
+        for part, present in zip(points.slices, clusters, strict=True)
     ]
 
     def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
         i, j = pair
-        tile = cloud.squared_distances(cloud.slices[i], cloud.slices[j])
+        tile = points.squared_distances(points.slices[i], points.slices[j])
         by_row = np.zeros((tile.shape[0], len(clusters[j])), X.dtype)
         by_column = np.zeros((len(clusters[i]), tile.shape[1]), X.dtype)
         add_cluster_distances(tile, starts[i], starts[j], by_row, by_column)
         return i, j, by_row, by_column
 
     total = np.zeros((len(X), k))
-    for i, j, by_row, by_column in map_in_threads(sums, cloud.upper(), len(cloud.slices)):
-        total[cloud.slices[i], clusters[j][0] : clusters[j][-1] + 1] += by_row
+    for i, j, by_row, by_column in map_in_threads(sums, points.upper(), len(points.slices)):
+        total[points.slices[i], clusters[j][0] : clusters[j][-1] + 1] += by_row
         if i != j:
-            total[cloud.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
+            total[points.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
     back = np.empty_like(total)
-    back[order] = total * cloud.unit
+    back[order] = total * points.unit
     return back
 
 
@@ -314,22 +313,22 @@ def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = 
 
     Many clusterings cost hardly more than one, because the distances are computed only once.
     """
-    cloud = _RowBlocks(X, max_memory=max_memory)
+    points = _RowBlocks(X, max_memory=max_memory)
     weights = weights.astype(X.dtype)
 
     def sums(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
         i, j = pair
-        a, b = cloud.slices[i], cloud.slices[j]
-        tile = cloud.squared_distances(a, b)
+        a, b = points.slices[i], points.slices[j]
+        tile = points.squared_distances(a, b)
         np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
         return i, j, tile @ weights[b], tile.T @ weights[a]
 
     total = np.zeros(weights.shape)
-    for i, j, by_row, by_column in map_in_threads(sums, cloud.upper(), len(cloud.slices)):
-        total[cloud.slices[i]] += by_row
+    for i, j, by_row, by_column in map_in_threads(sums, points.upper(), len(points.slices)):
+        total[points.slices[i]] += by_row
         if i != j:
-            total[cloud.slices[j]] += by_column
-    return total * cloud.unit
+            total[points.slices[j]] += by_column
+    return total * points.unit
 
 
 def scale_to_safe_range(X: np.ndarray) -> tuple[np.ndarray, float]:

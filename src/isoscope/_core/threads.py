@@ -1,7 +1,7 @@
-"""Work on tiles by a pool of ordinary threads, each with BLAS on one thread of its own.
+"""Process tiles in a pool of ordinary threads, while BLAS runs on one thread in each of them.
 
-BLAS calls and our kernels release the GIL, so this uses all cores without a barrier after each product, and without a
-threading layer of numba's, some of which end the process when two threads or a fork meet them.
+BLAS calls and our kernels release the GIL, so this uses all cores without a barrier after each product. It also avoids
+the threading layers of numba, some of which abort the process on concurrent use or after a fork.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ def _blas_controller() -> Any:
 
 
 class _BlasLimit:
-    """How many callers hold BLAS to one thread now, how many threads it has when none does, how many we may have."""
+    """The state of the limit of BLAS to one thread."""
 
     lock = Lock()
-    holders = 0
-    threads = 1
-    most: int | None = None
+    holders = 0  # callers that need the limit now
+    threads = 1  # threads of BLAS without the limit
+    max_workers: int | None = None  # the largest number of our own threads
     release_event = Event()
     holder: Thread | None = None
 
 
 def thread_count() -> int:
-    """How many threads BLAS may use here: OMP_NUM_THREADS, threadpoolctl and cluster schedulers all speak to it."""
+    """Return the number of threads to use: that of BLAS, which OMP_NUM_THREADS and threadpoolctl set, or less."""
     with _BlasLimit.lock:
         own = _BlasLimit.threads if _BlasLimit.holders else _blas_threads()
-    return own if _BlasLimit.most is None else min(own, _BlasLimit.most)
+    return own if _BlasLimit.max_workers is None else min(own, _BlasLimit.max_workers)
 
 
 def set_max_threads(workers: int | None) -> None:
-    """Have our own threads be no more than this; None lets them be as many as BLAS has."""
-    _BlasLimit.most = workers
+    """Set the largest number of our own threads; None removes the limit."""
+    _BlasLimit.max_workers = workers
 
 
 def _blas_threads() -> int:
@@ -54,10 +54,10 @@ def _blas_threads() -> int:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """BLAS on one thread, while our own threads each work on a tile; the last of several callers lets it go.
+    """Limit BLAS to one thread while our own threads work; the last of several callers removes the limit.
 
-    A thread of its own holds the limit: threadpoolctl lets only the thread that set it change it again, and the last
-    caller need not be the first.
+    A separate thread sets and removes the limit: threadpoolctl requires the same thread for both, and the last caller
+    need not be the first.
     """
     with _BlasLimit.lock:
         if not _BlasLimit.holders:
@@ -79,17 +79,17 @@ def single_threaded_blas() -> Iterator[None]:
                 _BlasLimit.holder.join()
 
 
-def _hold_blas_limit(ready: Event, leave: Event) -> None:
+def _hold_blas_limit(ready: Event, release: Event) -> None:
     try:
         with _blas_controller().limit(limits=1):
             ready.set()
-            leave.wait()
+            release.wait()
     finally:
         ready.set()
 
 
 def _limit_this_thread() -> None:
-    """For BLAS libraries whose limit belongs to each thread; where it belongs to the process it is held already."""
+    """Limit BLAS in this thread, for libraries whose limit is per thread and not per process."""
     _blas_controller().limit(limits=1)
 
 
@@ -98,20 +98,23 @@ _thread_state = local()
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """What this thread does inside is done by it alone: others like it run beside it, one for each core."""
-    before = getattr(_thread_state, "is_so", False)
-    _thread_state.is_so = True
+    """Do not start further threads in this one, because the caller already runs one thread per core."""
+    before = getattr(_thread_state, "is_single", False)
+    _thread_state.is_single = True
     try:
         with single_threaded_blas():
             yield
     finally:
-        _thread_state.is_so = before
+        _thread_state.is_single = before
 
 
 def map_in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) -> Generator[R, None, None]:
-    """`work` on each item by a pool of threads; the results come in the items' order, few are held at a time."""
+    """Yield `work(item)` for each item, computed in a pool of threads; the results keep the order of the items.
+
+    At most two items per thread are in progress at a time. With fewer than two `expected` items, no thread is started.
+    """
     workers = thread_count()
-    if workers == 1 or expected < 2 or getattr(_thread_state, "is_so", False):
+    if workers == 1 or expected < 2 or getattr(_thread_state, "is_single", False):
         yield from map(work, items)
         return
     items = iter(items)
@@ -125,6 +128,6 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T], expected: int) ->
 
 
 def run_all(results: Iterable[Any]) -> None:
-    """Have work done whose results are kept elsewhere."""
+    """Consume an iterator whose results are stored elsewhere."""
     for _ in results:
         pass

@@ -1,4 +1,4 @@
-"""Sentences that summarize an audit, an audit by groups, an advice and a training run."""
+"""Write the sentences that summarize an audit, an audit by groups, an advice and a training run."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def format_signed(value: float) -> str:
 
 
 def format_interval(score: Score) -> str:
-    """Return the interval of a gain as text."""
+    """Return the confidence interval of a gain as text, such as [+0.010, +0.042]."""
     return f"[{format_signed(score.low)}, {format_signed(score.high)}]"
 
 
@@ -92,7 +92,7 @@ def format_confidence(confidence: float) -> str:
 
 
 def audit_headline(audit: Audit) -> str:
-    """Return the most important finding in a sentence."""
+    """Return one sentence on the most important finding of an audit."""
     worst = next((finding for finding in audit.findings if finding.verdict == audit.verdict), None)
     if worst is None or audit.verdict == "ok":
         return "No finding needs attention: the shape of this space is unremarkable."
@@ -106,11 +106,11 @@ LABEL_FREE_WARNING = (
     "This evidence is weak: without a task, isoscope can only test whether two halves of the coordinates find the same "
     "neighbors, not whether these are the right ones. Give pairs, queries or labels before you re-index anything."
 )
-"""The caution on advice that was given without a task."""
+"""The caveat for advice without a task."""
 
 
 def advice_paragraph(advice: Advice) -> str:
-    """Return what to do and why, in a few sentences."""
+    """Return a paragraph on what the advice is and why."""
     sentences = [advice_headline(advice)]
     sentences += _describe_no_repair(advice) if advice.leaves_vectors_unchanged else _describe_choice(advice)
     sentences += _describe_stability(advice)
@@ -121,7 +121,7 @@ def advice_paragraph(advice: Advice) -> str:
 
 
 def advice_headline(advice: Advice) -> str:
-    """Return the advice in one sentence, with the measure that decided and the gain to expect."""
+    """Return the advice in one sentence, with the deciding measure and the expected gain."""
     if advice.leaves_vectors_unchanged and advice.best:
         best = advice.trials[advice.best].name
         return (
@@ -142,7 +142,7 @@ def is_label_free(advice: Advice) -> bool:
 
 
 def _list_measures(advice: Advice) -> str:
-    """Return the measures that could decide, as a list with "or"."""
+    """Return the candidates for the deciding measure, as a list with "or"."""
     words = [advice.measures[advice.measure]] if advice.alone else list(advice.measures.values())
     return join_words(words, "or")
 
@@ -195,7 +195,7 @@ def _describe_no_repair(advice: Advice) -> list[str]:
 
 
 def _describe_stability(advice: Advice) -> list[str]:
-    """Return how often parts of the examples give the same advice."""
+    """Return a sentence on how often selections on parts of the examples agree."""
     total = sum(advice.selections.values())
     if not total or len(advice.trials) < 2:
         return []
@@ -213,7 +213,7 @@ def _describe_stability(advice: Advice) -> list[str]:
 
 
 def _describe_conflicts(advice: Advice) -> list[str]:
-    """Return where another measure, or isotropy itself, contradicts the advice."""
+    """Return sentences on other measures, and on isotropy, where they contradict the advice."""
     sentences = _describe_excluded(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
@@ -240,7 +240,7 @@ def _describe_conflicts(advice: Advice) -> list[str]:
 
 
 def _describe_excluded(advice: Advice) -> list[str]:
-    """Return the repair that gains more than the choice by the deciding measure but loses by another."""
+    """Return a sentence on the repair that gains more than the chosen one but loses by another measure."""
     measure = advice.measure
     better = [
         trial
@@ -267,7 +267,7 @@ def _find_most_isotropic(advice: Advice) -> Trial | None:
 
 
 def _format_gain(advice: Advice, score: Score, *, corrected: bool = False) -> str:
-    """Return a gain with its interval, and for how many repairs the interval is corrected."""
+    """Return a gain with its interval, and the number of repairs that the interval is corrected for."""
     tried = len(advice.trials) - 1
     words = f"{format_confidence(advice.settings.confidence)} interval {format_interval(score)}"
     if corrected:
@@ -298,7 +298,7 @@ _MAX_LISTED = 3  # more names than this are counted instead of listed
 
 
 def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
-    """Return at most `count` sentences about what changes along the groups."""
+    """Return at most `count` sentences on how measurements change along the groups."""
     sentences = []
     for name, subject in HEADLINE_PHRASES.items():
         series = audit.series(name)
@@ -309,9 +309,9 @@ def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
 
 
 def describe_series(subject: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
-    """Return how one measurement changes: its rise or fall along ordered groups, else its highest and lowest group.
+    """Return a sentence on one measurement: its trend along ordered groups, else its highest and lowest group.
 
-    It names no difference between groups whose intervals overlap, or whose values agree in three digits.
+    Differences between groups with overlapping intervals, or with values that agree to three digits, are not named.
     """
     known = np.flatnonzero(np.isfinite(series.estimates)).tolist()
     if not known:
@@ -395,7 +395,7 @@ def _describe_all(count: int, audit: GroupedAudit) -> str:
 
 
 def _extreme_segments(values: Sequence[float], texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the segments from the first group over the lowest and the highest to the last."""
+    """Return the segments between the first, the lowest, the highest and the last group, in their order."""
     last = len(values) - 1
     turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
     turns = [i for i in turns if i in (0, last) or (texts[i] != texts[0] and texts[i] != texts[last])]
@@ -452,8 +452,8 @@ MEASUREMENT_LABELS = {
 }
 """The measurements and their names on the page, in its order."""
 
-_MIN_RELATIVE_CHANGE = 0.03  # of the larger end: a smaller change counts as none
-_MIN_CHANGE = 0.005  # so does a change below this, however small the ends are
+_MIN_RELATIVE_CHANGE = 0.03  # relative to the larger value: a smaller change counts as none
+_MIN_CHANGE = 0.005  # a smaller change counts as none for values of any size
 
 
 class LineChange(NamedTuple):
@@ -489,7 +489,7 @@ def measure_change(line: StepSeries) -> LineChange:
 
 
 def training_headline(runs: Runs) -> str:
-    """Return what happened to the last layer, in one sentence."""
+    """Return one sentence on how the last layer changed during training."""
     layer = format_last_layer(runs.layers[-1])
     if len(runs.arms) == 1:
         line = runs.mean(next(iter(runs.arms)), runs.layers[-1], "anisotropy_1")
@@ -511,7 +511,7 @@ def training_headline(runs: Runs) -> str:
 
 
 def training_paragraph(runs: Runs) -> str:
-    """Return more about the last layer: how it changed, or where each arm ends."""
+    """Return a paragraph on the last layer: how one arm changed, or the final values of each arm."""
     d = next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
     measured = (
         ("anisotropy_1_centred", "with the mean subtracted, that share", ""),
@@ -538,13 +538,13 @@ def training_paragraph(runs: Runs) -> str:
 
 
 def _late_means(runs: Runs, measurement: str) -> dict[str, float]:
-    """Return each arm's mean over the end of training, where it is known."""
+    """Return the mean of each arm over the end of training, without arms whose mean is unknown."""
     ends = {arm: float(np.mean(runs.late(arm, runs.layers[-1], measurement))) for arm in runs.arms}
     return {arm: value for arm, value in ends.items() if math.isfinite(value)}
 
 
 def format_layer_name(layer: str) -> str:
-    """Return a layer's name for people.
+    """Return the name of a layer as shown on pages.
 
     >>> format_layer_name("layer_3"), format_layer_name("encoder.layer.3")
     ('layer 3', 'encoder.layer.3')
@@ -554,7 +554,7 @@ def format_layer_name(layer: str) -> str:
 
 
 def format_last_layer(layer: str) -> str:
-    """Return the last layer with its name.
+    """Return a phrase for the last layer, with its name.
 
     >>> format_last_layer("layer_6")
     'the last layer (layer 6)'

@@ -85,7 +85,7 @@ def _finish(run: MeasurementRun) -> Measurements:
 
 def _group_sample_size(requested: int, groups: int, dim: int) -> int:
     """Return the rows of each group's sample, so that all samples together stay within the memory limit."""
-    return limit_sample_size(min(requested, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, clouds=groups)
+    return limit_sample_size(min(requested, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, groups=groups)
 
 
 _GroupBatch = tuple[int, Batch]

@@ -380,7 +380,7 @@ class _SampleSearch:
             self.ask = ask[np.isin(ask, usable)]
             k = count_lid_neighbors(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
             self.search = NeighborSearch(
-                placed(sample.vectors[self.ask]), k, centre=placed.center, own=sample.rows[self.ask]
+                placed(sample.vectors[self.ask]), k, center=placed.center, own=sample.rows[self.ask]
             )
 
     def result(self) -> tuple[Neighborhood | None, Neighborhood | None]:
@@ -395,7 +395,7 @@ class _SampleSearch:
         within = Neighborhood(usable, distances[:, :LIST_LENGTH] * unit, usable[at[:, :LIST_LENGTH]], among)
         if self.search is None:
             return Neighborhood(self.sample.rows[usable], distances * unit, self.sample.rows[usable[at]], among), within
-        distances, indices = self.search.found()
+        distances, indices = self.search.results()
         return Neighborhood(self.sample.rows[self.ask], distances * unit, indices, self.sketch.n), within
 
 
@@ -413,11 +413,11 @@ class _QuerySearch:
         if not len(vectors):
             raise TooFewRowsError(f"all queries of {store.name} are zero: need at least one nonzero query")
         k = min(LIST_LENGTH, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
-        self.search = NeighborSearch(placed(vectors), k, centre=placed.center)
+        self.search = NeighborSearch(placed(vectors), k, center=placed.center)
 
     def result(self) -> QueryNeighbors:
         """Return the nearest rows of the corpus to each query."""
-        distances, indices = self.search.found()
+        distances, indices = self.search.results()
         if self.rows is not None:  # the second pass numbered rows by their position in the sample
             indices = self.rows[indices]
         return QueryNeighbors(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)

@@ -133,7 +133,7 @@ class FirstPassTally(Tally):
 
     def fell_short(self) -> bool:
         """Return whether the sample may miss rows."""
-        return self.sampler.fell_short() and self.total.n > self.sampler.held
+        return self.sampler.fell_short() and self.total.n > self.sampler.pool_size
 
     def finish(self) -> None:
         """Reduce the sums of types to their mean cosines."""

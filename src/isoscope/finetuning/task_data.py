@@ -1,4 +1,4 @@
-"""What a model is fine-tuned for: texts or pairs of texts with classes or grades, of GLUE's files or the user's own."""
+"""Read tasks for fine-tuning: texts or pairs of texts with classes or grades, from GLUE files or your own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, MissingValueError, plural
+from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, TooFewRowsError, plural
 from isoscope._io.tables import read_table
 from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES
 from isoscope.stores.columns import ColumnSpec, choose_columns
@@ -32,7 +32,7 @@ class Split:
         return len(self.texts)
 
     def part(self, rows: np.ndarray) -> Split:
-        """Return some of the rows."""
+        """Return the split with only these rows."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         return Split([self.texts[i] for i in rows], pairs, self.labels[rows])
 
@@ -73,10 +73,10 @@ class Task:
 
     def fingerprint(self) -> str:
         """Return a hash of all rows of the task."""
-        seen = hashlib.sha256(repr((self.labels, self.measure)).encode())
+        digest = hashlib.sha256(repr((self.labels, self.measure)).encode())
         for split in (self.train, self.dev):
-            seen.update(repr((split.texts, split.pairs, split.labels.tolist())).encode())
-        return seen.hexdigest()[:16]
+            digest.update(repr((split.texts, split.pairs, split.labels.tolist())).encode())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _FileLayout:
     text: str
     label: str
     pair: str | None = None
-    word: str | None = None  # a column that goes before the text
+    word: str | None = None  # a column to put before the text
     header: bool = True
 
 
@@ -128,23 +128,25 @@ _GLUE = {
 }
 
 GLUE_NAMES = tuple(_GLUE)
-"""The named tasks."""
+"""The names of the tasks that `read_glue` reads."""
 
 
 def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
-    """A task that is known by name, from a folder of its TSV files or from the folder that holds all tasks' folders.
+    """Return a named task, read from the TSV files in its folder or in a folder of all tasks.
 
-    Labelled splits alone are read: train and dev. WiC's word goes before its first sentence, as "word: sentence".
+    Only the labeled splits are read: train and dev. In WiC, the word precedes the first sentence: "word: sentence".
 
     Parameters
     ----------
     name : str
         One of cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb.
     data : path
-        Where ``cola/train.tsv`` or ``CoLA/train.tsv`` lies; a file may be in gzip (``train.tsv.gz``).
+        The folder that contains ``cola/train.tsv`` or ``CoLA/train.tsv``. Files may be gzipped (``train.tsv.gz``).
     """
     if name not in _GLUE:
-        raise InputError(f"no task is named {name}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels")
+        raise NotFoundError(
+            f"there is no task {name}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels"
+        )
     glue = _GLUE[name]
     form, train, dev = _find_glue_files(name, glue, Path(data).expanduser())
     splits = []
@@ -176,27 +178,28 @@ def read_custom_task(
     seed: int = 0,
     measure: str | None = None,
 ) -> Task:
-    """A task of the user's own files, with a column of text and one of labels.
+    """Return a task that is read from your own files, each with a column of texts and a column of labels.
 
-    Labels are classes, unless they are numbers and one of them has decimals, or `measure` is one of grades.
+    The labels are classes, unless they are numbers with decimals, or `measure` is a score of grades.
 
     Parameters
     ----------
     train : path
         A .csv, .tsv, .jsonl or .parquet file.
     dev : path, optional
-        Rows to be scored on; without it a part of `train` is held out, drawn evenly from every class.
+        The dev set, which the model is scored on. By default, a part of `train` is held out, sampled evenly from every
+        class.
     text, text_pair, label : str, optional
-        Names of columns; text and label are found by their usual names.
+        The names of the columns. By default, the text and the label are the columns with common names.
     dev_share : float
-        How much of `train` is held out.
+        The share of `train` to hold out.
     seed : int
-        Of what is held out.
+        Random seed for the rows to hold out.
     measure : str, optional
-        The score that counts: accuracy (default), f1, matthews; for grades spearman (default) or pearson.
+        The main score: accuracy (default), f1 or matthews; for grades spearman (default) or pearson.
     """
     if measure is not None and measure not in (*CLASS_MEASURES, *GRADE_MEASURES):
-        raise InputError(f"measure is {measure}: need one of {', '.join((*CLASS_MEASURES, *GRADE_MEASURES))}")
+        raise ParameterError(f"measure is {measure}: need one of {', '.join((*CLASS_MEASURES, *GRADE_MEASURES))}")
     table = read_table(train)
     columns = _find_task_columns(table, text, label)
     tables = [table] if dev is None else [table, read_table(dev)]
@@ -211,9 +214,8 @@ def read_custom_task(
         splits.append(
             Split(texts, pairs, _parse_grades(each, labels) if graded else _class_numbers(each, labels, classes))
         )
-    whole = splits[0]
     if dev is None:
-        splits = list(_split_held_out(whole, dev_share, seed, table, graded=graded))
+        splits = list(_hold_out(splits[0], dev_share, seed, table))
     name = table.path.name.split(".")[0]
     return _check_task(
         Task(name, splits[0], splits[1], classes, measure or ("spearman" if graded else "accuracy")), table.path
@@ -233,26 +235,29 @@ def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     place = np.empty(len(labels))
     for kind in np.unique(kinds):
         members = order[kinds[order] == kind]
-        place[members] = (np.arange(len(members)) + 0.5) / len(members)  # a class's first half has places below 0.5
+        place[members] = (np.arange(len(members)) + 0.5) / len(
+            members
+        )  # the first half of a class has places below 0.5
     return np.sort(order[np.argsort(place[order], kind="stable")[:size]])
 
 
-def _split_held_out(whole: Split, share: float, seed: int, table: TableBatch, *, graded: bool) -> tuple[Split, Split]:
+def _hold_out(split: Split, share: float, seed: int, table: TableBatch) -> tuple[Split, Split]:
+    """Return the rows for training and the held-out rows."""
     if not 0 < share < 1:
-        raise InputError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
-    size = round(share * len(whole))
-    if size < 2 or len(whole) - size < 2:
-        raise InputError(
-            f"{table.path} has {plural(len(whole), 'row')}: too few to hold out {share:g} of; give a dev file"
+        raise ParameterError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
+    size = round(share * len(split))
+    if size < 2 or len(split) - size < 2:
+        raise TooFewRowsError(
+            f"{table.path} has {plural(len(split), 'row')}, too few to hold out a share of {share:g}: pass a dev file"
         )
-    held = stratified_sample(whole.labels, size, seed)
-    return whole.part(np.setdiff1d(np.arange(len(whole)), held)), whole.part(held)
+    held_out = stratified_sample(split.labels, size, seed)
+    return split.part(np.setdiff1d(np.arange(len(split)), held_out)), split.part(held_out)
 
 
 def _find_glue_files(name: str, glue: _GlueTask, data: Path) -> tuple[_FileLayout, Path, Path]:
     if not data.is_dir():
-        raise InputError(
-            f"{data} is not a folder: name the one that holds {name}'s files, {glue.layouts[0].train} first"
+        raise NotFoundError(
+            f"{data} is not a folder: pass the folder with the files of {name}, such as {glue.layouts[0].train}"
         )
     folders = [data / each for each in glue.folders if (data / each).is_dir()]
     if data.name in glue.folders or not folders:
@@ -262,13 +267,13 @@ def _find_glue_files(name: str, glue: _GlueTask, data: Path) -> tuple[_FileLayou
             train, dev = _find_plain_or_gzip(folder / form.train), _find_plain_or_gzip(folder / form.dev)
             if train and dev:
                 return form, train, dev
-    lacking = [
+    missing = [
         each for each in (glue.layouts[0].train, glue.layouts[0].dev) if not _find_plain_or_gzip(folders[0] / each)
     ]
-    there = sorted(path.name for path in folders[0].iterdir() if path.is_file())[:8]
-    raise InputError(
-        f"{name} needs {' and '.join(lacking)} in {folders[0]}: there is {', '.join(there) or 'no file'}; "
-        "give another folder of data, or name your own files of texts and labels"
+    present = sorted(path.name for path in folders[0].iterdir() if path.is_file())[:8]
+    raise NotFoundError(
+        f"{name} needs {' and '.join(missing)} in {folders[0]}, which has {', '.join(present) or 'no files'}: pass "
+        "another folder, or your own files of texts and labels"
     )
 
 
@@ -278,14 +283,14 @@ def _find_plain_or_gzip(path: Path) -> Path | None:
 
 def _find_task_columns(table: TableBatch, text: str | None, label: str | None) -> tuple[str, str]:
     wanted = ColumnSpec(roles={"text": text, "labels": label})
-    found = choose_columns(list(table.columns), wanted, str(table.path))
-    for role, option, what in (("text", "text", "the texts"), ("labels", "label", "the labels")):
-        if role not in found:
-            raise InputError(
-                f"{table.path} does not say which column holds {what}: it has {table.names}; name it: {option}=, "
-                f"on the command line --{option}"
+    columns = choose_columns(list(table.columns), wanted, str(table.path))
+    for role, option, what in (("text", "text", "texts"), ("labels", "label", "labels")):
+        if role not in columns:
+            raise NotFoundError(
+                f"{table.path} has no column with a common name for {what}, only {table.names}: name the column with "
+                f"{option}=, on the command line --{option}"
             )
-    return found["text"], found["labels"]
+    return columns["text"], columns["labels"]
 
 
 def _read_task_rows(
@@ -307,7 +312,7 @@ def _read_texts(table: TableBatch, name: str) -> list[str]:
 
 
 def _class_numbers(table: TableBatch, labels: Sequence[Any], classes: Sequence[str]) -> np.ndarray:
-    """Class numbers of these labels."""
+    """Return the class number of each label."""
     numbers = {name: i for i, name in enumerate(classes)}
     names = [_format_label(value) for value in labels]
     _check_labels_present(table, names)
@@ -315,37 +320,37 @@ def _class_numbers(table: TableBatch, labels: Sequence[Any], classes: Sequence[s
         if name not in numbers:
             some = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
             where = f"{table.path}, line {table.lines[i]}"
-            raise InputError(f"{where} has the label {name!r}, which is none of the classes to learn: {some}")
+            raise ParameterError(f"{where} has the label {name!r}, which is not among the classes of the task: {some}")
     return np.asarray([numbers[name] for name in names], np.int64)
 
 
 def _parse_grades(table: TableBatch, labels: Sequence[Any]) -> np.ndarray:
     _check_labels_present(table, [_format_label(value) for value in labels])
-    found = np.empty(len(labels))
+    grades = np.empty(len(labels))
     for i, value in enumerate(labels):
         try:
-            found[i] = float(value)
+            grades[i] = float(value)
         except (TypeError, ValueError):
-            found[i] = np.nan
-        if not np.isfinite(found[i]):
-            raise InputError(f"{table.path}, line {table.lines[i]} has the grade {value!r}: need a finite number")
-    return found
+            grades[i] = np.nan
+        if not np.isfinite(grades[i]):
+            raise ParameterError(f"{table.path}, line {table.lines[i]} has the grade {value!r}: need a finite number")
+    return grades
 
 
 def _class_names(table: TableBatch, labels: Sequence[Any]) -> tuple[str, ...]:
-    """The classes' names: whole numbers by size, words by the alphabet."""
+    """Return the names of the classes: integers sorted by value, other names alphabetically."""
     names = {_format_label(value) for value in labels} - {""}
     if len(names) > max(20, len(labels) // 2):
-        raise InputError(
+        raise ParameterError(
             f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; name "
-            'another column, or measure="spearman" (--measure spearman) if they are grades'
+            'another column, or set measure="spearman" (--measure spearman) if the labels are grades'
         )
-    whole = all(name.removeprefix("-").isdecimal() for name in names)
-    return tuple(sorted(names, key=int) if whole else sorted(names))
+    are_integers = all(name.removeprefix("-").isdecimal() for name in names)
+    return tuple(sorted(names, key=int) if are_integers else sorted(names))
 
 
 def _format_label(value: Any) -> str:
-    """A label as text: true, 1 and 1.0 of a table are what they look like."""
+    """Return a label as text; 1.0 becomes "1", and a missing label becomes ""."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -354,7 +359,7 @@ def _format_label(value: Any) -> str:
 
 
 def _has_decimals(labels: Sequence[Any]) -> bool:
-    """Whether all labels are numbers and one is not whole."""
+    """Return whether all labels are numbers and at least one is not an integer."""
     try:
         numbers = [float(name) for name in (_format_label(value) for value in labels) if name]
     except ValueError:
@@ -365,17 +370,17 @@ def _has_decimals(labels: Sequence[Any]) -> bool:
 def _check_labels_present(table: TableBatch, names: Sequence[str]) -> None:
     missing = [i for i, name in enumerate(names) if not name]
     if missing:
-        raise InputError(
-            f"{table.path} has no label in {len(missing)} of {plural(len(names), 'row')}, the first is line "
-            f"{table.lines[missing[0]]}: need a label for each, a test set without them cannot be learnt from"
+        raise MissingValueError(
+            f"{table.path} has no label in {len(missing)} of {plural(len(names), 'row')}, first in line "
+            f"{table.lines[missing[0]]}: need a label for each row; test sets without labels cannot be used"
         )
 
 
 def _check_task(task: Task, path: Path) -> Task:
-    for word, split in (("to learn from", task.train), ("to be scored on", task.dev)):
+    for name, split in (("training", task.train), ("dev", task.dev)):
         if len(split) < 2:
-            raise InputError(f"{task.name} has {plural(len(split), 'row')} {word}: need 2 at least")
+            raise TooFewRowsError(f"the {name} set of {task.name} has {plural(len(split), 'row')}: need at least 2")
     if len(np.unique(task.train.labels)) < 2:
         only = task.labels[task.train.labels[0]] if task.labels else f"{task.train.labels[0]:g}"
-        raise InputError(f"{path} has one label alone, {only}: there is nothing to learn, need 2 or more")
+        raise TooFewRowsError(f"{path} has only one label, {only}: need at least 2 different labels")
     return task

@@ -41,16 +41,16 @@ class Reader:
     def read(self, split: Split) -> tuple[list[Row], int]:
         """Return the tokenized rows, not padded, and the number of truncated texts."""
         pairs = () if split.pairs is None else (split.pairs,)
-        read = self.tokenizer(split.texts, *pairs, truncation=True, max_length=self.max_length)
+        encoded = self.tokenizer(split.texts, *pairs, truncation=True, max_length=self.max_length)
         special = set(self.tokenizer.all_special_ids)
-        if all(special.issuperset(ids) for ids in read["input_ids"]):  # as from a tokenizer whose files are missing
+        if all(special.issuperset(ids) for ids in encoded["input_ids"]):  # happens if the tokenizer's files are missing
             raise NotFoundError(
                 f"the tokenizer of {self.tokenizer.name_or_path} knows no word of the texts: its files, such as "
-                "tokenizer.json, may be missing; name a folder that has them"
+                "tokenizer.json, may be missing; pass a folder that has them"
             )
-        truncated = sum(bool(each.overflowing) for each in read.encodings or ())
+        truncated = sum(bool(each.overflowing) for each in encoded.encodings or ())
         labels = split.labels.tolist()
-        rows = [{name: read[name][i] for name in read} | {"labels": labels[i]} for i in range(len(labels))]
+        rows = [{name: encoded[name][i] for name in encoded} | {"labels": labels[i]} for i in range(len(labels))]
         return rows, truncated
 
 
@@ -82,21 +82,21 @@ def load_model(model: str, task: Task, reader: Reader) -> Any:
     place = resolve_model_path(model)
     with mute_transformers():
         try:
-            found = AutoModelForSequenceClassification.from_pretrained(
+            loaded = AutoModelForSequenceClassification.from_pretrained(
                 place,
                 num_labels=len(names),
                 id2label=names,
                 label2id={name: number for number, name in names.items()},
                 problem_type="regression" if task.is_graded else "single_label_classification",
-                ignore_mismatched_sizes=True,  # it may have a head for another task
+                ignore_mismatched_sizes=True,  # the model may have a head for another task
                 dtype=torch.float32,  # 16 bits would lose AdamW's small steps
                 trust_remote_code=False,
             )
         except LOAD_ERRORS as error:
             raise FileFormatError(format_load_error(model, error, _TASK)) from error
-    if found.config.pad_token_id is None:
-        found.config.pad_token_id = reader.tokenizer.pad_token_id
-    return found
+    if loaded.config.pad_token_id is None:
+        loaded.config.pad_token_id = reader.tokenizer.pad_token_id
+    return loaded
 
 
 def describe_rows(rows: int, total: int, truncated: int, reader: Reader) -> list[str]:

@@ -48,7 +48,9 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             if _FORMAT not in metadata:
-                raise FileFormatError(f"{path} is a safetensors file, but not of a sketch")
+                raise FileFormatError(
+                    f"{path} is a safetensors file but not a sketch: need a file that Sketch.save wrote"
+                )
             about = json.loads(metadata[_FORMAT])
             if about["version"] > _VERSION:
                 raise FileFormatError(

@@ -22,10 +22,10 @@ from isoscope._core.arrays import (
     check_integer,
     check_points,
     check_real,
+    encode_labels,
     to_numpy,
     warn_if_transposed,
 )
-from isoscope._core.arrays import encode_labels as grouped
 from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope._core.types import Average, Nonfinite
 
-_CHUNK_BYTES = 4 * TILE_BYTES  # of float64: the size of one chunk
-_ROW_BYTES = TILE_BYTES // 4  # of centered rows: they are multiplied while in cache
+_CHUNK_BYTES = 4 * TILE_BYTES  # the size of one chunk as float64
+_ROW_BYTES = TILE_BYTES // 4  # the size of a tile of centered rows, which fits in the cache
 
 
 def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: Nonfinite) -> Sketch:
@@ -102,7 +102,7 @@ def _check_labels(labels: Any, n: int, name: str) -> np.ndarray | None:
     """Return checked labels, one per row."""
     if labels is None:
         return None
-    encoded = grouped(labels, n, name=name, min_groups=0)
+    encoded = encode_labels(labels, n, name=name, min_groups=0)
     return np.asarray(encoded.names[encoded.codes])
 
 
@@ -205,7 +205,9 @@ class Sketch:
         if not other.d:
             return replace(self, nonfinite=self.nonfinite + other.nonfinite)
         if self.d != other.d:
-            raise ShapeError(f"sketches of {self.d} and of {other.d} dimensions cannot be added")
+            raise ShapeError(
+                f"one sketch has {self.d} dimensions and the other has {other.d}: need equal dimensions to add them"
+            )
         if (self.types is None) != (other.types is None) and self.n and other.n:
             raise ParameterError("one sketch has types and the other has none: pass types for both or for neither")
         if (self.groups is None) != (other.groups is None) and self.n and other.n:
@@ -290,7 +292,7 @@ class Sketch:
             raise ParameterError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
         if self.groups is None:
             raise ParameterError(
-                "the sketch was made without groups, which an interval needs: pass each row's group to sketch, "
+                "the sketch has no groups, which an interval needs: pass each row's group to sketch, "
                 "or pass the rows to isoscope.isoscore_interval(X)"
             )
         self._check_measurable(4, dimensions=2, variance=True)
@@ -376,14 +378,14 @@ class Sketch:
         return np.asarray(formulas.mean_cosine(self.n, self.unit_sum, self.unit_squares))
 
     def intra_similarity(self) -> float:
-        """Return S_intra; see `isoscope.intra_similarity`."""
+        """Return the mean cosine within types, S_intra; see `isoscope.intra_similarity`."""
         t = self._require_types()
         if t.counts.max() < 2:
             raise TooFewRowsError(f"{len(t.names)} types for {self.n} rows: need a type with at least two rows")
         return float(formulas.intra_similarity(np, t.counts.astype(float), t.unit_sums, t.unit_squares))
 
     def inter_similarity(self, *, average: Average = "instances") -> float:
-        """Return S_inter; see `isoscope.inter_similarity`."""
+        """Return the mean cosine between types, S_inter; see `isoscope.inter_similarity`."""
         if average not in ("instances", "types"):
             raise ParameterError(f'average is {average!r}: need "instances" or "types"')
         t = self._require_types()
@@ -392,20 +394,20 @@ class Sketch:
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
 
     def isotropy_objective(self, *, cosine: bool = False) -> float:
-        """Return O_I; see `isoscope.metrics.isotropy_objective`."""
+        """Return the isotropy objective O_I; see `isoscope.metrics.isotropy_objective`."""
         if cosine:
             return float(np.sqrt(self.participation_ratio() / self.d))
         self._check_measurable(2)
         return float(formulas.isotropy_objective(self.n, np.trace(self.scatter)))
 
     def silhouette_objective(self) -> float:
-        """Return O_S of the types; see `isoscope.metrics.silhouette_objective`."""
+        """Return the silhouette objective O_S of the types; see `isoscope.metrics.silhouette_objective`."""
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.silhouette_objective(np, self.n, np.trace(self.scatter), t.counts, t.within))
 
     def classifier_objective(self, class_vectors: Array) -> float:
-        """Return O_C of the types; see `isoscope.metrics.classifier_objective`."""
+        """Return the classifier objective O_C of the types; see `isoscope.metrics.classifier_objective`."""
         t = self._require_types()
         C = to_numpy(check_points(class_vectors, min_rows=1, name="class_vectors")[1]).astype(np.float64)
         if C.shape != t.means.shape:
@@ -413,7 +415,10 @@ class Sketch:
         return float(formulas.classifier_objective(np, t.counts[:, None] * t.means, C))
 
     def triplet_objective(self) -> float:
-        """Return O_T of the types with squared distances; see `isoscope.metrics.triplet_objective`."""
+        """Return the triplet objective O_T of the types; see `isoscope.metrics.triplet_objective`.
+
+        The distances are squared.
+        """
         t = self._require_types()
         self._check_measurable(2)
         return float(formulas.triplet_objective(np, self.n, t.means, t.counts.astype(float), t.within))
@@ -426,7 +431,7 @@ class Sketch:
         if self.d < dimensions:
             raise ShapeError(f"the sketch has {self.d} dimensions: need at least {dimensions}")
         if nonzero and not self.greatest_norm > 0:
-            raise InputError(f"all {self.n} rows are zero: they have no variance")
+            raise InputError(f"all {self.n} rows are zero: need at least one nonzero row")
         trace = np.trace(self.scatter)
         if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
             raise InputError(self._format_range_error("squares"))
@@ -435,12 +440,13 @@ class Sketch:
 
     def _format_range_error(self, what: str) -> str:
         return (
-            f"rows are up to {self.greatest_norm:.3g} long: their {what} are outside the range of float64; rescale them"
+            f"the longest row has norm {self.greatest_norm:.3g}: its {what} are outside the range of float64; "
+            "rescale the rows"
         )
 
     def _require_types(self) -> TypeSums:
         if self.types is None:
-            raise ParameterError("the sketch was made without types: pass each row's type to Sketch.of or sketch")
+            raise ParameterError("the sketch has no types: pass each row's type to Sketch.of or sketch")
         return self.types
 
     # saving and loading
@@ -512,8 +518,8 @@ def _sketch_chunk(
         raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row per vector")
     X = to_numpy(chunk)
     n, d = X.shape
-    kinds = None if types is None else grouped(types, n, name="types", min_groups=0)
-    dependent = None if groups is None else grouped(groups, n, name="groups", min_groups=0)
+    row_types = None if types is None else encode_labels(types, n, name="types", min_groups=0)
+    row_groups = None if groups is None else encode_labels(groups, n, name="groups", min_groups=0)
     pivot = _pivot(X)
     moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
@@ -559,11 +565,13 @@ def _sketch_chunk(
         least_norm=float(norms.min()),
         greatest_norm=greatest,
         rows=RowCounts.of(hashes),
-        types=None if kinds is None else TypeSums.of(X[finite], grouped(kinds.names[kinds.codes[finite]], m)),
+        types=None
+        if row_types is None
+        else TypeSums.of(X[finite], encode_labels(row_types.names[row_types.codes[finite]], m)),
         groups=None
-        if dependent is None
+        if row_groups is None
         else GroupBlocks.of(
-            X[finite], grouped(dependent.names[dependent.codes[finite]], m), block_limit or max_blocks(d)
+            X[finite], encode_labels(row_groups.names[row_groups.codes[finite]], m), block_limit or max_blocks(d)
         ),
     )
 

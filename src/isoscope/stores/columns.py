@@ -1,4 +1,4 @@
-"""Choose the columns of vectors, labels, types, text, … by name, and check their values."""
+"""Choose the columns of vectors, labels, types, text and other roles by name, and check their values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
             return wanted.vectors
         if wanted.vectors in others:
             raise ParameterError(f"{where}: {wanted.vectors} does not hold vectors; {_describe_candidates(candidates)}")
-        raise NotFoundError(f"{where} has nothing named {wanted.vectors}; {_describe_candidates(candidates)}")
+        raise NotFoundError(
+            f"{where} has no column or array named {wanted.vectors}; {_describe_candidates(candidates)}"
+        )
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -224,7 +226,9 @@ def _as_objects(values: Any) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ShapeError("labels, types, text, ids, … must have one value for each row; these are lists") from None
+        raise ShapeError(
+            "columns must have one value for each row: these values are lists of different lengths"
+        ) from None
     return array.astype(object) if array.dtype.kind in "UTS" else array
 
 

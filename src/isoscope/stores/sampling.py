@@ -51,7 +51,7 @@ class Sampler:
         self.size, self.seed = size, seed
         self.limit = np.uint64(2**64 - 1)
         self.pool: list[Sample] = []
-        self.held = 0
+        self.pool_size = 0
         self.expected = False
 
     def offer(self, batch: Batch) -> None:
@@ -64,8 +64,8 @@ class Sampler:
             chosen, vectors = chosen[finite], vectors[finite]
         columns = {role: np.asarray(values)[chosen] for role, values in batch.columns.items()}
         self.pool.append(Sample(batch.start + chosen, vectors.copy(), columns, keys[chosen]))
-        self.held += len(chosen)
-        if self.held > 2 * self.size:
+        self.pool_size += len(chosen)
+        if self.pool_size > 2 * self.size:
             self._prune()
 
     def expect(self, rows: int) -> None:
@@ -80,12 +80,12 @@ class Sampler:
 
     def fell_short(self) -> bool:
         """Return whether `expect` skipped rows that turned out to be needed."""
-        return self.expected and self.held < self.size
+        return self.expected and self.pool_size < self.size
 
     def join(self, later: Sample) -> None:
         """Add the sample of later rows to the candidates."""
         self.pool.append(later)
-        self.held += len(later)
+        self.pool_size += len(later)
         self._prune()
 
     def sample(self) -> Sample:
@@ -94,7 +94,7 @@ class Sampler:
         return self.pool[0]
 
     def _prune(self) -> None:
-        if self.held > self.size:  # before concatenating, so that dropped rows are not copied
+        if self.pool_size > self.size:  # before concatenating, so that dropped rows are not copied
             keys = np.concatenate([part.keys for part in self.pool])
             self.limit = np.partition(keys, self.size - 1)[self.size - 1]
             for i, part in enumerate(self.pool):
@@ -105,7 +105,7 @@ class Sampler:
             {role: np.concatenate([part.columns[role] for part in self.pool]) for role in self.pool[0].columns},
             np.concatenate([part.keys for part in self.pool]),
         )
-        self.pool, self.held = [joined], len(joined)
+        self.pool, self.pool_size = [joined], len(joined)
 
 
 def row_keys(first: int, count: int, seed: int) -> np.ndarray:

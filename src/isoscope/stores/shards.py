@@ -1,4 +1,4 @@
-"""Several files as one store, and ranges of rows of a store for parallel work."""
+"""Read several files as one store, and split a store into ranges of rows for parallel work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ShardedStore(Store):
             if role in columns and (
                 columns[role] == INVERSE_RANK or any(store.columns.get(role) != columns[role] for store in stores)
             ):
-                columns.pop(role)  # a named column is in all shards; ranks start again in each shard
+                columns.pop(role)  # shards may differ in guessed columns, and ranks restart in each shard
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
                 raise ShapeError(
@@ -55,7 +55,7 @@ class ShardedStore(Store):
         return int(self._ends()[-1])
 
     def known_length(self) -> int | None:
-        """See `Store`."""
+        """Return the number of rows of all shards, or None if a shard must be read to count them."""
         lengths = [store.known_length() for store in self._stores]
         return None if None in lengths else sum(length or 0 for length in lengths)
 
@@ -75,7 +75,7 @@ class ShardedStore(Store):
             before = size
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
-        """See `Store`."""
+        """Return the shards that hold the rows from `start` to `stop`, and the position of `start` in them."""
         starts = np.concatenate([[0], self._ends()])
         low = int(np.searchsorted(starts, start, "right")) - 1
         high = max(int(np.searchsorted(starts, stop)), low + 1)
@@ -86,7 +86,7 @@ class ShardedStore(Store):
         return other, start - int(starts[low])
 
     def read_starts(self) -> list[int]:
-        """See `Store`."""
+        """Return the rows where reading can start directly, in all shards."""
         starts = np.concatenate([[0], self._ends()])
         return [
             int(start) + row
@@ -99,7 +99,7 @@ class ShardedStore(Store):
         return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
     def has_column(self, name: str) -> bool:
-        """See `Store`."""
+        """Return whether every shard has a column of this name without a role."""
         return all(store.has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ class ShardedStore(Store):
         return [value for part in parts for value in part]
 
     def _split(self, indices: np.ndarray) -> Iterator[tuple[Store, np.ndarray]]:
-        """Return each shard that has some of these rows, with their row numbers in it."""
+        """Yield each shard that has some of these rows, with the row numbers within the shard."""
         starts = np.concatenate([[0], self._ends()])
         for i, store in enumerate(self._stores):
             low, high = np.searchsorted(indices, starts[i : i + 2])
@@ -134,13 +134,13 @@ def natural_sort_key(path: Path | str) -> list[Any]:
 
 
 SPAN_BYTES = 128 * 2**20
-"""The vectors that a worker reads in one task, in bytes; it keeps one batch at a time in memory."""
+"""The size of the vectors that a worker reads in one task; only one batch at a time is in memory."""
 
-_MOST_SPANS = 20_000
+_MAX_SPANS = 20_000
 
 
 class Span(Store):
-    """A range of rows of another store, from row `first` on; `layout` is that of all rows, if the table is written."""
+    """A range of rows of another store, from row `first` on; `layout` is the layout of the full table, if needed."""
 
     def __init__(
         self, store: Store, first: int, rows: int, given: dict[str, np.ndarray], layout: Layout | None = None
@@ -156,8 +156,8 @@ class Span(Store):
         own, start = self._store.slice(self._start, self._start + self._length)
         if self._full_layout is not None and own._layout() is None:
             raise ParameterError(
-                f"{self.name} is in this process, and its table cannot be sent to workers: omit the engine, or write "
-                "the vectors only: columns=False, on the command line --vectors-only"
+                f"{self.name} is in the memory of this process, and its table cannot be sent to workers: omit the "
+                "engine, or write the vectors only: columns=False, on the command line --vectors-only"
             )
         return {**self.__dict__, "_store": own, "_start": start}
 
@@ -193,8 +193,8 @@ def _truncate_piece(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
-def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
-    """Split a store into spans of about `most_bytes` bytes, at rows where reading can start at once.
+def spans(store: Store, max_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
+    """Split a store into spans of about `max_bytes` bytes, at rows where reading can start directly.
 
     A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With
     `other_columns` each span has the layout of the full table.
@@ -208,7 +208,7 @@ def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = F
     [(0, 65536), (65536, 34464)]
     """
     n = len(store)
-    rows = max(1, most_bytes // (store.dim * store.dtype.itemsize), -(-n // _MOST_SPANS))
+    rows = max(1, max_bytes // (store.dim * store.dtype.itemsize), -(-n // _MAX_SPANS))
     starts = [0]
     for row in store.read_starts():
         if starts[-1] + rows <= row < n:

@@ -281,36 +281,37 @@ class Attachment:
         return finished
 
     def _term(self, seen: list[LayerOutput], labels: Any) -> torch.Tensor:
-        clouds = []
+        states_by_layer = []
         needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
         for layer, runs in self._capture.rows(seen).items():
             if runs:
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
                 check_finite_states(rows, layer, f"at step {self.step}")
                 more = {"groups": row_text_ids(runs)} if grouped and runs[0].positions is not None else {}
-                clouds.append((rows, _align_labels(runs, labels, needed), more))
-        if not any(rows.requires_grad for rows, *_ in clouds):
+                states_by_layer.append((rows, _align_labels(runs, labels, needed), more))
+        if not any(rows.requires_grad for rows, *_ in states_by_layer):
             raise ParameterError(
                 f"the states of {self._format_layers()} carry no gradient: the layers below are frozen, or run in a "
                 'reentrant checkpoint (set gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
-            widths = {rows.shape[1] for rows, *_ in clouds}
+            widths = {rows.shape[1] for rows, *_ in states_by_layer}
             if len(widths) > 1:
                 raise ShapeError(
                     f"the layers have {sorted(widths)} dimensions: measuring them together needs equal dimensions"
                 )
-            states = torch.cat([rows.float() for rows, *_ in clouds]) if len(clouds) > 1 else clouds[0][0]
-            return self.loss(states, _concat_labels([found for _, found, _ in clouds]))
-        terms = [self.loss(rows, found, **more) for rows, found, more in clouds]
+            several = len(states_by_layer) > 1
+            states = torch.cat([rows.float() for rows, *_ in states_by_layer]) if several else states_by_layer[0][0]
+            return self.loss(states, _concat_labels([classes for _, classes, _ in states_by_layer]))
+        terms = [self.loss(rows, classes, **more) for rows, classes, more in states_by_layer]
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
     def _warn_unused_term(self) -> None:
         if self._pending is not None and not self._taken and "pending" not in self._warned:
             self._warned.add("pending")
             warn_data(
-                f"the term of step {self.step - 1} was added to no loss: {type(self.model).__name__} returns none; "
-                "add attachment.term to yours"
+                f"the term of step {self.step - 1} was not added to any loss, because {type(self.model).__name__} "
+                "returns none: add attachment.term to your loss"
             )
         self._pending = None
 
@@ -395,7 +396,7 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
             return None
         raise ParameterError(
             f"labels are a {type(labels).__name__} that is not a tensor of numbers: need one class per text; "
-            "set labels= to where they are, or use PersistentEntropy(per_class=False)"
+            "set labels= to the argument that holds them, or use PersistentEntropy(per_class=False)"
         ) from error
     aligned = []
     for rows in runs:
@@ -406,8 +407,8 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
             return None
         if not fits:
             raise ShapeError(
-                f"labels have shape {tuple(labels.shape)}, the batch {rows.shape[0]} texts: need one class per text, "
-                'or per token with pool="tokens"; without classes, use PersistentEntropy(per_class=False)'
+                f"labels have shape {tuple(labels.shape)}, but the batch has {rows.shape[0]} texts: need one class "
+                'per text, or per token with pool="tokens"; without classes, use PersistentEntropy(per_class=False)'
             )
         aligned.append(labels[place])
     return torch.cat(aligned)

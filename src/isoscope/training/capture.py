@@ -50,7 +50,7 @@ def row_text_ids(runs: Sequence[PooledRows]) -> torch.Tensor | None:
 
 
 def check_pool(pool: Any) -> Pool:
-    """Check that `pool` is the name of a pooling or a function."""
+    """Return `pool`; raise an error if it is neither the name of a pooling nor a function."""
     if callable(pool) or pool in POOLS:
         return pool  # type: ignore[no-any-return]
     named = ", ".join(f'"{name}"' for name in POOLS)
@@ -65,8 +65,8 @@ def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, whe
     if callable(pool):
         rows = pool(states, mask)
         if not torch.is_tensor(rows) or rows.ndim != 2:
-            given = f"shape {tuple(rows.shape)}" if torch.is_tensor(rows) else f"a {type(rows).__name__}"
-            raise ShapeError(f"pool returned {given} for {where}: need a tensor (n, d)")
+            returned = f"shape {tuple(rows.shape)}" if torch.is_tensor(rows) else f"a {type(rows).__name__}"
+            raise ShapeError(f"pool returned {returned} for {where}: need a tensor (n, d)")
         texts = torch.arange(len(rows), device=rows.device) if len(rows) == len(states) else None
         return PooledRows(rows, tuple(states.shape[:2]), texts)
     shape = tuple(states.shape[:2])
@@ -81,7 +81,7 @@ def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, whe
         mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     elif tuple(mask.shape) != tuple(states.shape[:2]):
         raise ShapeError(
-            f"the attention mask has shape {tuple(mask.shape)}, the states of {where} {tuple(states.shape)}: "
+            f"the attention mask has shape {tuple(mask.shape)}, but the states of {where} have {tuple(states.shape)}: "
             "need the same texts and positions, in this order"
         )
     mask = mask.to(states.device) > 0
@@ -123,12 +123,12 @@ class LayerOutput(NamedTuple):
 class Hook:
     """A hook that does nothing in copies and saved files of the model."""
 
-    def __init__(self, called: Callable[..., Any] | None = None) -> None:
-        self.called = called
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self.function = function
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the hook's function."""
-        return None if self.called is None else self.called(*arguments)
+        return None if self.function is None else self.function(*arguments)
 
     def __deepcopy__(self, memo: Any) -> Hook:
         return Hook()
@@ -226,30 +226,30 @@ class Capture:
             self._warned = True
             warn_data(
                 f"the attention mask has shape {tuple(mask.shape)}, which does not show the padding: "
-                "every position counts; pass a mask (texts, positions), or a function as pool"
+                "padding is counted as tokens; pass a mask (texts, positions), or a function as pool"
             )
 
     def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
         stack = find_stack(model)
-        again = stack.depth > len(stack.names)
+        repeats = stack.depth > len(stack.names)
 
         def begin(_: nn.Module, __: Any) -> None:
             if self.on:
                 self._calls = {}
 
-        def into(_: nn.Module, args: Any, kwargs: Any) -> None:
-            if self.on and not (again and self._calls):
+        def keep_input(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if self.on and not (repeats and self._calls):
                 states = args[0] if args else kwargs.get("hidden_states")
                 if torch.is_tensor(states):
                     self.seen.append(LayerOutput(0, states, self._mask))
 
-        def out_of(place: int, name: str) -> Any:
+        def make_hook(place: int, name: str) -> Any:
             def keep(_: nn.Module, __: Any, output: Any) -> None:
                 if not self.on:
                     self._report_bypass()
                     return
                 number = place + 1
-                if again:
+                if repeats:
                     number += len(stack.names) * self._calls.get(name, 0)
                     self._calls[name] = self._calls.get(name, 0) + 1
                 states = find_hidden_states(output)
@@ -258,7 +258,7 @@ class Capture:
 
             return keep
 
-        def final(_: nn.Module, __: Any, output: Any) -> None:
+        def replace_last(_: nn.Module, __: Any, output: Any) -> None:
             if not self.on:
                 return
             states = output.get("last_hidden_state") if isinstance(output, Mapping) else None
@@ -268,18 +268,18 @@ class Capture:
                         self.seen[place] = self.seen[place]._replace(states=states)
                         break
 
-        if again:
+        if repeats:
             self._handles.append(model.get_submodule(stack.owner).register_forward_pre_hook(Hook(begin)))
         if 0 in numbers:
             self._handles.append(
-                model.get_submodule(stack.names[0]).register_forward_pre_hook(Hook(into), with_kwargs=True)
+                model.get_submodule(stack.names[0]).register_forward_pre_hook(Hook(keep_input), with_kwargs=True)
             )
         for place, name in enumerate(stack.names):
-            if again or place + 1 in numbers:
-                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(out_of(place, name))))
+            if repeats or place + 1 in numbers:
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(make_hook(place, name))))
         if stack.depth in numbers:
             for name in reversed(_enclosing_modules(stack.owner)):
-                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(final)))
+                self._handles.append(model.get_submodule(name).register_forward_hook(Hook(replace_last)))
 
     def _watch_name(self, model: nn.Module, name: str) -> None:
         def keep(_: nn.Module, __: Any, output: Any) -> None:
@@ -323,7 +323,7 @@ def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
         if bad:
             raise MissingValueError(
                 f"the hidden states of {format_layer(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
-                "the model has diverged; lower the learning rate or the weight, or look at the inputs"
+                "the model has diverged; lower the learning rate or the regularizer's weight, or check the inputs"
             )
 
 
@@ -351,11 +351,11 @@ def probe_states(
 
 
 class ProbeRows(NamedTuple):
-    """What a layer gave over some batches."""
+    """The rows of a layer over some batches."""
 
     states: np.ndarray
     texts: np.ndarray | None
-    """The text of each row where rows are tokens; None where each row is a text of its own, or it is not known."""
+    """The number of each row's text if rows are tokens; None if each row is one text, or if its text is unknown."""
 
 
 def probe_rows(
@@ -377,10 +377,10 @@ def probe_rows(
                     texts[name].append(None if own is None else own.cpu().numpy())
     finally:
         capture.remove()
-    for name, found in parts.items():
-        if not found:
+    for name, arrays in parts.items():
+        if not arrays:
             raise NotFoundError(f"{format_layer(name)} of {type(model).__name__} did not run: choose another layer")
-    return {name: ProbeRows(np.concatenate(found), _offset_text_ids(texts[name])) for name, found in parts.items()}
+    return {name: ProbeRows(np.concatenate(arrays), _offset_text_ids(texts[name])) for name, arrays in parts.items()}
 
 
 def _offset_text_ids(texts: list[np.ndarray | None]) -> np.ndarray | None:

@@ -33,7 +33,7 @@ def find_stack(model: nn.Module) -> Stack:
         lists = _outermost({name: m for name, m in model.named_modules() if type(m) is nn.Sequential and len(m) > 1})
         if not lists:
             raise NotFoundError(
-                f"{type(model).__name__} has no list of layers to count: pass a module's name, "
+                f"{type(model).__name__} has no list of layers to number: pass a module's name, "
                 f"{format_module_names(model)}"
             )
     longest = max(len(layers) for layers in lists.values())
@@ -93,7 +93,7 @@ def resolve_layers(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, .
 def _resolve_index(number: int, depth: int) -> int:
     if not -depth - 1 <= number <= depth:
         raise ParameterError(
-            f"layer is {number}: the model has {depth} layers, need 0 (its input) to {depth}, or −1 for the last"
+            f"layer is {number}: need 0 (the input) to {depth}, or −1 for the last of the model's {depth} layers"
         )
     return number % (depth + 1)
 
@@ -108,7 +108,7 @@ def _format_unknown_layer(name: str, names: set[str], model: nn.Module) -> str:
 def format_module_names(model: nn.Module) -> str:
     """Return examples of module names, for an error message."""
     names = [name for name, _ in model.named_modules() if name]
-    return f"such as {', '.join(names[-3:])}" if names else "and it has no modules inside"
+    return f"such as {', '.join(names[-3:])}" if names else "but it contains no modules"
 
 
 def find_hidden_states(output: Any, *, tokens: bool = True) -> torch.Tensor | None:

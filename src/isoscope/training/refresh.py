@@ -83,7 +83,7 @@ def shrinkage_sketch(
         own = sum(parts, Sketch())
     if own.n < 2:
         raise TooFewRowsError(
-            f"the batches gave {own.n} states: a covariance needs at least 2, and should have many thousands"
+            f"the batches gave {own.n} states: a covariance needs at least 2, and preferably many thousands"
         )
     return own
 
@@ -93,11 +93,11 @@ def _sketch_chunks(chunks: Iterator[Any]) -> Sketch:
     if first is None:
         return Sketch()
 
-    def all_of_them() -> Iterator[Any]:
+    def all_chunks() -> Iterator[Any]:
         yield first
         yield from chunks
 
-    return sketch(all_of_them())
+    return sketch(all_chunks())
 
 
 def equal_length_batches(

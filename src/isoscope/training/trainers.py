@@ -96,32 +96,32 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
 class _MappedLoader:
     """A loader that applies a function to each batch and keeps the dataset of the original."""
 
-    def __init__(self, loader: Any, made: Callable[[Any], Any]) -> None:
-        self.loader, self.made = loader, made
+    def __init__(self, loader: Any, transform: Callable[[Any], Any]) -> None:
+        self.loader, self.transform = loader, transform
         self.dataset, self.batch_size = getattr(loader, "dataset", None), getattr(loader, "batch_size", None)
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         collate = getattr(loader, "collate_fn", None)
-        self.collate_fn = None if collate is None else lambda items: made(collate(items))
+        self.collate_fn = None if collate is None else lambda items: transform(collate(items))
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.made, self.loader)
+        return map(self.transform, self.loader)
 
 
 def _lightning_batches(trainer: Any, module: Any) -> Any:
     """Return the batches as the training step receives them: on its device, after the module's transfer hooks."""
 
-    def transferred(batch: Any) -> Any:
+    def transfer(batch: Any) -> Any:
         return trainer.strategy.batch_to_device(module._on_before_batch_transfer(batch))
 
     loaders = trainer.train_dataloader
     if hasattr(loaders, "dataset"):
-        return _MappedLoader(loaders, transferred)
+        return _MappedLoader(loaders, transfer)
     # Several loaders: combine them as Lightning does, in a new object, because training iterates over its own.
     from importlib import import_module
 
     kind = import_module(f"{import_lightning(trainer).__name__}.utilities.combined_loader").CombinedLoader
     mode = getattr(trainer.fit_loop._combined_loader, "_mode", "max_size_cycle")
-    return (transferred(batch) for batch, _, _ in kind(loaders, mode))
+    return (transfer(batch) for batch, _, _ in kind(loaders, mode))
 
 
 def import_lightning(trainer: Any) -> Any:
@@ -147,7 +147,7 @@ def _log_key(attachment: Attachment) -> str:
 
 
 def _epoch_seed(seed: int, epoch: float | None) -> int:
-    """Return a seed that differs between epochs and is the same in each run."""
+    """Return a seed that differs between epochs but not between runs."""
     return seed * 10_007 + int(epoch or 0)
 
 

@@ -121,7 +121,7 @@ def test_folder_opened_with_other_settings_raises(tmp_path):
 def test_missing_collection_raises_one_line(folder, name, message):
     with pytest.raises(InputError, match=message):
         opened(f"chroma:{folder}{name}")
-    with pytest.raises(InputError, match="has nothing named dense; choose from embedding"):
+    with pytest.raises(InputError, match="named dense; choose from embedding"):
         opened(f"chroma:{folder}#docs", vectors="dense")
     with pytest.raises(InputError, match="has no column nothing for labels"):
         opened(f"chroma:{folder}#docs", labels="nothing")

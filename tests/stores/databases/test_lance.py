@@ -132,7 +132,7 @@ def test_missing_collection_raises_one_line(database, door, name, message):
     database.create_table("empty", schema=table().schema)
     with pytest.raises(InputError, match=message):
         opened(door + name)
-    with pytest.raises(InputError, match="has nothing named vektor; choose from vector"):
+    with pytest.raises(InputError, match="named vektor; choose from vector"):
         opened(f"{door}#docs", vectors="vektor")
 
 
