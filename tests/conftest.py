@@ -41,6 +41,7 @@ _ONE_WORKER = (
 """Modules with fixtures that take seconds: one worker runs each of them, and builds its fixtures once."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests that share a server or an expensive fixture on one worker."""
     for item in items:
