@@ -22,7 +22,7 @@ BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
 """For rows that should not be there: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
-"""The end of each advice to use a repair, because the shape alone does not show whether the repair helps."""
+"""Every suggestion to use a repair ends with this: the shape alone does not show whether the repair helps."""
 ABOUT_SHAPE = "This is about the shape, not about your task."
 """The last sentence of the meaning, if a `look` or `bad` verdict is about the shape."""
 
