@@ -1,8 +1,11 @@
 """The findings of an audit: each number with its interval, range, meaning and advice.
 
-A range has one of four sources, and docs/findings.md derives each: the value of random data with the same number of
-rows and dimensions (`auditing.nulls`); a published value; for shares, the convention `look` from one in ten and `bad`
-from one in two; for broken rows, one in a hundred and one in ten.
+A range comes from one of four sources. docs/findings.md derives each range.
+
+- A null model: the value for random data with the same number of rows and dimensions (`auditing.nulls`).
+- A published value.
+- The convention for shares: `look` from one in ten, `bad` from one in two.
+- The convention for broken rows: `look` from one in a hundred, `bad` from one in ten.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra
 
 
 def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
-    """Return all findings that apply, and the reasons why others do not."""
+    """Return all findings that apply, and the reasons why the others were skipped."""
     evidence = Evidence(measured)
     findings: list[Finding] = []
     skipped = dict(measured.skipped)
@@ -65,11 +68,11 @@ _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "clust
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
-    """Return the findings without repairs that would remove the labels, if `label_conflict` warns of that."""
+    """Remove the advice to use repairs that would remove the labels, if `label_conflict` warns about them."""
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [
-        replace(finding, advice="Leave it: a repair would remove the first directions, which separate your labels.")
+        replace(finding, advice="Leave it: a repair would remove the first directions, and these separate your labels.")
         if _LABEL_REMOVING_REPAIRS & set(_FIX_COMMAND.findall(finding.advice))
         else finding
         for finding in findings

@@ -1,4 +1,4 @@
-"""What findings share: the measurements, their standard errors, and the conventions for verdicts."""
+"""Measurements, standard errors and conventions for verdicts that several findings use."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
 """For rows that should not be there: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
-"""Ends every suggestion of a repair: the shape alone does not show whether it helps."""
+"""Every suggestion to use a repair ends with this: the shape alone does not show whether the repair helps."""
 ABOUT_SHAPE = "This is about the shape, not about your task."
-"""Ends the meaning of a `look` or `bad` verdict on the shape."""
+"""The last sentence of the meaning, if a `look` or `bad` verdict is about the shape."""
 
 SHARE_SOURCE = "convention for shares: look from one in ten, bad from one in two"
 BROKEN_SOURCE = "convention for broken rows: look from one in a hundred, bad from one in ten"
 
 FOLDS = 20
-"""Groups of rows that are left out in turn."""
+"""The number of groups of rows that a jackknife leaves out in turn."""
 
 _SPREAD_ROWS = 4_000  # rows whose influence on a measurement is computed
 
 
 class Projection(NamedTuple):
-    """The input of the standard error of a function of the spectrum."""
+    """Inputs for the standard error of a function of the spectrum."""
 
     values: np.ndarray
     """Eigenvalues, largest first."""
     squares: np.ndarray
-    """Squared projections on the axes: of single rows, or summed over the rows of each block of groups."""
+    """Squared projections onto the axes, for single rows or summed over the rows of each block of groups."""
     summands: float
-    """The number of such terms in the eigenvalues."""
+    """The number of these terms that the eigenvalues sum over."""
 
 
 class Evidence:
-    """The measurements of an audit, with quantities that several findings use."""
+    """The measurements of an audit, and quantities that several findings use."""
 
     def __init__(self, measured: Measurements):
         self.m = measured
@@ -58,13 +58,13 @@ class Evidence:
 
     @cached_property
     def centered(self) -> Projection:
-        """The eigenvalues of the scatter, largest first, and the squared projections of rows on its axes."""
+        """The eigenvalues of the scatter matrix, largest first, and the squared projections of rows onto its axes."""
         self.check_variance()
         return self._project(self.m.centered, self.sketch.mean)
 
     @cached_property
     def raw(self) -> Projection:
-        """The same for the second moment XᵀX."""
+        """The same for the second-moment matrix XᵀX."""
         return self._project(self.m.raw, np.zeros(self.d))
 
     def _project(self, axes: Axes, origin: np.ndarray) -> Projection:
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def assumption(self) -> str:
-        """Which units the estimates and intervals of the shape assume to be independent."""
+        """The independence assumption of the estimates and intervals, as text."""
         if self.sketch.groups is None:
             return "assumes independent rows"
         column = self.m.columns.get("groups", "groups")
@@ -90,7 +90,7 @@ class Evidence:
             raise TooFewRowsError(f"all {self.n:,} rows are equal: need rows that differ")
 
     def around(self, value: float, spread: float, rows: int) -> tuple[float, float]:
-        """Return the interval around a value, given its standard error from this many rows."""
+        """Return the interval around a value, given its standard error, estimated from this many rows."""
         return student(value, spread, self.m.settings.confidence, max(rows - 1, 1))
 
     def finding(
@@ -108,7 +108,7 @@ class Evidence:
         form: Form = "number",
         details: dict[str, Any] | None = None,
     ) -> Finding:
-        """Return a finding; `rows` is how many rows it was measured on (default: all)."""
+        """Return a finding; `rows` is the number of rows it was measured on (default: all)."""
         low, high = interval or (None, None)
         if form == "share" and low is not None and high is not None:
             low, high = max(low, 0.0), min(high, 1.0)

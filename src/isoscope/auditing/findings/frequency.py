@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 
 KINDS = ("word", "continuation", "number", "symbol", "special")
-"""The start of a word; its continuation; digits; neither letters nor digits; special tokens such as [CLS]."""
+"""The kinds of tokens: word start, continuation of a word, number, symbol, special token such as [CLS]."""
 
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own
 _WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # marks for the space before a word
-_MIN_MARKED_SHARE = 0.02  # of all tokens: fewer marks are taken as part of the text
+_MIN_MARKED_SHARE = 0.02  # of all tokens: if fewer have a mark, it counts as part of the text
 _MIN_ONE_WORD_SHARE = 0.95  # of entries without a space, for them to count as words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
     """Return the kind of each token, as codes into `KINDS`.
 
-    How the tokenizer marks the start of a word is inferred from all tokens: `##` before a continuation (BERT), Ġ
-    (GPT-2, Llama 3) or ▁ (SentencePiece) before a word. Without marks, as in a list of words, each token counts as a
-    word. Byte-level tokenizers do not mark the first word of a text, so it counts as a continuation.
+    The function infers from all tokens how the tokenizer marks the start of a word: with `##` before a continuation
+    (BERT), or with Ġ (GPT-2, Llama 3) or ▁ (SentencePiece) before a word. If there are no marks, as in a list of
+    words, each token counts as a word. Byte-level tokenizers do not mark the first word of a text, so this word counts
+    as a continuation.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ def are_words(entries: Sequence[object] | np.ndarray) -> bool:
 
 
 def _detect_style(names: list[str]) -> str:
-    """Return how continuations are marked: "hashes", "bytes", "pieces", or "whole" if they are not."""
+    """Return how tokens are marked: "hashes", "bytes", "pieces", or "whole" if there are no marks."""
     marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _WORD_START_MARKS.items()}
     marks["hashes"] = sum(name.startswith("##") and len(name) > 2 for name in names)
     style = max(marks, key=marks.__getitem__)
@@ -96,7 +97,7 @@ def _classify_token(name: str, style: str) -> str:
 
 
 def _decode_token(name: str) -> str:
-    """Return the text of a byte-level token; a part of a character does not count as a letter."""
+    """Return the text of a byte-level token; an incomplete character does not count as a letter."""
     places = _byte_by_character()
     if any(mark not in places for mark in name):
         return name
@@ -105,18 +106,18 @@ def _decode_token(name: str) -> str:
 
 @cache
 def _byte_by_character() -> dict[str, int]:
-    """Return the byte of each character: printable bytes stand for themselves, the others start at U+0100."""
+    """Return the byte for each character: printable bytes are unchanged, and the others start at U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
 _SHUFFLES = 20
-_RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are sorted by it."
+_RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are sorted by frequency."
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the variance along the first directions frequency explains."""
+    """Judge how much of the variance along the first directions is explained by frequency."""
     frequencies = e.m.sample.columns.get("frequency")
     if frequencies is None:
         return
@@ -141,11 +142,11 @@ def frequency(e: Evidence) -> Iterator[Finding]:
         f"{100 * overall:.0f}% of all variance"
     )
     if judged.verdict(value) == "ok":
-        meaning, advice = f"Distances depend little on how frequent words are: {fact}.", "Leave it."
+        meaning, advice = f"Distances depend little on word frequency: {fact}.", "Leave it."
     else:
-        meaning = f"Rows are near each other partly because they are similarly frequent: {fact}. {ABOUT_SHAPE}"
+        meaning = f"Rows are near each other partly because their frequencies are similar: {fact}. {ABOUT_SHAPE}"
         advice = (
-            "Compare rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
+            "Compare only rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
             f"{IF_CONFIRMED}."
         )
     ranked = e.m.columns.get("frequency") == INVERSE_RANK

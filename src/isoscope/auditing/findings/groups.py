@@ -46,13 +46,13 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(MIN_SILHOUETTE, 0)),
         (-math.inf, math.inf),
-        f"published: below {MIN_SILHOUETTE} there is one cluster (Cai et al. 2021); null: also if one of "
-        f"{CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
-        + ("; look because the space is more isotropic inside the clusters" if apart else ""),
+        f"published: a value below {MIN_SILHOUETTE} means one cluster (Cai et al. 2021); null: there is also one "
+        f"cluster if one of {CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
+        + ("; the verdict is look because the space is more isotropic inside the clusters" if apart else ""),
     )
     in_labels = _explained_label_entropy(e) if choice.n_clusters > 1 else None
     if choice.n_clusters == 1:
-        meaning = "The rows form one cluster: 2 to 15 clusters fit no better than in random data of the same shape."
+        meaning = "The rows form one cluster: 2 to 15 clusters fit them no better than random data of the same shape."
         advice = "Leave it."
     else:
         meaning = (
@@ -84,14 +84,14 @@ def clusters(e: Evidence) -> Iterator[Finding]:
 
 
 def _cluster_advice(apart: bool, in_labels: float | None) -> str:
-    """Return the advice for clusters: no repair that would remove the labels."""
+    """Return the advice for clusters; it suggests no repair that would remove the labels."""
     if in_labels is not None and in_labels >= SHARE_LOOK:
         return (
-            f"Leave the clusters: they carry {100 * in_labels:.0f}% of the information in the labels, and a "
-            "repair that centers each cluster would remove it."
+            f"Leave the clusters as they are: they carry {100 * in_labels:.0f}% of the information in the labels, and "
+            "a repair that centers each cluster would remove it."
         )
     if not apart:
-        return "Leave it: the space is no more isotropic inside the clusters than overall."
+        return "Leave it: the space inside the clusters is no more isotropic than the whole space."
     return f"The clusters cause the anisotropy: center each of them (`isoscope fix cluster-center`) {IF_CONFIRMED}."
 
 
@@ -123,7 +123,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, nulls.mean_error(scores), len(scores))
     chance = null + 4 * nulls.mean_error(shuffled)
     source = (
-        "look below 0, where rows are as near to another label as to their own; bad up to what shuffled labels reach"
+        "look below 0, because at 0 rows are as near to another label as to their own; bad up to the value that "
+        "shuffled labels reach"
     )
     judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
@@ -131,9 +132,9 @@ def labels(e: Evidence) -> Iterator[Finding]:
         f"{100 * wrong:.0f}% of the rows are nearer to another label than to their own (by {e.m.settings.metric})."
     )
     advice = {
-        "ok": "The labels form separate groups: use a repair only if `isoscope advise --labels` confirms it.",
-        "look": "The labels overlap; `isoscope advise --labels` measures whether a linear probe separates them.",
-        "bad": "The labels fit no better than shuffled ones: check that they belong to these rows, in this order.",
+        "ok": "The labels form separate groups. Use a repair only if `isoscope advise --labels` confirms it.",
+        "look": "The labels overlap. Run `isoscope advise --labels` to check whether a linear probe separates them.",
+        "bad": "The labels fit no better than shuffled labels: check that they belong to these rows, in this order.",
     }[judged.verdict(value)]
     yield e.finding(
         "labels",
@@ -150,7 +151,7 @@ def labels(e: Evidence) -> Iterator[Finding]:
 
 
 def label_conflict(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the first directions, which a repair would remove, separates the labels."""
+    """Judge how much of the variance along the first directions, which repairs remove, separates the labels."""
     if e.m.label_scores is None:
         return
     e.check_variance()
@@ -186,16 +187,18 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
             f"{100 * overall:.0f}% of all variance."
         )
         advice = (
-            "The first directions separate the labels little; still, remove them only if `isoscope advise` confirms it."
+            "The first directions hardly separate the labels. Even so, remove them only if `isoscope advise` confirms "
+            "it."
         )
     else:
         meaning = (
-            f"A repair that removes the first {k} directions would remove your labels too: labels explain "
-            f"{100 * value:.0f}% of the variance along them. IsoScore is {whole:.2f}, and {inner:.2f} after centering "
-            "each label."
+            f"Removing the first {k} directions would also remove your labels: the labels explain {100 * value:.0f}% "
+            f"of the variance along these directions. IsoScore is {whole:.2f}; after centering each label, it is "
+            f"{inner:.2f}."
         )
         advice = (
-            "Do not remove the first directions or whiten unless `isoscope advise --labels` confirms it on your task."
+            "Do not remove the first directions, and do not whiten, unless `isoscope advise --labels` confirms it on "
+            "your task."
         )
     yield e.finding(
         "label_conflict",
@@ -220,7 +223,7 @@ def _between_group_share(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray
 
 
 def _compact_codes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes without gaps, and the number of rows with each."""
+    """Return consecutive codes, and the number of rows with each code."""
     _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return codes, counts
 
@@ -235,16 +238,16 @@ def types(e: Evidence) -> Iterator[Finding]:
         raise TooFewRowsError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
     within = _within_cluster_similarity(e)
     low, high = e.around(inter, nulls.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
-    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"isotropic data has 0; {SHARE_SOURCE}", 0.0)
+    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"the value for isotropic data is 0; {SHARE_SOURCE}", 0.0)
     yield e.finding(
         "inter_type",
         "Mean cosine across token types (S_inter)",
         inter,
         (low, high),
         judged,
-        f"Different words are unrelated: their tokens have a mean cosine of {inter:.2f}, over {number:,} types."
+        f"Different words look unrelated: across {number:,} types, their tokens have a mean cosine of {inter:.2f}."
         if judged.verdict(inter) == "ok"
-        else f"Different words look similar: their tokens have a mean cosine of {inter:.2f}, over {number:,} types. "
+        else f"Different words look similar: across {number:,} types, their tokens have a mean cosine of {inter:.2f}. "
         f"{ABOUT_SHAPE}",
         "Leave it." if judged.verdict(inter) == "ok" else f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}.",
         rows=rows,
@@ -252,7 +255,7 @@ def types(e: Evidence) -> Iterator[Finding]:
     )
     low, high = e.around(intra, nulls.mean_error(found.each), max(len(found.each), 2))
     judged = Range.higher_is_better(
-        inter, inter, "tokens of one type should be more similar than tokens of different types", inter
+        inter, inter, "tokens of the same type should be more similar than tokens of different types", inter
     )
     yield e.finding(
         "intra_type",
@@ -260,16 +263,16 @@ def types(e: Evidence) -> Iterator[Finding]:
         intra,
         (low, high),
         judged,
-        f"Tokens of one word have a mean cosine of {intra:.2f}, {max(intra - inter, 0):.2f} above tokens of different "
-        "words.",
-        "Compare the difference, not the value: it shows how similar a word stays across contexts.",
+        f"Tokens of the same word have a mean cosine of {intra:.2f}. This is {max(intra - inter, 0):.2f} higher than "
+        "for tokens of different words.",
+        "Compare the difference, not the value: the difference shows how similar a word stays across contexts.",
         rows=rows,
         details={} if within is None else {"within_clusters": within[1]},
     )
 
 
 def _within_cluster_similarity(e: Evidence) -> tuple[float, float] | None:
-    """Return S_inter and S_intra inside centered clusters, averaged (Cai et al.); None if there is one cluster."""
+    """Return S_inter and S_intra, averaged over centered clusters (Cai et al.); None if there is only one cluster."""
     choice = e.m.clusters
     if choice is None or choice.n_clusters == 1:
         return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 CONFIDENCE = 0.95
-"""The confidence of the limits for null samples."""
+"""The confidence level of the limits for null samples."""
 
 
 def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
@@ -32,26 +32,28 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     value, eps = float(estimates.mean()), _eps(e)
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
-        raise InputError("null samples with this spectrum have no local dimension: nothing to compare with")
+        raise InputError(
+            "the local dimension of null samples with this spectrum is undefined: there is nothing to compare with"
+        )
     center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
     low, high = student(center, reach, CONFIDENCE, len(null) - 1)
     low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
     source = (
-        f"null: {len(null)} Gaussian samples of the same size, spectrum and lengths have {center:.3g}; ok from half "
-        "of their lower 95% limit to a tenth above the upper limit"
+        f"null: the mean over {len(null)} Gaussian samples of the same size, spectrum and lengths is {center:.3g}; ok "
+        "from half of their lower 95% limit to a tenth above their upper limit"
     )
     judged = Range((low, high), (min(1.0, low), math.inf), source, center)
     k = local.distances.shape[1]
     fact = (
-        f"the {k} neighbors of a row spread along {value:.0f} directions, those of Gaussian data with the same "
-        f"spectrum along {center:.0f}"
+        f"the {k} neighbors of a row spread along {value:.0f} directions, compared with {center:.0f} in Gaussian data "
+        "with the same spectrum"
     )
     if value < low:
-        meaning = f"Near a row there is little variety: {fact}. {ABOUT_SHAPE}"
-        advice = "Look for near-duplicates and templates among the nearest neighbors."
+        meaning = f"Neighborhoods have little variety: {fact}. {ABOUT_SHAPE}"
+        advice = "Look for near-duplicates and templated texts among the nearest neighbors."
     elif value > high:
         meaning = f"Neighbors are hardly nearer than other rows: {fact}. {ABOUT_SHAPE}"
-        advice = "Check that all vectors come from one model and are not noise."
+        advice = "Check that all vectors come from the same model and are not noise."
     else:
         meaning, advice = f"Neighborhoods are as varied as those of random data: {fact}.", "Leave it."
     as_published, some = local_dimensions(np, local.distances, eps, unbiased=False)
@@ -80,7 +82,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
 
 
 def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the LID of each row that has one, and which rows do: at most half of their neighbors may be copies."""
+    """Return the LID of the rows where it is defined, and a mask of these rows: most neighbors must not be copies."""
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
         raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")
@@ -99,7 +101,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     value = float(two_nn_slope(np, pairs, eps, 0.1))
     if value > 10 * e.d:
         raise TooFewRowsError(
-            "the two nearest neighbors of nearly all rows are equally far: the dimension is undefined"
+            "for nearly all rows, the two nearest neighbors are equally far away: the dimension is undefined"
         )
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
@@ -112,8 +114,8 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
         value,
         interval,
         judged,
-        f"The data varies along about {value:.0f} of {e.d} dimensions, by the two nearest neighbors of each row.",
-        "If this is far below the effective rank, the data lies on a curved surface that no linear map flattens.",
+        f"By the two nearest neighbors of each row, the data varies along about {value:.0f} of {e.d} dimensions.",
+        "If this is far below the effective rank, the data lies on a curved surface that no linear map can flatten.",
         rows=len(pairs),
     )
 
@@ -129,20 +131,20 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
     if tied > SHARE_LOOK:
         raise InputError(
-            f"{100 * tied:.0f}% of rows have copies or equally near rows: their nearest rows are arbitrary"
+            f"{100 * tied:.0f}% of rows have copies or equally near neighbors: their nearest neighbors are arbitrary"
         )
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
     low, high = nulls.wilson_interval(value, len(lists.asked))
     judged = Range.lower_is_better(
-        SHARE_LOOK, SHARE_BAD, f"without hubs, e^−{k} of rows are in no list; {SHARE_SOURCE}", math.exp(-k)
+        SHARE_LOOK, SHARE_BAD, f"if neighbors were random, the share would be e^−{k}; {SHARE_SOURCE}", math.exp(-k)
     )
-    hub = f"The most frequent row (hub) is in {100 * largest / len(lists.asked):.1f}% of all top-{k} lists"
+    hub = f"The most frequent neighbor (hub) is in {100 * largest / len(lists.asked):.1f}% of all top-{k} lists"
     if judged.verdict(value) == "ok":
-        meaning, advice = f"Nearly every row is among the {k} nearest of some other row. {hub}.", "Leave it."
+        meaning, advice = f"Nearly every row is among the {k} nearest neighbors of another row. {hub}.", "Leave it."
     else:
         meaning = (
-            f"A search hardly ever finds {100 * value:.0f}% of the rows: no other row has them among its {k} nearest "
-            f"(anti-hubs). {hub}."
+            f"A search hardly ever finds {100 * value:.0f}% of the rows: they are not among the {k} nearest neighbors "
+            f"of any other row (anti-hubs). {hub}."
         )
         advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; then audit again."
     yield e.finding(

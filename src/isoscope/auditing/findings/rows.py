@@ -36,11 +36,11 @@ _METRIC_NAMES = {"cosine": "cosine", "inner_product": "inner product", "euclidea
 
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
-    """Judge how far cosine, inner product and Euclidean distance find the same rows."""
+    """Judge how much the results of cosine, inner product and Euclidean distance agree."""
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
         raise TooFewRowsError(
-            f"fewer than {LIST_LENGTH + 2} rows of the sample are nonzero: too few to compare top-{LIST_LENGTH} lists"
+            f"fewer than {LIST_LENGTH + 2} rows in the sample are nonzero: too few to compare top-{LIST_LENGTH} lists"
         )
     vectors = e.m.sample.vectors
     norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])
@@ -54,17 +54,21 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     )
     spread = np.quantile(norms, [0.01, 0.5, 0.99])
     agree = " and ".join(
-        f"{LIST_LENGTH * shares[pair]:.1f} by {_METRIC_NAMES[name]}" for name, pair in with_metric.items()
+        f"{LIST_LENGTH * shares[pair]:.1f} ({_METRIC_NAMES[name]})" for name, pair in with_metric.items()
     )
-    fact = f"Of the top {LIST_LENGTH} by {_METRIC_NAMES[metric]}, a search finds on average {agree}."
+    fact = f"Of the top {LIST_LENGTH} results with {_METRIC_NAMES[metric]}, the other metrics find on average {agree}."
     if judged.verdict(value) == "ok":
         meaning, advice = f"The choice of metric hardly matters. {fact}", "Leave it."
     else:
         meaning = (
-            f"The choice of metric changes the results. {fact} The vectors have lengths from {e.sketch.least_norm:.3g} "
-            f"to {e.sketch.greatest_norm:.3g}; 98% are between {spread[0]:.3g} and {spread[2]:.3g}."
+            f"The choice of metric changes the results. {fact} The lengths of the vectors range from "
+            f"{e.sketch.least_norm:.3g} to {e.sketch.greatest_norm:.3g}; 98% are between {spread[0]:.3g} and "
+            f"{spread[2]:.3g}."
         )
-        advice = "Search with the metric that your model was trained for; for vectors of unit length all three agree."
+        advice = (
+            "Search with the metric that your model was trained for. For vectors of unit length, all three metrics "
+            "agree."
+        )
     yield e.finding(
         "norm_spread",
         f"Top {LIST_LENGTH} shared with other metrics",
@@ -94,12 +98,13 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
     zeros, bad = e.sketch.zeros, e.sketch.nonfinite
     share = (zeros + bad) / (e.n + bad)
     tiny = math.nextafter(0.0, 1.0)
-    judged = Range.lower_is_better(tiny, BROKEN_BAD, "look from a single row; bad from one row in ten", 0.0)
+    judged = Range.lower_is_better(tiny, BROKEN_BAD, "look from a single row, bad from one row in ten", 0.0)
     if share == 0:
         meaning, advice = "Every row is finite and nonzero.", "Leave it."
     else:
         meaning = (
-            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} with NaN or infinity were dropped."
+            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} contain NaN or infinity and were "
+            "dropped."
         )
         advice = "Find their inputs (often empty texts or failed calls) and embed them again."
     yield e.finding(
@@ -117,18 +122,19 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
 
 
 def duplicates(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of rows that copy another row."""
+    """Judge the share of rows that are copies of another row."""
     copies = max(e.sketch.duplicates, 0.0)
     share = min(copies / e.n, 1.0)
     exact = e.sketch.rows.exact
     judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
     if judged.verdict(share) == "ok":
-        meaning, advice = "Hardly any row is a copy of another.", "Leave it."
+        meaning, advice = "Few rows, if any, are copies of another row.", "Leave it."
     else:
         meaning = (
-            f"Search results repeat themselves: {'' if exact else 'about '}{copies:,.0f} rows copy an earlier row."
+            f"Search results contain repeats: {'' if exact else 'about '}{copies:,.0f} rows are copies of an earlier "
+            "row."
         )
-        advice = "Remove copies before indexing, or group equal results."
+        advice = "Remove copies before indexing, or merge identical results."
     yield e.finding(
         "duplicates",
         "Duplicate rows",
@@ -159,10 +165,10 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
         some = ", ".join(f"{a:,} and {b:,}" for a, b in found.pairs[:3].tolist())
         meaning = (
             f"{'' if complete else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so search "
-            f"results repeat themselves. The closest pairs are rows {some}, numbered from 0."
+            f"results may contain repeats. The closest pairs are rows {some}, numbered from 0."
         )
     if judged.verdict(share) != "ok":
-        advice = "Compare the rows listed here; if their content is the same, index only one of them."
+        advice = "Compare the content of the listed pairs. If it is the same, index only one row of each pair."
     yield e.finding(
         "near_duplicates",
         "Near-duplicate rows",
@@ -195,16 +201,18 @@ def queries(e: Evidence) -> Iterator[Finding]:
     limit = float(np.quantile(around.distances[:, k - 1], 0.99))
     value = float((asked.distances[:, k - 1] > limit).mean())
     low, high = nulls.wilson_interval(value, len(asked.distances))
-    judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"by definition 1% of the corpus; {SHARE_SOURCE}", 0.01)
+    judged = Range.lower_is_better(
+        SHARE_LOOK, SHARE_BAD, f"by definition, the share for the corpus itself is 1%; {SHARE_SOURCE}", 0.01
+    )
     mean_gap = _cosine(asked.sketch.unit_sum, e.sketch.unit_sum)
     found = np.bincount(np.unique(asked.indices, return_inverse=True)[1].ravel())
     hub = float(found.max() / len(asked.distances))
     meaning = (
         f"{100 * value:.0f}% of the queries are farther from the corpus than 99% of its own rows, so their results are "
-        f"unreliable; the mean query and the mean row have a cosine of {mean_gap:.2f}."
+        f"unreliable. The cosine between the mean query and the mean row is {mean_gap:.2f}."
         if judged.verdict(value) != "ok"
-        else f"The queries lie within the corpus: {100 * value:.0f}% are farther from it than 99% of its own rows; the "
-        f"mean query and the mean row have a cosine of {mean_gap:.2f}."
+        else f"The queries lie within the corpus: only {100 * value:.0f}% are farther from it than 99% of its rows. "
+        f"The cosine between the mean query and the mean row is {mean_gap:.2f}."
     )
     advice = (
         "Leave it."

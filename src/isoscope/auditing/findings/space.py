@@ -33,7 +33,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     center = _centering_advice(e, value, centered)
     look = max(SHARE_LOOK, 4 * null)
     judged = Range.lower_is_better(
-        look, max(SHARE_BAD, look), f"isotropic data has 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
+        look, max(SHARE_BAD, look), f"the value for isotropic data is 0 ± {null:.1g}; {SHARE_SOURCE}", 0.0
     )
     common = f"{100 * max(value, 0):.0f}% of each vector's squared length lies along one shared direction"
     meaning, advice = {
@@ -56,7 +56,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
 def _centering_advice(e: Evidence, value: float, centered: float) -> str:
     """Return the advice for a shared direction."""
     if not np.trace(e.sketch.scatter) > 0:
-        return "All vectors are equal, and no repair can separate them: check how they were computed."
+        return "All vectors are equal, so no repair can separate them. Check how they were computed."
     if abs(centered) < value / 2:
         fallen = format_number(abs(centered))
         return (
@@ -64,7 +64,7 @@ def _centering_advice(e: Evidence, value: float, centered: float) -> str:
             f"{IF_CONFIRMED}."
         )
     return (
-        "A few long rows dominate the mean: subtracting it would leave a mean cosine of "
+        "A few long rows dominate the mean: after subtracting the mean, the mean cosine would be "
         f"{format_number(centered)}. Check the longest rows, fix or drop broken ones, and audit again."
     )
 
@@ -88,8 +88,8 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
         low, high = -math.inf, math.inf
         meaning = (
-            f"A few long rows dominate the shape: the variance fills {used:.0f} of {e.d} dimensions, and those rows "
-            "determine which."
+            f"A few long rows dominate the shape: the variance fills {used:.0f} of {e.d} dimensions, and these rows "
+            "determine which dimensions."
         )
         advice = "Check the longest rows, fix or drop broken ones, and audit again."
     yield e.finding(
@@ -121,65 +121,70 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
 
 
 def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
-    """Return the range for the dimensions in use, by the highest cosine that n unrelated vectors reach by chance."""
+    """Return the range for the dimensions in use, from the highest cosine that n unrelated vectors reach by chance."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
     reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
     look, bad = look * reachable, bad * reachable
     source = (
-        f"chance: the best of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); look from ½, bad "
-        "from 1; at most half of the dimensions are required for ok, and a tenth to avoid bad"
+        f"chance: the most similar of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); look above "
+        "½, bad above 1; at most half of the dimensions are required for ok, and a tenth to avoid bad"
     )
     return Range.higher_is_better(look, bad, source, null)
 
 
 def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, note: str = "") -> tuple[str, str]:
-    """Return meaning and advice for the number of dimensions in use."""
+    """Return the meaning of and the advice for the number of dimensions in use."""
     ceiling = min(nulls.max_chance_cosine(e.n, used), 1.0)
     fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
     if verdict == "ok":
         meaning = (
-            f"There is enough room to tell {e.n:,} rows apart: after centering, unrelated rows stay below a cosine of "
-            f"about {ceiling:.2f}. {fact}."
+            f"There are enough dimensions to tell {e.n:,} rows apart: after centering, the cosines of unrelated rows "
+            f"stay below about {ceiling:.2f}. {fact}."
         )
         return " ".join(filter(None, (meaning, note))), "Leave it."
     meaning = (
-        f"Unrelated rows can look similar by chance: after centering, one of {e.n:,} may reach a cosine of "
-        f"{ceiling:.2f}. {fact}."
+        f"Unrelated rows can look similar by chance: after centering, one of {e.n:,} unrelated rows may reach a cosine "
+        f"of {ceiling:.2f}. {fact}."
     )
     return " ".join(filter(None, (meaning, note, ABOUT_SHAPE))), (
-        "A low value is fine if clusters or classes cause it. Otherwise remove the first directions (`isoscope fix "
+        "A low value is fine if clusters or classes cause it. Otherwise, remove the first directions (`isoscope fix "
         f"all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
     )
 
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of the first direction in all squared lengths."""
+    """Judge the share of all squared lengths that lies along the first direction."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
     low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
     null = nulls.top_share(e.n, e.d)
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
-    judged = Range.lower_is_better(look, bad, f"share beyond the {null:.2g} of isotropic data; {SHARE_SOURCE}", null)
+    judged = Range.lower_is_better(
+        look, bad, f"the share for isotropic data is {null:.2g}; the thresholds apply to the rest; {SHARE_SOURCE}", null
+    )
     k = min(3, e.d)
     raw = formulas.anisotropy(np, values, k)
     spread_out = np.trace(e.sketch.scatter) > 0
     centered = formulas.anisotropy(np, e.centered[0], k) if spread_out else np.zeros(k)
     shares = " + ".join(f"{100 * share:.1f}%" for share in centered)
     if judged.verdict(value) == "ok":
-        meaning = f"No single direction dominates; after centering, the first {k} have {shares} of the variance."
+        meaning = (
+            f"No single direction dominates. After centering, the first {k} directions account for {shares} of the "
+            "variance."
+        )
         advice = "Leave it."
     elif centered[0] < look:
         meaning = (
-            f"All rows share the direction of the mean, which has {100 * value:.0f}% of all squared lengths; after "
-            f"centering, the first {k} directions have {shares}. {ABOUT_SHAPE}"
+            f"All rows share the direction of the mean, which accounts for {100 * value:.0f}% of all squared lengths. "
+            f"After centering, the first {k} directions account for {shares} of the variance. {ABOUT_SHAPE}"
         )
         advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
     else:
         meaning = (
-            f"One direction dominates every comparison: it has {100 * value:.0f}% of all squared lengths; after "
-            f"centering, the first {k} directions have {shares}. {ABOUT_SHAPE}"
+            f"One direction dominates every comparison: it accounts for {100 * value:.0f}% of all squared lengths. "
+            f"After centering, the first {k} directions account for {shares} of the variance. {ABOUT_SHAPE}"
         )
         advice = f"Remove the mean and the first directions (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
     yield e.finding(
@@ -196,7 +201,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of the largest coordinates in all squared lengths."""
+    """Judge the share of all squared lengths that lies in the largest coordinates."""
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[: min(3, max(1, e.d // 4))]
@@ -208,7 +213,7 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     largest = {1: "coordinate", 2: "two coordinates", 3: "three coordinates"}[len(top)]
     look, bad = (null + share * (1 - null) for share in (SHARE_LOOK, SHARE_BAD))
     judged = Range.lower_is_better(
-        look, bad, f"{len(top)} of {e.d} equal coordinates have {null:.2g}; {SHARE_SOURCE}", null
+        look, bad, f"if all {e.d} coordinates were equal, the share would be {null:.2g}; {SHARE_SOURCE}", null
     )
     contribution = e.sketch.cosine_contribution()
     rogue = order[: int(np.searchsorted(np.cumsum(shares[order]), SHARE_BAD)) + 1]
@@ -254,16 +259,22 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     log_null = nulls.partition_log_ratio(norms / math.sqrt(float(np.mean(norms**2))), e.n, e.d)
     look, bad = (math.exp(log_null - 2 * math.sqrt(share)) for share in (SHARE_LOOK, SHARE_BAD))
     source = (
-        f"random directions of these lengths have {math.exp(log_null):.2g}; a common direction with a share s of all "
-        f"squared lengths lowers this by a factor of exp(−2√s); {SHARE_SOURCE}"
+        f"the value for random directions with these lengths is {math.exp(log_null):.2g}; a common direction with a "
+        f"share s of all squared lengths multiplies it by exp(−2√s); {SHARE_SOURCE}"
     )
     judged = Range.higher_is_better(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
     advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
     meaning, advice = {
         "ok": ("The vectors point in all directions about equally.", "Leave it."),
-        "look": (f"The vectors lean toward one direction: Z differs between directions. {ABOUT_SHAPE}", advice),
-        "bad": (f"The vectors mostly point the same way: one direction has most of Z. {ABOUT_SHAPE}", advice),
+        "look": (
+            f"The vectors lean toward one direction: the partition function Z depends on the direction. {ABOUT_SHAPE}",
+            advice,
+        ),
+        "bad": (
+            f"Most vectors point the same way: the partition function Z is far larger in one direction. {ABOUT_SHAPE}",
+            advice,
+        ),
     }[judged.verdict(value)]
     yield e.finding(
         "partition_isotropy",
@@ -279,6 +290,6 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def _log_ratio(logs: np.ndarray) -> float:
-    """Return log(min Z/max Z) from log Z of each direction, for each jackknife group of rows."""
+    """Return log(min Z/max Z), given log Z for each jackknife group of rows and each direction."""
     total = np.logaddexp.reduce(logs, axis=0)
     return float(total.min() - total.max())
