@@ -29,7 +29,7 @@ from isoscope.training.history import HISTORY_FILE, History
 from pages import write_table
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "none": ("no regulariser", {}),
+    "none": ("no regularizer", {}),
     "entropy-selected": (
         "persistent entropy, selected bars",
         {"regularizer": "persistent-entropy", "weight": 1.0},
@@ -129,15 +129,16 @@ def table(options: Any, tell: Callable[[str], None]) -> str:
     (options.runs / "page.html").write_text(render_training_page(histories), encoding="utf-8")
     return "\n".join(
         [
-            f"all-MiniLM-L6-v2 on CoLA, {settings.train_rows:,} of 8,551 training sentences, "
-            f"{settings.epochs:g} epochs, {len(outcomes['none']['outcome'].seeds)} seeds, "
-            f"batch {settings.batch_size}, learning rate {settings.learning_rate:g} with 10% warm-up and cosine; "
-            "mean ± standard deviation over the seeds of the mean over the last 30% of training; [CLS] of the last "
-            "layer for 256 sentences of the dev set, the last column all layers' tokens at the end. "
+            f"The model is all-MiniLM-L6-v2, trained on {settings.train_rows:,} of the 8,551 training sentences of "
+            f"CoLA: {settings.epochs:g} epochs, {len(outcomes['none']['outcome'].seeds)} seeds, batch size "
+            f"{settings.batch_size}, learning rate {settings.learning_rate:g} with 10% warm-up and a cosine schedule. "
+            "Each value is first averaged over the last 30% of training; the table shows mean ± standard deviation "
+            "over the seeds. The measurements of shape use the [CLS] states of the last layer for 256 sentences from "
+            "the dev set. The last column uses the token states of all layers at the end of training. Versions: "
             f"isoscope {version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
             f"{platform.machine()}.",
             "",
-            "| arm | Matthews | anisotropy_1 | centred | IsoScore, unbiased | mean cosine | silhouette "
+            "| arm | Matthews | anisotropy_1 | anisotropy_1, centered | IsoScore, unbiased | mean cosine | silhouette "
             "| IsoScore, all tokens |",
             "|---|---|---|---|---|---|---|---|",
             start_row(outcomes["none"], last),

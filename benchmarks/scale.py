@@ -166,13 +166,17 @@ def in_turns(paths: dict[int, Path], small: Path, repeats: int) -> dict[tuple[st
 
 
 def table(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int, ...]) -> str:
-    lines = ["| | " + " | ".join(f"{n:,} rows" for n in rows) + " | memory, at most |", "|---" * (len(rows) + 2) + "|"]
+    lines = ["| | " + " | ".join(f"{n:,} rows" for n in rows) + " | peak memory |", "|---" * (len(rows) + 2) + "|"]
     for kind in KINDS:
-        name = {"read": "reading the file", "syrk": "`ssyrk` of its rows", "moments": "moments, here"}.get(kind, kind)
-        name = {"audit": "whole audit, here"}.get(kind, name)
+        name = {"read": "reading the file", "syrk": "`ssyrk` on all rows", "moments": "moments, local engine"}.get(
+            kind, kind
+        )
+        name = {"audit": "complete audit, local engine"}.get(kind, name)
         if kind.startswith("dask"):
             _, workers, work = kind.split()
-            name = f"{'moments' if work == 'moments' else 'whole audit'}, Dask, {workers} worker{'s' * (workers > '1')}"
+            name = (
+                f"{'moments' if work == 'moments' else 'complete audit'}, Dask, {workers} worker{'s' * (workers > '1')}"
+            )
         memory = max(found[kind, n][1] for n in rows)
         times = " | ".join(f"{found[kind, n][0]:.2f} s" for n in rows)
         lines.append(f"| {name} | {times} | {'' if kind in ('read', 'syrk') else f'{memory:,.0f} MB'} |")
@@ -184,18 +188,36 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
     seconds = {kind: found[kind, last][0] for kind in KINDS}
     share = (seconds["read"] + seconds["syrk"]) / seconds["moments"]
     memory = max(found[kind, n][1] for kind in ("moments", "audit") for n in rows)
-    lines = ["| promise | measured | wanted |", "|---|---|---|"]
+    lines = ["| target | measured | required |", "|---|---|---|"]
 
     def line(what: str, value: float, shown: str, wanted: str, kept: bool) -> None:
         lines.append(f"| {what} | {shown.format(value)} | {wanted} {'✓' if kept else '✗'} |")
 
-    line("moments, to the rate of reading and `ssyrk`", share, "{:.0%}", f"at least {SHARE:.0%}", share >= SHARE)
-    line("memory beyond the page cache, here", memory, "{:,.0f} MB", f"under {MEMORY:,} MB", memory < MEMORY)
+    line(
+        "speed of the moments, relative to reading and `ssyrk` one after the other",
+        share,
+        "{:.0%}",
+        f"at least {SHARE:.0%}",
+        share >= SHARE,
+    )
+    line("memory without the page cache, local engine", memory, "{:,.0f} MB", f"under {MEMORY:,} MB", memory < MEMORY)
     for work in ("moments", "audit"):
         ratio = seconds[f"dask 2 {work}"] / seconds[work]
-        line(f"{work} with 2 workers, to threads", ratio, "{:.2f}×", f"at most {DASK}×", ratio <= DASK)
+        line(
+            f"time of the {work} with 2 workers, relative to the local engine",
+            ratio,
+            "{:.2f}×",
+            f"at most {DASK}×",
+            ratio <= DASK,
+        )
         slope = np.polyfit(np.log(rows), np.log([found[work, n][0] for n in rows]), 1)[0]
-        line(f"exponent of the rows, {work}", slope, "{:.2f}", f"at most {EXPONENT}", slope <= EXPONENT)
+        line(
+            f"growth exponent of the time of the {work} in the number of rows",
+            slope,
+            "{:.2f}",
+            f"at most {EXPONENT}",
+            slope <= EXPONENT,
+        )
     return "\n".join(lines)
 
 
@@ -211,9 +233,10 @@ def confined(path: Path) -> str:
         check=False,
     )
     size = path.stat().st_size
-    told = f"`isoscope audit --max-memory 300MB` of {size / 1e9:.2f} GB on one thread under `ulimit -v` of "
-    told += f"{CONFINED / 1e9:.2f} GB, {size / CONFINED:.1f} times smaller than the file: "
-    return told + (f"{time.perf_counter() - start:.0f} s." if not done.returncode else f"failed, {done.stderr.strip()}")
+    told = f"`isoscope audit --max-memory 300MB` with one thread under a `ulimit -v` of {CONFINED / 1e9:.2f} GB, "
+    told += f"on a file of {size / 1e9:.2f} GB ({size / CONFINED:.1f} times the limit), "
+    took = time.perf_counter() - start
+    return told + (f"failed: {done.stderr.strip()}" if done.returncode else f"takes {took:.0f} s.")
 
 
 # the cost model
@@ -243,10 +266,10 @@ def model(folder: Path, small_rows: int) -> tuple[str, dict[str, Any]]:
         (d1, d2), (c1, c2) = MODEL_D, each
         b = max((c2 / d2 - c1 / d1) / (d2 - d1), 0.0)
         costs[kind] = (c1 / d1 - b * d1, b)
-    lines = ["| | a row costs a core | at 128 dimensions | at 768 |", "|---|---|---|---|"]
+    lines = ["| | core time per row | with 128 dimensions | with 768 dimensions |", "|---|---|---|---|"]
     for kind, (a, b) in costs.items():
         at = [f"{1e6 * (a * d + b * d * d):.2f} µs" for d in MODEL_D]
-        name = "moments" if kind == "moments" else "whole audit"
+        name = "moments" if kind == "moments" else "complete audit"
         lines.append(f"| {name} | {1e9 * a:.2f} ns · d + {1e12 * b:.2f} ps · d² | {' | '.join(at)} |")
     return "\n".join(lines), {"costs": costs, "constant": constant}
 
@@ -256,7 +279,7 @@ def prediction(costs: dict[str, tuple[float, float]], constant: float, read_rate
     n, d, cores = 1e9, 768, 16
     size = n * d * 4
     lines = [
-        "| machines of 16 cores | reading once | moments | whole audit, two passes |",
+        "| machines with 16 cores | reading once | moments | complete audit, two passes |",
         "|---|---|---|---|",
     ]
     for machines in (1, 4, 16, 64):
@@ -301,13 +324,17 @@ def main() -> None:
         print(within, flush=True)
         costs, numbers = model(folder, 400_000)
     read_rate = rows[-1] * D * 4 / found["read", rows[-1]][0]
-    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; {D} dimensions, float32, "
-    head += f"{rows[-1] * D * 4 / 1e9:.2f} GB for {rows[-1]:,} rows, from the disk ({read_rate / 1e9:.2f} GB/s); "
-    many = f"medians of {options.repeats}" if options.repeats > 1 else "one run of each"
-    head += f"{many}, in turns."
+    head = (
+        f"Measured with Python {platform.python_version()} on {os.cpu_count()} cores. The vectors have {D} dimensions "
+    )
+    head += f"in float32; {rows[-1]:,} rows take {rows[-1] * D * 4 / 1e9:.2f} GB. Files are read from disk "
+    head += f"({read_rate / 1e9:.2f} GB/s). The kinds of work alternate; the times are "
+    head += f"medians of {options.repeats} runs." if options.repeats > 1 else "from one run each."
     text = f"{head}\n\n{table(found, rows)}\n\n{verdicts(found, rows)}\n\n{within}"
     predicted = prediction(numbers["costs"], numbers["constant"], read_rate)
-    told = f"{costs}\n\nThe sample's part of an audit takes {numbers['constant']:.0f} s, whatever the rows."
+    told = (
+        f"{costs}\n\nThe computations on the sample take {numbers['constant']:.0f} s per audit, for any number of rows."
+    )
     print(f"{text}\n\n{told}\n\n{predicted}")
     if options.page:
         write_table(options.page, text, "scale")

@@ -191,7 +191,7 @@ def test_damaged_json_raises_an_error(tmp_path, text, complaint):
 
 def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
-    assert lines[0].startswith("table by layer: 3 groups, 600 × 8, the worst is bad")
+    assert lines[0].startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad")
     assert [line.split()[0] for line in lines[-3:]] == ["0", "6", "12"]
     assert found[6]["mean_cosine"].shown in str(found)
     skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)

@@ -83,7 +83,7 @@ def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     assert re.search(r"Mean cosine +[✗!] 0\.\d+.*✓ −?0\.0", printed)
     assert "cone.npy" in printed
     assert f"out.{ending}" in printed
-    assert "Row by row" in printed
+    assert "of a row's nearest neighbors" in printed
     assert f"written: {page}" in messages
     text = page.read_text()
     assert text.lower().startswith("<!doctype html>")

@@ -54,4 +54,4 @@ def test_every_coloring_that_some_cloud_has_is_explained():
     explained = render_legends(found, "layer")
     assert list(explained) == [way.key for way in found[1]]
     assert "symbol" in Parsed(explained["kinds"][1]).text
-    assert "longest of each layer" in explained["lengths"][1]
+    assert "longest vector of each layer" in explained["lengths"][1]

@@ -155,9 +155,9 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
         groups[name] = dataclasses.replace(group, findings=own)
     text = render_grouped_page([dataclasses.replace(layered(), groups=groups)])
     assert "different types, inside clusters" in text
-    assert "one type, inside clusters" not in text
-    assert "with the mean of each cluster subtracted" in text
-    assert "with the mean of each cluster" not in render_grouped_page([told([0.1, 0.2], finding="inter_type")])
+    assert "same type, inside clusters" not in text
+    assert "the mean of each cluster is subtracted" in text
+    assert "the mean of each cluster" not in render_grouped_page([told([0.1, 0.2], finding="inter_type")])
 
 
 # what is said
@@ -173,7 +173,7 @@ def test_what_is_wrong_where_is_said():
 
 def test_what_is_zero_is_said_of_what_was_measured():
     text = render_grouped_page([told([0.0, np.nan], finding="duplicates")])
-    assert "because it is 0 wherever it was measured: duplicates." in text
+    assert "values are 0: duplicates." in text
 
 
 def test_groups_that_are_missing_are_said_with_the_reason():
@@ -190,20 +190,20 @@ def test_iso_scores_as_published_are_said():
         dataclasses.replace(f, title="IsoScore (as published)") if f.name == "isoscore" else f for f in group.findings
     ]
     found = dataclasses.replace(layered(), groups=layered().groups | {"1": dataclasses.replace(group, findings=own)})
-    assert "The published formula decides in layer 1," in render_grouped_page([found])
+    assert "In layer 1, a few long rows" in render_grouped_page([found])
 
 
 @pytest.mark.parametrize(
     ("audits", "said"),
     [
-        ([], "0 audits by groups were given, but a page shows from 1 to 7"),
+        ([], "0 audits by groups .* 1 to 7"),
         ([layered()] * 8, "8 audits by groups"),
-        ([layered(), named()], "audits by layer and by label were given, but a page compares groups of one column"),
+        ([layered(), named()], "audits by layer and by label .* same column"),
         ([dataclasses.replace(layered(), groups={})], "no group of model by layer"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(audits, said):
-    with pytest.raises(InputError, match=re.escape(said)):
+    with pytest.raises(InputError, match=said):
         render_grouped_page(audits)
 
 

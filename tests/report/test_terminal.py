@@ -121,8 +121,8 @@ def test_two_audits_stand_side_by_side(found):
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
-    assert "37.5% of a row's nearest neighbors in one space are also its nearest in the other" in text
-    assert "nearest in the other" not in printed(terminal.render_side_by_side([found, found], [None]))
+    assert "37.5% of a row's nearest neighbors in one space" in text
+    assert "nearest neighbors in one space" not in printed(terminal.render_side_by_side([found, found], [None]))
 
 
 def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):

@@ -153,7 +153,7 @@ def test_facts_are_said():
         render_training_page(made(), {"model": "tiny", "task": "CoLA", "weight": 0.5, "score": "0.51 ± 0.02"})
     ).text
     assert "tiny on CoLA" in said
-    for words in ("Weight0.5", "Score0.51 ± 0.02", "64 rows of 384 dimensions", "3 layers", "measured 4 times"):
+    for words in ("Weight0.5", "Score0.51 ± 0.02", "64 rows with 384 dimensions", "3 layers", "measured 4 times"):
         assert words in said
 
 

@@ -136,13 +136,13 @@ def _render_code(*lines: str) -> Markup:
 _EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}
 _FITTING_NOTES = {
     "pair": "without the rows of the pairs they are scored on",
-    "query": "without a random part of the documents, in turn",
+    "query": "several times, each time without a different random subset of the documents",
     "row": "without the rows they are scored on",
 }
 _INDEPENDENCE_NOTES = {
-    "pair": "Pairs that share a row, or have equal rows, count as one.",
-    "query": "Queries that share a relevant document count as one.",
-    "row": "Equal rows count as one.",
+    "pair": "Pairs that share a row or contain equal rows count as one example.",
+    "query": "Queries that share a relevant document count as one example.",
+    "row": "Equal rows count as one example.",
 }
 
 
@@ -212,21 +212,19 @@ def _render_gains(advice: Advice) -> Markup:
     for measure in measures:
         chart, caption = draw_forest_plot(advice, measure)
         words = advice.measures[measure]
-        decides = ", which decides" if len(measures) > 1 and measure == advice.measure else ""
+        decides = " (the deciding measure)" if len(measures) > 1 and measure == advice.measure else ""
         title = tag("h3", f"By {words}{decides}")
         figures.append(tag("figure", title, chart, tag("figcaption", caption)))
     lead = (
-        "One line per candidate, simplest first: its score, and its gain over the original vectors. A gain or loss is "
-        "significant if its interval does not contain 0."
+        "Each line shows the score of a candidate and its gain over the original vectors. The simplest candidate comes "
+        "first. A gain or loss is significant if its interval does not contain 0."
     )
-    return section(
-        "gains", "What each repair gains", tag("p", lead, class_="hint"), render_mark_legend(advice), *figures
-    )
+    return section("gains", "Gain of each repair", tag("p", lead, class_="hint"), render_mark_legend(advice), *figures)
 
 
 _MEASURE_RULE = (
-    "A repair that loses significantly by any measure is excluded. The first measure by which another repair gains "
-    "significantly decides. "
+    "A repair that is significantly worse by any measure is excluded. The deciding measure is the first one by which "
+    "another repair gains significantly. "
 )
 
 
@@ -260,7 +258,7 @@ def _render_table(advice: Advice) -> Markup:
         tag("th", "candidate", scope="col", rowspan=2),
         *(tag("th", advice.measures[measure], scope="colgroup", colspan=2) for measure in measures),
         *(tag("th", SHAPE_NAMES[name], scope="col", rowspan=2) for name in shapes),
-        tag("th", "numbers learned", scope="col", rowspan=2),
+        tag("th", "learned parameters", scope="col", rowspan=2),
     )
     under = tag("tr", *(tag("th", name, scope="col") for _ in measures for name in ("score", gain)))
     rows = [
@@ -303,15 +301,15 @@ def _render_notes(advice: Advice) -> Markup:
     settings, others = advice.settings, len(advice.trials) - 1
     examples = PLURALS[advice.example]
     intervals = (
-        f"{format_confidence(settings.confidence)} confidence, for the paired difference to the original vectors. "
+        f"{format_confidence(settings.confidence)} confidence, for the paired difference from the original vectors. "
         f"{_INDEPENDENCE_NOTES[advice.example]} "
     )
     if others > 1:
-        intervals += f"The intervals of all {others} repairs and all deciding measures hold jointly (max-t)."
+        intervals += f"The intervals of all {others} repairs and all deciding measures hold simultaneously (max-t)."
     fitted = (
         _FITTING_NOTES[advice.example]
         if settings.new_rows
-        else "to all rows of the source, like the saved repair, and without the judgments"
+        else "to all rows of the source, like the saved repair. They do not use the judgments"
     )
     selected = ", ".join(f"{name} {count}" for name, count in advice.selections.items())
     shapes = ", ".join(SHAPE_NAMES[name] for name in _available_shapes(advice))
@@ -321,26 +319,26 @@ def _render_notes(advice: Advice) -> Markup:
         ("Intervals", intervals),
         (
             "Rule",
-            "Use the simplest repair that gains significantly and loses at most "
-            f"{100 * TOLERANCE:.0f}% of the best significant gain. If no repair gains, or most selections on parts of "
-            "the examples choose none, leave the vectors as they are. "
+            "Use the simplest repair that gains significantly and whose gain is at most "
+            f"{100 * TOLERANCE:.0f}% below the best significant gain. Leave the vectors unchanged if no repair gains "
+            "significantly, or if most selections on subsets of the examples choose no repair. "
             f"{_MEASURE_RULE if len(advice.measures) > 1 and not advice.alone else ''}A repair is simpler if it learns "
-            "fewer numbers from the corpus.",
+            "fewer parameters from the corpus.",
         ),
         (
             "Expected gain",
             f"{format_signed(advice.promised_gain)}. The {examples} are split into {settings.folds} folds, several "
-            "times. The rule selects a repair on all folds but one, and the left-out fold scores it. No example both "
-            "selects and scores.",
+            "times. The rule selects a repair on all folds but one, and the repair is scored on the left-out fold. No "
+            "example is used for both selection and scoring.",
         ),
-        ("Selected on parts", f"{selected}; {100 * advice.stability:.0f}% agree with the advice"),
+        ("Selected on subsets", f"{selected}; {100 * advice.stability:.0f}% agree with the advice"),
     ]
     if shapes:
         rows.append(
             (
                 "Shape",
                 f"{shapes} of each candidate's space, measured on rows it was not fitted to. An IsoScore of 0 means "
-                "all variance along one direction; 1 means equal variance along all.",
+                "that all variance lies along one direction; 1 means equal variance along all directions.",
             )
         )
     rows += [
@@ -353,7 +351,7 @@ def _render_notes(advice: Advice) -> Markup:
 
 
 def _describe_sample(advice: Advice) -> str:
-    words = f"a random sample of {advice.settings.sample:,} of {advice.n:,}"
+    words = f"a random sample of {advice.settings.sample:,} of {advice.n:,} rows"
     return words if advice.example == "row" else f"{words}, plus the rows that the task needs"
 
 

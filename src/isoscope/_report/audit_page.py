@@ -163,7 +163,12 @@ def _render_drift(audit: Audit, baseline: Audit) -> Markup:
     return tag(
         "section",
         tag("h2", "Since the baseline"),
-        tag("p", "The baseline is ", tag("bdi", baseline.source), f", {baseline.n:,} × {baseline.d:,}: {words}."),
+        tag(
+            "p",
+            "The baseline is ",
+            tag("bdi", baseline.source),
+            f" ({baseline.n:,} × {baseline.d:,}). Findings: {words}.",
+        ),
         tag("p", f"The two audits differ in their settings: {caution}.", class_="doubt") if caution else None,
         tag("ul", *rows) if turned else None,
         class_="drift",
@@ -221,14 +226,14 @@ def render_page(
     '<!doctype html>'
     """
     if not 1 <= len(audits) <= MAX_AUDITS:
-        raise ParameterError(f"{len(audits)} audits were given, but a page shows from 1 to {MAX_AUDITS}")
+        raise ParameterError(f"{len(audits)} audits were passed, but a page shows 1 to {MAX_AUDITS}")
     if baseline is not None and len(audits) > 1:
-        raise ParameterError(f"baseline was given with {len(audits)} audits; pass it with a single audit")
+        raise ParameterError(f"baseline was passed with {len(audits)} audits; pass it with a single audit")
     if agreement is not None and len(audits) != 2:
-        raise ParameterError(f"agreement was given with {plural(len(audits), 'audit')}; pass it with two audits")
+        raise ParameterError(f"agreement was passed with {plural(len(audits), 'audit')}; pass it with two audits")
     if held_out is not None and len(audits) != 2:
         raise ParameterError(
-            f"held_out was given with {plural(len(audits), 'audit')}; pass it with two audits, before and after"
+            f"held_out was passed with {plural(len(audits), 'audit')}; pass it with two audits, before and after"
         )
     return document(
         join_words([audit.source for audit in audits]),
@@ -324,7 +329,12 @@ def _render_notes(audits: Sequence[Audit]) -> Markup:
             join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
             for audit in audits
         ),
-        tag("p", "What each number means and how its range is derived: see ", tag("code", "docs/findings.md"), "."),
+        tag(
+            "p",
+            "For the meaning of each number and the source of its thresholds, see ",
+            tag("code", "docs/findings.md"),
+            ".",
+        ),
     )
 
 
@@ -332,13 +342,13 @@ def _render_settings(audit: Audit) -> Markup:
     settings = audit.settings
     sampled = [f"{finding.title} ({finding.rows:,} rows)" for finding in audit.findings if finding.sampled]
     rows: list[tuple[str, object]] = [
-        ("Rows", "all" if not sampled else "all, except for " + ", ".join(sampled)),
+        ("Rows", "all" if not sampled else "all; a sample for " + ", ".join(sampled)),
         (
             "Pairs of rows",
-            f"all rows, or a random sample of {settings.sample:,} if there are more; seed {settings.seed}",
+            f"all rows, or a random sample of {settings.sample:,} rows if there are more (seed {settings.seed})",
         ),
         ("Intervals", f"{format_confidence(settings.confidence)} confidence"),
-        ("Rows with NaN or infinity", "not allowed" if settings.nonfinite == "raise" else "left out and counted"),
+        ("Rows with NaN or infinity", "not allowed" if settings.nonfinite == "raise" else "excluded and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
     rows.append(("To reproduce", tag("code", _format_command(audit))))

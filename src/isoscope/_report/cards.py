@@ -64,7 +64,7 @@ def draw_meter(finding: Finding) -> Markup | None:
 def _describe_meter(finding: Finding) -> str:
     words = f"{finding.shown}; {finding.range}"
     if finding.judged.null is not None and math.isfinite(finding.judged.null):
-        words += f"; random data of the same size has {format_number(finding.judged.null, finding.form)}"
+        words += f"; random data of the same size: {format_number(finding.judged.null, finding.form)}"
     return words
 
 
@@ -200,13 +200,14 @@ def _render_range(finding: Finding) -> Markup:
 
 
 def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
-    """Return what limits the number: a sample, or an interval that reaches another verdict."""
+    """Return what limits the number: a sample, or an interval that extends into another verdict."""
     words = []
     if finding.sampled:
         words.append(f"Measured on a sample of {finding.rows:,} rows.")
     if finding.borderline:
         words.append(
-            f"Borderline: the {format_confidence(audit.settings.confidence)} interval reaches another verdict."
+            f"Borderline: the {format_confidence(audit.settings.confidence)} interval extends into the range of "
+            "another verdict."
         )
     return tag("p", " ".join(words), class_="doubt") if words else None
 
@@ -234,7 +235,7 @@ def _render_details(finding: Finding) -> Markup:
 
 def _render_facts(finding: Finding) -> Markup:
     rows = [
-        ("Thresholds from", finding.judged.source),
+        ("Source of the thresholds", finding.judged.source),
         ("Rows", f"{finding.rows:,}{' (a sample)' if finding.sampled else ''}"),
     ]
     rows += [(name.replace("_", " ").capitalize(), _format_detail(value)) for name, value in finding.details.items()]
@@ -307,7 +308,7 @@ def _render_cell(audit: Audit, name: str, letter: str, change: Change | None) ->
             tag("p", render_code(finding.advice)),
             _render_caveats(finding, audit),
             _render_range(finding),
-            tag("p", "Thresholds from: ", finding.judged.source, class_="bounds"),
+            tag("p", "Source of the thresholds: ", finding.judged.source, class_="bounds"),
         ),
         data_space=letter,
     )

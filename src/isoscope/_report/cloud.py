@@ -169,7 +169,10 @@ def render_legends(
             continue
         one = _merge_colorings(own)
         if key == "lengths":
-            legends[key] = own[0].title, render_ramp("from the shortest", f"to the longest of each {each}")
+            legends[key] = (
+                own[0].title,
+                render_ramp("from the shortest vector", f"to the longest vector of each {each}"),
+            )
         elif one is not None:
             legends[key] = one.title, render_color_legend(one)
         else:
@@ -301,14 +304,16 @@ def render_interactive_cloud(
     )
     keys = tag(
         "p",
-        tag("span", "Drag to rotate, hold Ctrl and scroll to zoom, point at a dot to read it. ", class_="for-mouse"),
+        tag(
+            "span", "Drag to rotate, hold Ctrl and scroll to zoom, hover over a point to read it. ", class_="for-mouse"
+        ),
         tag(
             "span",
-            "Swipe sideways to rotate, pinch to zoom, tap a dot to read it. With “Rotate freely”, swiping up and down "
-            "rotates instead of scrolling. ",
+            "Swipe sideways to rotate, pinch to zoom, tap a point to read it. With “Rotate freely”, swiping up and "
+            "down rotates instead of scrolling. ",
             class_="for-touch",
         ),
-        "Keys: arrows rotate, + and − zoom, 0 resets the view, N and P step through the points.",
+        "Keys: arrows rotate, + and − zoom, 0 resets the view, N and P select the next and the previous point.",
         id=f"{identity}-keys",
         class_="hint live",
     )
@@ -333,9 +338,9 @@ def format_caption(p: Pictures, total: int) -> str:
     shares = [format_number(float(share), "share") for share in p.explained_variance[:directions]]
     together = format_number(min(float(p.explained_variance.sum()), 1.0), "share")
     return (
-        f"{count}, along the first {'three' if directions == 3 else 'two'} principal directions, which hold "
-        f"{', '.join(shares[:-1])} and {shares[-1]} of the variance, together {together}. "
-        "Points that are close here may be far apart in all dimensions."
+        f"{count} along the first {'three' if directions == 3 else 'two'} principal directions. These directions "
+        f"contain {', '.join(shares[:-1])} and {shares[-1]} of the variance, {together} in total. "
+        "Points that are close here may be far apart in the full space."
     )
 
 

@@ -109,7 +109,7 @@ def _format_lead(tiles: Sequence[_Tile], each: str) -> str:
     which = "All vectors are" if complete else f"At most {most:,} random vectors of each {each} are"
     return (
         f"{which} drawn along the first two principal directions of their {each}. Each picture has its own scale: "
-        "compare shapes, not positions. Points that are close here may be far apart in all dimensions."
+        "compare shapes, not positions. Points that are close here may be far apart in the full space."
     )
 
 
@@ -117,7 +117,8 @@ def _render_cluster_note(key: str, each: str) -> Markup | None:
     if key != "clusters":
         return None
     words = (
-        f"Each {each} has its own clusters, numbered from the largest. A {each} with a single cluster has no colors."
+        f"Each {each} has its own clusters, numbered by size from the largest. A {each} with a single cluster is drawn "
+        "in one color."
     )
     return tag("p", words, class_="hint")
 
@@ -129,7 +130,7 @@ def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColor
     outside = int(((across < 0) | (across > _WIDTH) | (down < 0) | (down > _HEIGHT)).sum())
     share = format_number(min(float(p.explained_variance[:2].sum()), 1.0), "share")
     facts = f"{len(p.points):,} of {tile.audit.n:,}" if len(p.points) < tile.audit.n else f"all {tile.audit.n:,}"
-    facts += f" · {share} of the variance" + (f" · {outside:,} outside" if outside else "")
+    facts += f" · {share} of the variance" + (f" · {outside:,} outside the frame" if outside else "")
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
     return tag(
         "figure",

@@ -90,15 +90,17 @@ def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
 
 def _check_audits(audits: Sequence[GroupedAudit]) -> None:
     if not 1 <= len(audits) <= HUES:
-        raise ParameterError(f"{len(audits)} audits by groups were given, but a page shows from 1 to {HUES}")
+        raise ParameterError(f"{len(audits)} audits by groups were passed, but a page shows 1 to {HUES}")
     columns = list(dict.fromkeys(audit.by for audit in audits))
     if len(columns) > 1:
         raise ParameterError(
-            f"audits by {' and by '.join(columns)} were given, but a page compares groups of one column"
+            f"audits by {' and by '.join(columns)} were passed, but all audits on a page need the same column"
         )
     for audit in audits:
         if not audit.groups:
-            raise TooFewRowsError(f"no group of {audit.source} by {audit.by} was audited; a page needs at least one")
+            raise TooFewRowsError(
+                f"no group of {audit.source} by {audit.by} was audited; a page needs at least one group"
+            )
 
 
 def _format_title(audits: Sequence[GroupedAudit]) -> str:
@@ -157,7 +159,7 @@ def _render_tally(audit: GroupedAudit) -> Markup:
             label = tag("b", tag("span", SYMBOLS[verdict], aria_hidden="true"), f" {VERDICT_LABELS[verdict]}")
             entries.append(tag("li", label, tag("span", ", ".join(parts)), class_=verdict))
     if not entries:
-        return tag("p", "No finding needs attention in any of them.", class_="size")
+        return tag("p", "No finding needs attention in any group.", class_="size")
     return tag("ul", *entries, class_="tally")
 
 
@@ -230,7 +232,7 @@ def _render_charts(
         figures.append(tag("figure", tag("h3", panel.title), chart, caption))
     return section(
         "courses",
-        f"Along the {plural_group_noun(audits[0])}",
+        f"Findings by {group_noun(audits[0].by)}",
         _render_legend(audits, lines=not axis.row_names),
         tag(
             "div",
@@ -242,7 +244,7 @@ def _render_charts(
 
 
 def _render_zero_note(zero: Sequence[str]) -> Markup | None:
-    words = f"Not drawn, because it is 0 wherever it was measured: {', '.join(zero)}."
+    words = f"These findings have no chart, because all their values are 0: {', '.join(zero)}."
     return tag("p", words, class_="hint") if zero else None
 
 
@@ -309,11 +311,11 @@ def _format_caption(panel: Panel, curves: Sequence[GroupCurve], audits: Sequence
     """Return what the chart shows, with the value of random data if that is too far away to be drawn."""
     words = panel.caption or _describe_range(panel.judged_traces[0], audits)
     if any("within_clusters" in trace.path for trace in panel.traces):
-        words += " Dashed: with the mean of each cluster subtracted."
+        words += " Dashed lines: the mean of each cluster is subtracted."
     far = [10**each if panel.is_log10 else each for each in find_offscale_nulls(curves)]
     if far:
         ends = list(dict.fromkeys(format_number(each, panel.form) for each in (min(far), max(far))))
-        words += f" Random data of the same size has {' to '.join(ends)}, beyond this scale."
+        words += f" For random data of the same size, the value is {' to '.join(ends)}, which is outside this scale."
     published = [
         format_group_name(audit, name)
         for audit in audits
@@ -323,7 +325,10 @@ def _format_caption(panel: Panel, curves: Sequence[GroupCurve], audits: Sequence
         and "published" in group["isoscore"].title
     ]
     if published:
-        words += f" The published formula decides in {', '.join(published)}, where a few long rows hold the variance."
+        words += (
+            f" In {', '.join(published)}, a few long rows account for most of the variance, so the published formula "
+            "determines the verdict."
+        )
     return words
 
 
@@ -388,20 +393,26 @@ def _render_notes(audits: Sequence[GroupedAudit]) -> Markup:
             )
             for audit in audits
         ),
-        tag("p", "What each number means and how its range is derived: see ", tag("code", "docs/findings.md"), "."),
+        tag(
+            "p",
+            "For the meaning of each number and the source of its thresholds, see ",
+            tag("code", "docs/findings.md"),
+            ".",
+        ),
     )
 
 
 def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
     settings = audit.settings
     rows: list[tuple[object, object]] = [
-        ("Groups", f"by “{audit.by}”; each group is audited on its own"),
+        ("Groups", f"by “{audit.by}”; each group is audited separately"),
         (
             "Pairs of rows",
-            f"all rows of a group, or a random sample of {settings.sample:,} if it has more; seed {settings.seed}",
+            f"all rows of a group, or a random sample of {settings.sample:,} rows if it has more "
+            f"(seed {settings.seed})",
         ),
         ("Intervals", f"{format_confidence(settings.confidence)} confidence"),
-        ("Neighbors", f"by {settings.metric}"),
+        ("Neighbors", f"compared by {settings.metric}"),
     ]
     rows += [(f"Not measured: {name}", reason) for name, reason in audit.skipped.items()]
     if audit.left_out:

@@ -53,44 +53,49 @@ class Panel:
 _PANELS = (
     Panel(
         "S_intra and S_inter",
-        "The mean cosine of tokens of one type and of different types. The larger the gap, the more a word keeps its "
-        "meaning across contexts.",
+        "The mean cosine between tokens of the same type, and between tokens of different types. A larger gap means "
+        "that words keep more of their meaning across contexts.",
         (
             Trace(
                 "intra_type",
-                "one type (S_intra)",
+                "same type (S_intra)",
                 null=False,  # the other line is its reference
-                alone=("S_intra", "The mean cosine of tokens of one type."),
+                alone=("S_intra", "The mean cosine between tokens of the same type."),
             ),
             Trace(
                 "inter_type",
                 "different types (S_inter)",
-                alone=("S_inter", "The mean cosine of tokens of different types: the lower, the further apart."),
+                alone=(
+                    "S_inter",
+                    "The mean cosine between tokens of different types. Lower values mean that types are "
+                    "further apart.",
+                ),
             ),
-            Trace("intra_type", "one type, inside clusters", ("within_clusters",)),
+            Trace("intra_type", "same type, inside clusters", ("within_clusters",)),
             Trace("inter_type", "different types, inside clusters", ("within_clusters",)),
         ),
     ),
     Panel(
         "Mean cosine",
-        "Over all pairs of vectors: near 1, they all point the same way.",
+        "The mean over all pairs of vectors. Near 1, all vectors point in the same direction.",
         (Trace("mean_cosine", "as stored"), Trace("mean_cosine", "mean subtracted", ("after_centring",))),
     ),
     Panel(
         "Anisotropy",
-        "The first direction's share of all squared lengths, and of the variance once the mean is subtracted.",
+        "The share of the first direction: in the squared lengths as stored, and in the variance without the mean.",
         (Trace("anisotropy", "as stored"), Trace("anisotropy", "mean subtracted", ("centred", 0))),
         "share",
     ),
     Panel(
         "IsoScore",
-        "How evenly the variance fills the dimensions: 0 means along one direction only, 1 means equally along all.",
+        "How evenly the variance is spread over the dimensions. 0 means that it lies along one direction; 1 means that "
+        "it is equal along all directions.",
         (Trace("isoscore", "unbiased"), Trace("isoscore", "as published", ("as_published",))),
     ),
     Panel(
         "Intrinsic dimension",
         "The number of directions in which the neighbors of a vector spread, estimated from many neighbors (LID) and "
-        "from two (TwoNN).",
+        "from two neighbors (TwoNN).",
         (
             Trace(
                 "intrinsic_dimension",
@@ -109,12 +114,13 @@ _PANELS = (
     ),
     Panel(
         "Effective rank",
-        "The number of dimensions that the variance fills.",
+        "The number of dimensions over which the variance is spread.",
         (Trace("effective_rank", "effective rank"),),
     ),
     Panel(
         "Partition isotropy",
-        "The smallest total weight of any direction divided by the largest, on a logarithmic scale. 1 is isotropic.",
+        "The smallest value of the partition function in any direction, divided by the largest, on a logarithmic "
+        "scale. 1 means isotropic.",
         (Trace("partition_isotropy", "partition isotropy", ("log10",)),),
         "power",
         is_log10=True,
@@ -149,19 +155,20 @@ _PANELS = (
     ),
     Panel(
         "Frequency in the first directions",
-        "The share of the variance that a row's frequency explains: in the first directions, and in all.",
-        (Trace("frequency", "first directions"), Trace("frequency", "all", ("of_all_variance",))),
+        "The share of the variance that a row's frequency explains, in the first directions and in all directions.",
+        (Trace("frequency", "first directions"), Trace("frequency", "all directions", ("of_all_variance",))),
         "share",
     ),
     Panel(
         "Labels in the first directions",
-        "The share of the variance that lies between the labels: in the first directions, and in all.",
-        (Trace("label_conflict", "first directions"), Trace("label_conflict", "all", ("of_all_variance",))),
+        "The share of the variance between labels, in the first directions and in all directions.",
+        (Trace("label_conflict", "first directions"), Trace("label_conflict", "all directions", ("of_all_variance",))),
         "share",
     ),
     Panel(
         "Results by different metrics",
-        "The share of a row's top 10 results that another metric also finds: 100% if all rows have the same length.",
+        "The share of a row's top 10 results that another metric also finds. It is 100% if all rows have the "
+        "same length.",
         (Trace("norm_spread", "same top 10"),),
         "share",
     ),

@@ -51,12 +51,12 @@ def _render_summary(audit: Audit, named: bool) -> Markup:
     similarity = audit.similarity
     middle, rare = (float(np.interp(share, similarity.shares, similarity.pairs)) for share in (0.5, 0.99))
     words = (
-        f"half of all random pairs have a cosine above {format_number(middle)}, and only 1 in 100 is above "
+        f"half of all random pairs have a cosine above {format_number(middle)}, and only 1 in 100 has one above "
         f"{format_number(rare)}"
     )
     if len(similarity.nearest):
         typical = float(np.interp(0.5, similarity.shares, similarity.nearest))
-        words += f"; the nearest neighbor of a typical vector has {format_number(typical)}"
+        words += f"; for a typical vector, the cosine with its nearest neighbor is {format_number(typical)}"
     start = ["In ", tag("bdi", audit.source), ", ", words] if named else [capitalize(words)]
     return tag("span", *start, ".")
 
@@ -66,9 +66,9 @@ def _render_table(audits: Sequence[Audit]) -> Markup:
     tables = [audit.similarity.table() for audit in audits]
     for letter, rows in zip(LETTERS, tables, strict=False):
         space = f"{letter}: " if len(audits) > 1 else ""
-        columns.append((f"{space}above this share of random pairs", [pairs for _, pairs, _ in rows]))
+        columns.append((f"{space}random pairs below it", [pairs for _, pairs, _ in rows]))
         if rows[0][2] is not None:
-            columns.append((f"{space}above this share of nearest neighbors", [near or 0.0 for _, _, near in rows]))
+            columns.append((f"{space}nearest neighbors below it", [near or 0.0 for _, _, near in rows]))
     texts = [[format_percentage(values[i]) for _, values in columns] for i in range(len(tables[0]))]
     distinct = [i for i, row in enumerate(texts) if i == 0 or row != texts[i - 1]]
     body = (

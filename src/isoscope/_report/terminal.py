@@ -111,7 +111,7 @@ def _render_changes(baseline: Audit, audit: Audit) -> RenderableType:
     ]
     changes = [change for change in compare_findings(baseline, audit) if change.direction != "same"]
     parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in changes]
-    return Group(*parts) if changes else Group(*parts, Text("no finding has changed beyond its interval"))
+    return Group(*parts) if changes else Group(*parts, Text("no finding has changed by more than its interval"))
 
 
 def render_moments(sketch: Sketch, name: str) -> Group:
@@ -130,7 +130,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
         ("zero vectors", lambda: sketch.zeros, "count"),
         ("rows with NaN or infinity", lambda: sketch.nonfinite, "count"),
         (
-            "copies of other rows" if sketch.rows.exact else "copies of other rows, about",
+            "copies of other rows" if sketch.rows.exact else "copies of other rows (estimate)",
             lambda: sketch.duplicates,
             "count",
         ),
@@ -175,7 +175,7 @@ def render_side_by_side(
             where = "the other" if len(audits) == 2 else other.source
             here = "one space" if len(audits) == 2 else audits[0].source
             share = format_number(agreement, "share")
-            words = f"Row by row, {share} of a row's nearest neighbors in {here} are also its nearest in {where}."
+            words = f"On average, {share} of a row's nearest neighbors in {here} are also nearest neighbors in {where}."
             parts += [Text(), Text(words)]
     return Group(*parts)
 
@@ -259,7 +259,7 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
     rows = sum(audit.n for audit in grouped.groups.values())
     about = f" by {grouped.by}: {number}, {rows:,} × {', '.join(map(str, sizes))}, "
     return Text.assemble(
-        (grouped.source, "bold"), about, (f"the worst is {grouped.verdict}", f"bold {COLORS[grouped.verdict]}")
+        (grouped.source, "bold"), about, (f"worst verdict: {grouped.verdict}", f"bold {COLORS[grouped.verdict]}")
     )
 
 

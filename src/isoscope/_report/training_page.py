@@ -48,11 +48,14 @@ _ANISOTROPY = [name for name in MEASUREMENT_LABELS if name.startswith("anisotrop
 _OTHERS = [name for name in MEASUREMENT_LABELS if name not in _ANISOTROPY]
 _SIDE_BY_SIDE = ("anisotropy_1_centred", "isoscore_unbiased", "mean_cosine")
 _CAPTIONS = {
-    "isoscore_unbiased": "0: all variance along one direction; 1: equal in all. Corrected for the size of the probe.",
-    "isoscore": "The published formula; too low if the probe has fewer rows than dimensions.",
-    "mean_cosine": "Over all pairs: near 1, all states point the same way.",
+    "isoscore_unbiased": (
+        "0 means that all variance lies along one direction; 1 means equal variance along all directions. Corrected "
+        "for the number of rows in the probe."
+    ),
+    "isoscore": "The published formula. It is too low if the probe has fewer rows than dimensions.",
+    "mean_cosine": "The mean over all pairs. Near 1, all states point in the same direction.",
     "two_nn": "The number of directions in which neighbors spread.",
-    "silhouette": "1: the classes are far apart; 0: they overlap.",
+    "silhouette": "1 means that the classes are far apart; 0 means that they overlap.",
 }
 
 
@@ -149,10 +152,10 @@ def _render_charts(runs: Runs) -> list[Markup | None]:
     layer = format_last_layer(runs.layers[-1])
     if runs.alone is not None:
         legend: Markup | None = render_layer_legend(runs.layers)
-        lead = "One line per layer: the deeper the layer, the lighter the line. The last layer is thick."
+        lead = "There is one line per layer. Deeper layers have lighter lines, and the line of the last layer is thick."
     else:
         legend = render_arm_legend(runs)
-        lead = f"The lines show {layer}: a thin line for each run, a thick one for their mean."
+        lead = f"The charts show {layer}. Thin lines show single runs, and thick lines show their mean."
 
     def lines(measurement: str) -> list[Line]:
         if runs.alone is not None:
@@ -166,7 +169,8 @@ def _render_charts(runs: Runs) -> list[Markup | None]:
             "Anisotropy by step",
             tag(
                 "p",
-                f"The share of all variance along each of the three strongest directions. {lead}{constant}",
+                "These charts show the share of the variance along each of the three strongest directions. "
+                f"{lead}{constant}",
                 class_="hint",
             ),
             legend,
@@ -175,7 +179,7 @@ def _render_charts(runs: Runs) -> list[Markup | None]:
             tag("h3", "Centered: the mean is subtracted"),
             _render_chart_grid(_ANISOTROPY[3:], lines),
         ),
-        section("shape", "Evenness, direction, dimension, classes", legend, _render_chart_grid(_OTHERS, lines, "h3")),
+        section("shape", "Other measurements", legend, _render_chart_grid(_OTHERS, lines, "h3")),
         None if runs.alone is not None else _render_layers(runs),
     ]
 
@@ -199,9 +203,8 @@ def _describe_constant_layers(runs: Runs) -> str:
     if not constant or runs.alone is None:
         return ""
     names = ", ".join(map(format_layer_name, constant))
-    return (
-        f" The states of {names} are all equal, so {'it has' if len(constant) == 1 else 'they have'} no centered line."
-    )
+    which = "this layer" if len(constant) == 1 else "these layers"
+    return f" The states of {names} are all equal, so there is no centered line for {which}."
 
 
 def _render_layers(runs: Runs) -> Markup:
@@ -217,7 +220,7 @@ def _render_layers(runs: Runs) -> Markup:
                 figures.append(tag("figure", tag("h4", tag("bdi", arm)) if arm else None, chart.to_svg()))
         if figures:
             parts += [tag("h3", MEASUREMENT_LABELS[measurement]), tag("div", *figures, class_="figures trios")]
-    lead = tag("p", "The mean over the runs of an arm, one line per layer.", class_="hint")
+    lead = tag("p", "Each line shows the mean of one layer over the runs of an arm.", class_="hint")
     return section("layers", "Layer by layer", lead, render_layer_legend(runs.layers), *parts)
 
 
@@ -227,10 +230,10 @@ def _render_layers(runs: Runs) -> Markup:
 def _render_numbers(runs: Runs) -> Markup:
     table = _render_layer_table(runs) if runs.alone is not None else _render_arm_table(runs)
     lead = (
-        "Each measurement at the start and at the end of training."
+        "The table shows each measurement at the start and at the end of training."
         if runs.alone is not None
-        else f"Numbers of {format_last_layer(runs.layers[-1])}: the mean over the last {100 * LATE_SHARE:g}% of "
-        "training, ± the standard deviation over runs."
+        else f"The table shows {format_last_layer(runs.layers[-1])}. Each value is the mean over the last "
+        f"{100 * LATE_SHARE:g}% of training, ± the standard deviation over the runs."
     )
     return section(
         "numbers",
@@ -281,24 +284,26 @@ def _render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
     rows += [
         (
             "Probe",
-            f"{row['rows']:,} rows of {row['dimensions']:,} dimensions in the last layer, the same at every step.",
+            f"{row['rows']:,} rows with {row['dimensions']:,} dimensions in the last layer. The examples are the same "
+            "at every step.",
         ),
         (
             "Anisotropy",
             "σ²ₖ/Σσ², the share of the k-th strongest direction (Razzhigaev et al., 2024). The raw share counts the "
-            "mean as a direction; the centered share is that of the covariance.",
+            "mean as a direction; the centered share is computed from the covariance.",
         ),
         (
             "IsoScore",
-            "The plug-in is the published score (Rudman et al., 2022). The unbiased score uses unbiased estimates of "
-            "the traces (Himeno and Yamada, 2014; Chun et al., 2026), so it does not depend on the number of rows in "
-            "the probe. It assumes independent rows; tokens are compared only with tokens of other texts.",
+            "The plug-in score is the published one (Rudman et al., 2022). The unbiased score uses unbiased estimates "
+            "of the traces (Himeno and Yamada, 2014; Chun et al., 2026), so it does not depend on the number of rows "
+            "in the probe. It assumes independent rows; tokens are compared only with tokens of other texts.",
         ),
         (
             "Collapse",
-            "A layer has collapsed if one of three things happens: its states become equal; one minus the mean cosine "
-            "falls below a hundredth of its first value; or fewer than 2 effective dimensions remain and the unbiased "
-            "IsoScore falls below a tenth. A layer that separates the classes (silhouette of at least 0.25) is exempt.",
+            "A layer has collapsed if one of three conditions holds: its states become equal; one minus the mean "
+            "cosine falls below a hundredth of its first value; or fewer than 2 effective dimensions remain and the "
+            "unbiased IsoScore falls below a tenth of its first value. A layer that separates the classes (silhouette "
+            "of at least 0.25) is exempt.",
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))
