@@ -158,7 +158,7 @@ def main() -> None:
     both: dict[str, tuple[Run, Run]] = {}
     for model in MODELS:
         pairs = advised(vectors, f"stsb-dev-{model}.parquet", "--pairs", "stsb-dev-pairs.tsv")
-        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part,")
+        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test split,")
         parts[f"stsb-{model}"] = f"{table(pairs)}\n{unseen}"
         both[model] = pairs, advised(vectors, f"stsb-dev-{model}.parquet")
         corpus, queries = f"cranfield-docs-{model}.parquet", f"cranfield-queries-{model}.parquet"
@@ -167,7 +167,9 @@ def main() -> None:
         if (vectors / f"scifact-corpus-{model}.parquet").exists():
             corpus, claims = f"scifact-corpus-{model}.parquet", f"scifact-train-{model}.parquet"
             found = advised(vectors, corpus, "--queries", claims, "--qrels", "scifact-train-qrels.tsv")
-            unseen = afresh(found, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test),")
+            unseen = afresh(
+                found, on_queries, vectors, model, "On the 300 claims of SciFact's dev split (BEIR's test split),"
+            )
             parts[f"scifact-{model}"] = f"{table(found)}\n{unseen}"
         if (vectors / f"banking77-train-{model}.parquet").exists():
             found = advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label")
