@@ -133,7 +133,7 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
 
 def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
     """Return the rank correlation of the label-free measure and the task over the candidates."""
-    lines = [_row(["rank correlation with Spearman's score, over the candidates", "IsoScore", "split-half stability"])]
+    lines = [_row(["rank correlation with the task score, over all candidates", "IsoScore", "split-half stability"])]
     lines += ["|---|---|---|"]
     for model, (told, blind) in runs.items():
         names = {trial["name"]: i for i, trial in enumerate(blind.found["trials"])}
