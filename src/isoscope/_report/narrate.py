@@ -210,18 +210,18 @@ def _describe_stability(advice: Advice) -> list[str]:
     if not total or len(advice.trials) < 2:
         return []
     same = advice.selections.get(advice.choice.name, 0)
-    repeated = f"repeating the selection on {total} subsets of the {PLURALS[advice.example]} gave the same"
+    repeated = f"Repeating the selection on {total} subsets of the {PLURALS[advice.example]} gave the same"
     others = sorted(((count, name) for name, count in advice.selections.items() if name != advice.choice.name))[::-1]
     listed = ", ".join(f"{name} {_format_times(count)}" for count, name in others[:3])
     alternatives = f" (other results: {listed})" if others else ""
     if advice.is_stable:
         times = f"all {total} times" if same == total else f"{same} of {total} times"
-        return [f"{capitalize(repeated)} advice {times}{alternatives}."]
+        return [f"{repeated} advice {times}{alternatives}."]
     often = f"only {_format_times(same)}{alternatives}"
     if not advice.leaves_vectors_unchanged and advice.trials[0].name not in advice.selections:
-        return [f"The choice of repair is unstable: {repeated} repair {often}. Each subset selected some repair."]
+        return [f"The choice of repair is unstable. {repeated} repair {often}. A repair was selected on every subset."]
     return [
-        f"This advice is unstable: {repeated} advice {often}. "
+        f"This advice is unstable. {repeated} advice {often}. "
         f"Use more {PLURALS[advice.example]} for a more reliable result."
     ]
 
