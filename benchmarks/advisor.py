@@ -127,7 +127,7 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
-        return f"{what} the score is {before:.3f}, unchanged.\n"
+        return f"{what} the score remains {before:.3f}.\n"
     return f"{what} the saved repair changes the score from {before:.3f} to {after:.3f}.\n"
 
 
