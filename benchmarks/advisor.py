@@ -127,13 +127,13 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
-        return f"{what} the score is {before:.3f}, unchanged.\n"
+        return f"{what} the score remains {before:.3f}.\n"
     return f"{what} the saved repair changes the score from {before:.3f} to {after:.3f}.\n"
 
 
 def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
     """Return the rank correlation of the label-free measure and the task over the candidates."""
-    lines = [_row(["rank correlation with Spearman's score, over the candidates", "IsoScore", "split-half stability"])]
+    lines = [_row(["rank correlation with the task score, over all candidates", "IsoScore", "split-half stability"])]
     lines += ["|---|---|---|"]
     for model, (told, blind) in runs.items():
         names = {trial["name"]: i for i, trial in enumerate(blind.found["trials"])}
@@ -158,7 +158,7 @@ def main() -> None:
     both: dict[str, tuple[Run, Run]] = {}
     for model in MODELS:
         pairs = advised(vectors, f"stsb-dev-{model}.parquet", "--pairs", "stsb-dev-pairs.tsv")
-        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test part,")
+        unseen = afresh(pairs, on_pairs, vectors, model, "On the 1,379 pairs of STS-B's test split,")
         parts[f"stsb-{model}"] = f"{table(pairs)}\n{unseen}"
         both[model] = pairs, advised(vectors, f"stsb-dev-{model}.parquet")
         corpus, queries = f"cranfield-docs-{model}.parquet", f"cranfield-queries-{model}.parquet"
@@ -167,7 +167,9 @@ def main() -> None:
         if (vectors / f"scifact-corpus-{model}.parquet").exists():
             corpus, claims = f"scifact-corpus-{model}.parquet", f"scifact-train-{model}.parquet"
             found = advised(vectors, corpus, "--queries", claims, "--qrels", "scifact-train-qrels.tsv")
-            unseen = afresh(found, on_queries, vectors, model, "On the 300 claims of SciFact's dev part (BEIR's test),")
+            unseen = afresh(
+                found, on_queries, vectors, model, "On the 300 claims of SciFact's dev split (BEIR's test split),"
+            )
             parts[f"scifact-{model}"] = f"{table(found)}\n{unseen}"
         if (vectors / f"banking77-train-{model}.parquet").exists():
             found = advised(vectors, f"banking77-train-{model}.parquet", "--labels", "label")

@@ -85,10 +85,11 @@ def main() -> None:
         )
         ratio = "" if method == "cat" else f"{seconds / cat:.2f}×"
         wanted = f"under {PROMISED:g}×" if method in METHODS[:3] else ""
-        wanted = f"the product alone: {product:.1f} s" if method == "whiten" else wanted
+        wanted = f"none; the matrix product alone takes {product:.1f} s" if method == "whiten" else wanted
         lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {processor:.1f} s | {memory:,.0f} MB | {wanted} |")
-    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; {n:,}×{d} float32 ({n * d * 4 / 1e9:.2f} GB) "
-    head += "from one .npy to another, synced; complete processes, medians, alternating."
+    head = f"Python {platform.python_version()}, {os.cpu_count()} cores. Each command reads {n:,}×{d} float32 vectors "
+    head += f"({n * d * 4 / 1e9:.2f} GB) from one .npy file and writes another, synced to disk. "
+    head += "Times are for complete processes (medians; the commands run in turn)."
     table = (
         "| repair | time | relative to cat | CPU time | peak memory | target |\n|---|---|---|---|---|---|\n"
         + "\n".join(lines)

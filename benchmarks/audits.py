@@ -31,7 +31,7 @@ HERE = Path(sys.executable).parent
 
 COMMANDS = {
     "isoscope": [str(HERE / "isoscope"), "audit", "{file}", "--json", "{out}.json"],
-    "isoscope with the page": [str(HERE / "isoscope"), "audit", "{file}", "--html", "{out}.html"],
+    "isoscope with the HTML page": [str(HERE / "isoscope"), "audit", "{file}", "--html", "{out}.html"],
     "vecscope": [str(HERE / "vecscope"), "audit", "{file}", "--json"],
     "spectralyte": [
         sys.executable,
@@ -41,7 +41,7 @@ COMMANDS = {
     ],
 }
 MEASURES = {
-    "isoscope": "15 to 19 findings with intervals, pictures",
+    "isoscope": "15 to 19 findings with intervals, and figures",
     "vecscope": "11 findings",
     "spectralyte": "2 metrics (its default)",
 }
@@ -115,7 +115,7 @@ def lines_for(path: Path, n: int, d: int, repeats: int) -> list[str]:
 
 def start_up() -> str:
     taken = sorted(timed([str(HERE / "isoscope"), "--help"]).seconds for _ in range(11))
-    return f"`isoscope --help`: {taken[5]:.2f} s (target: under 0.4 s)."
+    return f"`isoscope --help` takes {taken[5]:.2f} s (target: under 0.4 s)."
 
 
 def large(folder: Path) -> str:
@@ -123,8 +123,8 @@ def large(folder: Path) -> str:
     write_cloud(path, *LARGE)
     run = timed([str(HERE / "isoscope"), "audit", str(path), "--json", str(folder / "large.json")])
     path.unlink()
-    told = f"{run.seconds:.0f} s, {run.megabytes:,.0f} MB peak resident (target: under 1,500 MB)"
-    return f"{LARGE[0]:,}×{LARGE[1]} float32 from disk (3.07 GB): {told}."
+    told = f"takes {run.seconds:.0f} s and {run.megabytes:,.0f} MB of peak memory (target: under 1,500 MB)"
+    return f"An audit of {LARGE[0]:,}×{LARGE[1]} float32 vectors from disk (3.07 GB) {told}."
 
 
 def main() -> None:
@@ -139,7 +139,8 @@ def main() -> None:
             write_cloud(path, n, d)
             lines += lines_for(path, n, d, repeats)
         remarks = [start_up()] if options.small else [start_up(), large(Path(folder))]
-    head = f"Python {platform.python_version()}, {os.cpu_count()} cores; complete processes, medians, alternating."
+    head = f"Python {platform.python_version()}, {os.cpu_count()} cores. "
+    head += "Times are for complete processes (medians; the tools run in turn)."
     table = (
         "| file | tool | time | relative to isoscope | peak memory | measures |\n|---|---|---|---|---|---|\n"
         + "\n".join(lines)

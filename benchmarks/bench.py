@@ -126,7 +126,7 @@ def isoscore_star_lines() -> list[Line]:
     isoscope.isoscore_star(oracle, S.double(), 0.2).backward()
     difference = relative(ours(), oracle.grad)
     name = f"IsoScore {version('IsoScore')} istar"
-    return [Line("isoscore_star forward+backward 64×768", name, peer_time, our_time, difference, 40)]
+    return [Line("isoscore_star, forward and backward, 64×768", name, peer_time, our_time, difference, 40)]
 
 
 def mean_cosine_lines() -> list[Line]:
@@ -196,7 +196,7 @@ def entropy_lines() -> list[Line]:
         return x.grad
 
     ours, peer = turns(selected, theirs, 51)
-    work = "persistent entropy of selected bars, forward+backward 64×768"
+    work = "persistent entropy of selected bars, forward and backward, 64×768"
     name = f"torch-topological {version('torch-topological')}, all bars"
     return [Line(work, name, peer, ours, relative(all_bars(), theirs()), 50)]
 
@@ -222,7 +222,7 @@ def neighbor_lines() -> list[Line]:
 
     X = cloud(20_000, 768)
     lines = []
-    name = f"scikit-learn {version('scikit-learn')} brute-force neighbors only"
+    name = f"scikit-learn {version('scikit-learn')} brute force (neighbors only)"
     for work, call, k in (
         ("lid k=100, 20,000×768", lambda: isoscope.lid(X), 100),
         ("two_nn 20,000×768", lambda: isoscope.two_nn(X), 2),
@@ -249,7 +249,7 @@ def faiss_lines() -> list[Line]:
     index = faiss.IndexFlatL2(X.shape[1])
     index.add(X)
     ours, peer = turns(lambda: isoscope.lid(X), lambda: index.search(X, 101), 1)
-    name = f"faiss-cpu {version('faiss-cpu')} IndexFlatL2 only"
+    name = f"faiss-cpu {version('faiss-cpu')} IndexFlatL2 (neighbors only)"
     return [Line("lid k=100, 20,000×768", name, peer, ours, "", float("nan"))]
 
 
@@ -266,7 +266,7 @@ def sketch_lines() -> list[Line]:
         few = isoscope.sketch(mapped[:50_000]).covariance()
         difference = relative(few, np.cov(in_memory[:50_000].astype(np.float64).T))
     name = f"numpy {version('numpy')} syrk (float32, in memory)"
-    return [Line("sketch 1,000,000×384 from a mapped file", name, peer, ours, difference, 1 / 2.5)]
+    return [Line("sketch 1,000,000×384 from a memory-mapped file", name, peer, ours, difference, 1 / 2.5)]
 
 
 GROUPS = {
@@ -308,7 +308,10 @@ done.set(); watcher.join()
 print(json.dumps({"MB": (max(seen) - before) / 2**20}))
 """
     over = in_new_process(code)["MB"]
-    return f"`h0_barcode` 50,000×384: {over:,.0f} MB peak over the input (target: under 1,000 MB)."
+    return (
+        f"`h0_barcode` on 50,000×384 vectors needs at most {over:,.0f} MB of memory in addition to the input "
+        "(target: under 1,000 MB)."
+    )
 
 
 def compile_times() -> str:
@@ -332,7 +335,7 @@ print(json.dumps(taken | {"import isoscope": imported}))
         first = in_new_process(code, NUMBA_CACHE_DIR=folder)
         later = in_new_process(code, NUMBA_CACHE_DIR=folder)
     rows = [f"| {name} | {first[name]:.2f} s | {later[name]:.2f} s |" for name in first]
-    return "\n".join(["| first call of a process | nothing compiled yet | compiled before |", "|---|---|---|", *rows])
+    return "\n".join(["| first call in a process | nothing compiled yet | already compiled |", "|---|---|---|", *rows])
 
 
 def main() -> None:
@@ -348,10 +351,10 @@ def main() -> None:
     torch.set_num_threads(threads)
     out = [
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
-        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both sides; "
-        "medians of alternating calls.",
+        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both tools; "
+        "each time is the median of alternating calls.",
         "",
-        "| work (float32) | peer | peer's time | ours | ratio | target | largest difference |",
+        "| function (float32) | peer | peer's time | our time | ratio | target | largest difference |",
         "|---|---|---|---|---|---|---|",
     ]
     print("\n".join(out), flush=True)

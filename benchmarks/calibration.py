@@ -448,7 +448,7 @@ def false_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell]) -> s
 def power_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell], *, real: bool) -> str:
     """Return prescriptions, promises, delivered gains and regret where a repair may help."""
     lines = [
-        "| task | data | runs | prescribed | promised gain | delivered gain | difference | best gain | regret |",
+        "| task | data | runs | prescribed | predicted gain | actual gain | difference | best gain | regret |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for cell in (cell for cell in grid if cell.helps and cell.real is real):

@@ -42,7 +42,7 @@ def corpus(path: Path, folder: Path) -> tuple[Path, str]:
     glosses = pq.read_table(str(files("isoscope") / "demo" / "glosses-layer6.parquet"), columns=["text"])
     made = folder / "glosses.txt"
     made.write_text("".join(f"{text}\n" for text in glosses["text"].to_pylist()), encoding="utf-8")
-    return made, f"WordNet glosses, as {path} is not there"
+    return made, f"WordNet glosses (there is no {path})"
 
 
 def bare_batches(lines: list[str], tokenizer: Any, most: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -88,7 +88,7 @@ def speed_lines(folder: Path, texts: Path, store: Path, turns: int) -> tuple[lis
     size = sum(path.stat().st_size for path in store.glob("layer-*.arrow"))
     said = "✓" if ratio >= LEAST_SPEED else "✗"
     return [
-        "| | time | tokens per second | share of the bare pass | target: at least |",
+        "| | time | tokens per second | speed relative to the bare pass | target: at least |",
         "|---|---|---|---|---|",
         f"| bare forward pass | {alone:.1f} s | {tokens / alone:,.0f} | | |",
         f"| `isoscope.embed`, all layers to disk ({size / 1e9:.1f} GB) | {whole:.1f} s | {tokens / whole:,.0f} | "
@@ -103,8 +103,8 @@ def audit_lines(store: Path, extraction: float) -> list[str]:
     rows = sum(each.n for each in found.groups.values())
     said = "✓" if taken <= MOST_AUDIT * extraction else "✗"
     return [
-        f"The audit by layer of what it wrote, {len(found.groups)} layers, {rows:,} rows in all: {taken:.1f} s, "
-        f"{taken / extraction:.2f}× the extraction (target: at most {MOST_AUDIT:g}×) {said}."
+        f"An audit of this output by layer ({len(found.groups)} layers, {rows:,} rows in total) takes {taken:.1f} s, "
+        f"{taken / extraction:.2f}× the time of the extraction (target: at most {MOST_AUDIT:g}×) {said}."
     ]
 
 
@@ -142,13 +142,14 @@ def main() -> None:
     lines = [
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, torch {version('torch')}, "
         f"transformers {version('transformers')}; {platform.machine()}, {torch.get_num_threads()} threads; "
-        f"{source}; median of {options.turns} turns.",
+        f"{source}; median of {options.turns} runs.",
         "",
         *speed,
         "",
         *audit,
         "",
-        f"Peak memory of a process that embeds the corpus: {one / 1e6:,.0f} MB; twice the corpus: {two / 1e6:,.0f} MB.",
+        f"A process that embeds this corpus needs {one / 1e6:,.0f} MB of peak memory. For a corpus twice as long, it "
+        f"needs {two / 1e6:,.0f} MB.",
     ]
     text = "\n".join(lines)
     print(text)

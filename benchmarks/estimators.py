@@ -120,7 +120,7 @@ def drawn_texts(states: np.ndarray, text: np.ndarray) -> tuple[float, Draw]:
 
 def grouped_table(arguments: argparse.Namespace) -> list[str]:
     lines = [
-        "| texts | d | texts | tokens | truth | plug-in: bias / RMSE | unbiased, by rows | in 95% interval "
+        "| data | d | texts | tokens | true value | plug-in: bias / RMSE | unbiased, by rows | in 95% interval "
         "| unbiased, by groups | in 95% interval | draws |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -152,8 +152,8 @@ def peer_table(draws: int) -> list[str]:
 
     kinds = ("naive", "row", "col", "both")
     lines = [
-        "| rows | d | n | truth | plug-in | isoscope, unbiased | `row` | `col` | `both` | isoscope and `row` differ by "
-        "| time of isoscope | of `dimensionality`, all four |",
+        "| distribution | d | n | true value | plug-in | isoscope, unbiased | `row` | `col` | `both` "
+        "| difference between isoscope and `row` | time, isoscope | time, `dimensionality` (all four) |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
@@ -184,7 +184,8 @@ def peer_table(draws: int) -> list[str]:
 
 def independent_table(draws: int) -> list[str]:
     lines = [
-        "| cloud | d | n | truth | plug-in: bias / RMSE | IsoScore*, true Σ | unbiased | in 95% interval | draws |",
+        "| distribution | d | n | true value | plug-in: bias / RMSE | IsoScore*, true Σ | unbiased | in 95% interval "
+        "| draws |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))

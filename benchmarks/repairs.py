@@ -111,10 +111,10 @@ def cluster_lines(X: np.ndarray) -> list[str]:
         )
         print(lines[-1], flush=True)
     return [
-        f"`ClusterNull({CLUSTERS}, {COMPONENTS}).fit_transform` and the notebook; target for the partition isotropy of "
-        "the result: no lower than the notebook's.",
+        f"This table compares `ClusterNull({CLUSTERS}, {COMPONENTS}).fit_transform` with the notebook. The partition "
+        "isotropy of the result should be at least as high as the notebook's.",
         "",
-        "| vectors | notebook | ours | ratio | target | isotropy before | after the notebook | after ours |",
+        "| vectors | notebook | isoscope | ratio | target | isotropy before | after the notebook | after isoscope |",
         "|---|---|---|---|---|---|---|---|",
         *lines,
     ]
@@ -133,17 +133,18 @@ def fit_lines(n: int) -> list[str]:
     for name in (*repairs, "sketch"):
         ratio = best[name] / best["ssyrk"]
         wanted = f"2.5× {kept(ratio <= 2.5)}" if name in repairs else ""
-        told = f"`{name}().fit`" if name in repairs else "its sums only (`sketch`)"
+        told = f"`{name}().fit`" if name in repairs else "the sums only (`sketch`)"
         lines.append(
             f"| {told} | {best[name]:.3g} s | {best['ssyrk']:.3g} s | {ratio:.3g}× | {wanted} "
             f"| {best['dsyrk']:.3g} s | {best[name] / best['dsyrk']:.3g}× |"
         )
         print(lines[-1], flush=True)
     return [
-        f"Fitted to {n:,}×768 float32, next to one `syrk` over the same data: in float32, as a user would call it (the "
-        "target), and in float64, the precision of our sums (the peer's float64 copy is not timed).",
+        f"This table compares fitting to {n:,}×768 float32 vectors with one `syrk` call on the same data. The target "
+        "refers to `ssyrk` (float32), as a user would call it. `dsyrk` (float64) has the precision of our sums; the "
+        "time to convert the data to float64 is not included.",
         "",
-        "| work | ours | ssyrk | ratio to ssyrk | target: at most | dsyrk | ratio to dsyrk |",
+        "| call | isoscope | ssyrk | ratio to ssyrk | target: at most | dsyrk | ratio to dsyrk |",
         "|---|---|---|---|---|---|---|",
         *lines,
     ]
@@ -165,10 +166,10 @@ def query_lines(X: np.ndarray) -> list[str]:
     raw = best["x @ A + b"]
     lines = [f"| {name} | {best[name] * 1e6:.0f} µs | {best[name] / raw:.2g}× |" for name in calls]
     return [
-        f"One query, (1, {X.shape[1]}) float32, through `transform`; `x @ A + b` with a matrix of float32 takes "
-        f"{raw * 1e6:.0f} µs.",
+        f"This table shows the time of `transform` for one query, a (1, {X.shape[1]}) float32 array. For comparison, "
+        f"`x @ A + b` with a float32 matrix takes {raw * 1e6:.0f} µs.",
         "",
-        "| repair | one query | of `x @ A + b` |",
+        "| repair | time for one query | relative to `x @ A + b` |",
         "|---|---|---|",
         *lines,
     ]
@@ -182,11 +183,11 @@ def main() -> None:
     options = parser.parse_args()
     given = options.vectors is not None and options.vectors.exists()
     X = np.asarray(np.load(options.vectors)[:10_000], np.float32) if given else token_cloud(10_000)
-    source = options.vectors.name if given else "generated data: 60 clusters, decaying variances, a common mean"
+    source = options.vectors.name if given else "generated data with 60 clusters, decaying variances and a common mean"
     parts = [cluster_lines(X), fit_lines(options.rows), query_lines(X)]
     head = (
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
-        f"scikit-learn {version('scikit-learn')}; {platform.machine()}, {blas_threads()} threads for both sides, "
+        f"scikit-learn {version('scikit-learn')}; {platform.machine()}, {blas_threads()} threads for both tools "
         f"unless stated otherwise; {source}."
     )
     text = "\n\n".join([head, *("\n".join(part) for part in parts)])

@@ -88,7 +88,7 @@ def main() -> None:
     own = [sum(pair) for pair in zip(*(taken[name] for name in list(tools)[:2]), strict=True)]
     published = [sum(pair) for pair in zip(*(taken[name] for name in list(tools)[2:]), strict=True)]
     ratio = statistics.median(b / a for a, b in zip(own, published, strict=True))
-    lines = ["| for each update | isoscope | IsoScore 2.0.1, scikit-learn |", "|---|---|---|"]
+    lines = ["| time per update | isoscope | IsoScore 2.0.1, scikit-learn |", "|---|---|---|"]
     for score in ("IsoScore", "silhouette"):
         a, b = (value for name, value in median.items() if name.startswith(score))
         lines.append(f"| {score} | {1000 * a:.0f} ms | {1000 * b:.0f} ms |")
@@ -99,7 +99,8 @@ def main() -> None:
     lines += [
         f"| the update itself | {1000 * median['update']:.0f} ms | |",
         "",
-        f"{ROWS:,}×{DIM}, float32, median of {arguments.updates} updates; the scores differ by {apart:.0e} at most. "
+        f"The vectors are {ROWS:,}×{DIM} in float32. Times are medians over {arguments.updates} updates. The scores "
+        f"differ by at most {apart:.0e}. "
         f"{os.cpu_count()} cores, {platform.machine()}, scikit-learn {version('scikit-learn')}, "
         f"numpy {version('numpy')}.",
     ]

@@ -101,7 +101,7 @@ def sentences(data: Path) -> tuple[list[str], list[int], str]:
         return [row[3] for row in rows], [int(row[1]) for row in rows], "CoLA's training set"
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     texts = table["text"] * 5  # about as many as CoLA has
-    return texts, [int(label == "person") for label in table["label"]] * 5, "glosses of WordNet (CoLA is not at hand)"
+    return texts, [int(label == "person") for label in table["label"]] * 5, "WordNet glosses (CoLA is not available)"
 
 
 class Sentences(torch.utils.data.Dataset):
@@ -223,14 +223,15 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
     epoch = float(np.mean(plain)) * len(found)
     share = refresh / epoch
     return [
-        f"One step, batch {BATCH}, {source}; {count} batches, the median of their ratios to the plain step.",
+        f"This table shows the time and memory of one training step with a batch size of {BATCH} on {source}. The "
+        f"added time is the median over {count} batches of the ratio to a plain step.",
         "",
-        "| arm | step | added | target: at most | memory added | target: at most |",
+        "| regularizer | time of a step | added time | target: at most | added memory | target: at most |",
         "|---|---|---|---|---|---|",
         *lines,
         "",
-        f"The covariance of `IStar`, once an epoch from {states:,} token states: {refresh:.2g} s, {share:.1%} of an "
-        f"epoch of {len(found)} steps (target: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
+        f"`IStar` computes its covariance once per epoch, from {states:,} token states. This takes {refresh:.2g} s, "
+        f"which is {share:.1%} of an epoch of {len(found)} steps (target: at most 5%) {'✓' if share <= 0.05 else '✗'}.",
     ]
 
 
@@ -264,9 +265,10 @@ def alone_lines(model: Path, data: Path) -> list[str]:
         wanted = "" if most is None else f"{most:.0%} {'✓' if share <= most else '✗'}"
         lines.append(f"| {name} | {len(states):,} | {taken * 1e3:.1f} ms | {share:.2%} | {wanted} |")
     return [
-        f"The term alone, forward and backward, best of 10, next to a plain step of {plain * 1e3:.0f} ms:",
+        "This table shows the time of each regularizer alone (forward and backward, best of 10 runs). A training step "
+        f"without a regularizer takes {plain * 1e3:.0f} ms.",
         "",
-        "| arm | rows | time | share of a step | target: at most |",
+        "| regularizer | rows | time | share of a step | target: at most |",
         "|---|---|---|---|---|",
         *lines,
     ]

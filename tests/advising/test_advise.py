@@ -79,8 +79,8 @@ def test_disagreeing_measures_are_reported():
     advice = isoscope.advise(X, labels=of, candidates=[Whiten()], measure="probe")
     assert advice.leaves_vectors_unchanged
     assert advice["Whiten"]["v_measure"].verdict == "gain"
-    assert "By adjusted V-measure, Whiten gains" in advice.paragraph
-    assert "request this measure (v_measure)" in advice.paragraph
+    assert "Whiten improves adjusted V-measure by" in advice.paragraph
+    assert "set the measure to v_measure" in advice.paragraph
     heard = isoscope.advise(X, labels=of, candidates=[Whiten()])
     assert (heard.choice.name, heard["Whiten"]["probe"].verdict) == ("Whiten", "noise")
     assert heard.measure in ("knn", "v_measure")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import plural
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
 from isoscope.training.layer_metrics import effective_dimensions
@@ -103,10 +102,14 @@ def audit_headline(audit: Audit) -> str:
 
 
 LABEL_FREE_WARNING = (
-    "This evidence is weak: without a task, isoscope can only test whether two halves of the coordinates find the same "
-    "neighbors, not whether these are the right ones. Give pairs, queries or labels before you re-index anything."
+    "This evidence is weak. Without a task, isoscope can only test whether two halves of the coordinates find the same "
+    "neighbors. It cannot test whether these are the right neighbors. Provide pairs, queries or labels before you "
+    "re-index anything."
 )
-"""The caveat for advice without a task."""
+"""The warning for advice without a task."""
+
+
+_MIN_EXPECTED_GAIN = 0.0005  # a smaller gain would be shown as 0.000
 
 
 def advice_paragraph(advice: Advice) -> str:
@@ -125,14 +128,17 @@ def advice_headline(advice: Advice) -> str:
     if advice.leaves_vectors_unchanged and advice.best:
         best = advice.trials[advice.best].name
         return (
-            f"Leave the vectors as they are: the gain of {best} in {advice.measures[advice.measure]} is not reliable."
+            f"Leave the vectors as they are: the gain from {best} in {advice.measures[advice.measure]} is not reliable."
         )
     if advice.leaves_vectors_unchanged:
-        return f"Leave the vectors as they are: no repair improves {_list_measures(advice)} significantly."
+        names = [advice.measure] if advice.alone else list(advice.measures)
+        excluded = any(trial[name].verdict == "gain" for trial in advice.trials[1:] for name in names)
+        rest = " without making another measure worse" if excluded else ""
+        return f"Leave the vectors as they are: no repair improves {_list_measures(advice)} significantly{rest}."
     measure, gain = advice.measures[advice.measure], advice.promised_gain
     verb = f"{advice.choice.name} may help" if is_label_free(advice) else f"Use {advice.choice.name}"
-    if gain < 0.0005:
-        return f"{verb}: {measure} improves significantly, but selection on parts of the examples gained nothing."
+    if gain < _MIN_EXPECTED_GAIN:
+        return f"{verb}: {measure} improves significantly, but cross-validation shows no gain."
     return f"{verb}: expect {measure} to rise by about {gain:.3f}."
 
 
@@ -142,23 +148,25 @@ def is_label_free(advice: Advice) -> bool:
 
 
 def _list_measures(advice: Advice) -> str:
-    """Return the candidates for the deciding measure, as a list with "or"."""
+    """Return the names of the measures that could decide, joined with "or"."""
     words = [advice.measures[advice.measure]] if advice.alone else list(advice.measures.values())
     return join_words(words, "or")
 
 
 def _describe_choice(advice: Advice) -> list[str]:
     score, before = advice.choice[advice.measure], advice.trials[0][advice.measure]
-    sentences = [
-        f"That is the mean gain on {PLURALS[advice.example]} that took no part in selecting the repair.",
-        f"On all {_format_examples(advice)} it rises from {before.value:.3f} to {score.value:.3f}, by "
-        f"{_format_gain(advice, score, corrected=True)}.",
-    ]
+    sentences = []
+    if advice.promised_gain >= _MIN_EXPECTED_GAIN:
+        sentences.append(f"This is the mean gain on {PLURALS[advice.example]} that were not used to select the repair.")
+    sentences.append(
+        f"On all {_format_examples(advice)}, it rises from {before.value:.3f} to {score.value:.3f}: a gain of "
+        f"{_format_gain(advice, score, corrected=True)}."
+    )
     best = advice.trials[advice.best]
     if advice.best != advice.chosen:
         sentences.append(
-            f"{best.name} gains most ({format_signed(best[advice.measure].gain)}); {advice.choice.name} is simpler and "
-            "within a tenth of that."
+            f"{best.name} has the largest gain ({format_signed(best[advice.measure].gain)}). {advice.choice.name} is "
+            "simpler, and its gain is within 10% of that."
         )
     return sentences
 
@@ -168,52 +176,62 @@ def _describe_no_repair(advice: Advice) -> list[str]:
     others = advice.trials[1:]
     where = f"On {_format_examples(advice)}, {advice.measures[measure]} is {before.value:.3f}"
     if not others:
-        return [f"{where}; no repair was tried."]
+        return [f"{where}. No repair was tested."]
     if advice.best:
         best = advice.trials[advice.best]
         sentences = [
-            f"{where}; {best.name} raises it by {_format_gain(advice, best[measure])}, but most selections on parts of "
-            f"the {PLURALS[advice.example]} choose no repair."
+            f"{where}. {best.name} raises it by {_format_gain(advice, best[measure])}, but the selection chooses no "
+            f"repair on most subsets of the {PLURALS[advice.example]}."
         ]
     elif any(trial[measure].verdict == "gain" for trial in others):
-        sentences = [f"{where}; every repair that improves it significantly loses significantly by another measure."]
+        sentences = [f"{where}. Every repair that improves it significantly makes another measure significantly worse."]
     else:
         best = max(others, key=lambda trial: trial[measure].value)
-        sentences = [
-            f"{where}; the best of {plural(len(others), 'repair')}, {best.name}, changes it by "
-            f"{_format_gain(advice, best[measure], corrected=True)}."
-        ]
+        many = len(others) > 1
+        which = f"best of {len(others)} repairs" if many else "only repair tested"
+        gain = _format_gain(advice, best[measure], corrected=many)
+        sentences = [f"{where}. The {which}, {best.name}, changes it by {gain}."]
     losing = [trial for trial in others if trial[measure].verdict == "loss"]
     if losing:
         worst = min(losing, key=lambda trial: trial[measure].gain)
-        lose = "One repair loses" if len(losing) == 1 else f"{len(losing)} repairs lose"
-        sentences.append(
-            f"{lose} significantly, {worst.name} most: {format_signed(worst[measure].gain)} "
-            f"{format_interval(worst[measure])}."
-        )
+        loss = f"{worst.name} ({format_signed(worst[measure].gain)} {format_interval(worst[measure])})"
+        if len(others) == 1:
+            sentences.append("This loss is significant.")
+        elif len(losing) == 1:
+            sentences.append(f"One repair lowers it significantly: {loss}.")
+        else:
+            sentences.append(f"{len(losing)} repairs lower it significantly; the worst is {loss}.")
     return sentences
 
 
 def _describe_stability(advice: Advice) -> list[str]:
-    """Return a sentence on how often selections on parts of the examples agree."""
+    """Return how often selection on a subset of the examples leads to the same advice."""
     total = sum(advice.selections.values())
     if not total or len(advice.trials) < 2:
         return []
     same = advice.selections.get(advice.choice.name, 0)
-    words = f"{same} of {total} selections on parts of the {PLURALS[advice.example]} agree"
+    repeated = f"Repeating the selection on {total} subsets of the {PLURALS[advice.example]} gave the same"
     others = sorted(((count, name) for name, count in advice.selections.items() if name != advice.choice.name))[::-1]
-    if others:
-        listed = ", ".join(f"{name} {count} times" if count > 1 else f"{name} once" for count, name in others[:3])
-        words += f" (others: {listed})"
+    listed = ", ".join(f"{name} {_format_times(count)}" for count, name in others[:3])
+    alternatives = f" (other results: {listed})" if others else ""
     if advice.is_stable:
-        return [f"{words}."]
+        times = f"all {total} times" if same == total else f"{same} of {total} times"
+        return [f"{repeated} advice {times}{alternatives}."]
+    often = f"only {_format_times(same)}{alternatives}"
     if not advice.leaves_vectors_unchanged and advice.trials[0].name not in advice.selections:
-        return [f"Which repair is best is unstable: only {words}; all of them prescribe a repair."]
-    return [f"This advice is unstable: only {words}. More {PLURALS[advice.example]} would settle it."]
+        return [f"The choice of repair is unstable. {repeated} repair {often}. A repair was selected on every subset."]
+    return [
+        f"This advice is unstable. {repeated} advice {often}. "
+        f"Use more {PLURALS[advice.example]} for a more reliable result."
+    ]
+
+
+def _format_times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _describe_conflicts(advice: Advice) -> list[str]:
-    """Return sentences on other measures, and on isotropy, where they contradict the advice."""
+    """Return how other measures, or isotropy itself, contradict the advice."""
     sentences = _describe_excluded(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
@@ -226,21 +244,22 @@ def _describe_conflicts(advice: Advice) -> list[str]:
         best = max(advice.trials, key=lambda trial: trial[name].value)
         if best[name].verdict == "gain":
             sentences.append(
-                f"By {words}, {best.name} gains {best[name].gain:.3f} {format_interval(best[name])}: request this "
-                f"measure ({name}) if it matches your use."
+                f"{best.name} improves {words} by {best[name].gain:.3f} {format_interval(best[name])}. If {words} "
+                f"matters most to you, set the measure to {name}."
             )
     even = _find_most_isotropic(advice)
     if even is not None and advice.leaves_vectors_unchanged and even[advice.measure].verdict == "loss":
         score = even[advice.measure]
         sentences.append(
-            f"The most isotropic space, {even.name} (IsoScore {even.shape['isoscore']:.2f}, before "
-            f"{advice.trials[0].shape['isoscore']:.2f}), loses {-score.gain:.3f}."
+            f"{even.name} makes the space most isotropic (IsoScore {even.shape['isoscore']:.2f}, up from "
+            f"{advice.trials[0].shape['isoscore']:.2f}), but lowers {advice.measures[advice.measure]} by "
+            f"{-score.gain:.3f}."
         )
     return sentences
 
 
 def _describe_excluded(advice: Advice) -> list[str]:
-    """Return a sentence on the repair that gains more than the chosen one but loses by another measure."""
+    """Describe the repair that beats the choice on the deciding measure but worsens another measure."""
     measure = advice.measure
     better = [
         trial
@@ -252,9 +271,9 @@ def _describe_excluded(advice: Advice) -> list[str]:
         return []
     name, score = min(best.scores.items(), key=lambda item: item[1].gain)
     return [
-        f"{best.name} gains {best[measure].gain:.3f} {format_interval(best[measure])} by {advice.measures[measure]} "
-        f"but loses {-score.gain:.3f} by {advice.measures[name]}: request the measure {measure} if that loss does not "
-        "matter."
+        f"{best.name} raises {advice.measures[measure]} by {best[measure].gain:.3f} {format_interval(best[measure])} "
+        f"but lowers {advice.measures[name]} by {-score.gain:.3f}. If that loss does not matter, set the measure to "
+        f"{measure}."
     ]
 
 
@@ -271,7 +290,7 @@ def _format_gain(advice: Advice, score: Score, *, corrected: bool = False) -> st
     tried = len(advice.trials) - 1
     words = f"{format_confidence(advice.settings.confidence)} interval {format_interval(score)}"
     if corrected:
-        words += ", one repair tried" if tried == 1 else f", corrected for {tried} repairs tried"
+        words += ", one repair tested" if tried == 1 else f", corrected for testing {tried} repairs"
     return f"{format_signed(score.gain)} ({words})"
 
 
