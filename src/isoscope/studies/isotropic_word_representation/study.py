@@ -66,7 +66,7 @@ class IsotropicWordRepresentation(Study):
         "draws": Parameter((0, 1, 2), (0,), "seeds of the clusters", widens=True),
         "pairs": Parameter(0, 200, "pairs of each set; 0: all", least=0),
         "sst2_rows": Parameter(0, 1000, "training rows of SST-2; 0: all", least=0),
-        "tasks": Parameter(TASKS, ("wic",), "tasks to fine-tune for", widens=True, choices=TASKS),
+        "tasks": Parameter(TASKS, ("wic",), "tasks to fine-tune on", widens=True, choices=TASKS),
         "tuned": Parameter((), (), "models to fine-tune, by name; by default all", widens=True),
         "seeds": Parameter((0, 1, 2, 3, 4), (0,), "seeds of fine-tuning", widens=True),
         "epochs": Parameter(2.0, 2.0, "epochs of fine-tuning", above=0),

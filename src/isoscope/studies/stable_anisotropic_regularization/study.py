@@ -91,7 +91,7 @@ class StableAnisotropicRegularization(Study):
         "epochs": Parameter(4.0, 3.0, "passes over the training set", above=0),
         "batch_size": Parameter(32, 32, "rows in a batch", least=1),
         "learning_rate": Parameter(1e-5, 2e-4, "constant learning rate, without warm-up or weight decay"),
-        "limit": Parameter(0, 256, "training rows, stratified by class; 0: all", least=0),
+        "limit": Parameter(0, 256, "number of training rows, stratified by class; 0 means all", least=0),
         "dev_limit": Parameter(0, 300, "dev rows to score and measure, stratified by class; 0: all", least=0),
         "max_length": Parameter(256, 32, "tokens after which a text is truncated", least=4),
         **SPEEDUP_PARAMETERS,
