@@ -131,10 +131,13 @@ def format_counts(cases: Sequence[Case]) -> str:
 
     >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
-    '1 of 2 cases agree, 0 contradict, 1 undecided.'
+    '1 of 2 cases agree, 0 contradict, 1 is undecided.'
     """
     agree, against, unclear = count_cases(cases)
-    return f"{agree} of {len(cases)} cases agree, {against} contradict, {unclear} undecided."
+    return (
+        f"{agree} of {len(cases)} cases agree, {against} {'contradicts' if against == 1 else 'contradict'}, "
+        f"{unclear} {'is' if unclear == 1 else 'are'} undecided."
+    )
 
 
 def _format_estimate(case: Case, digits: int) -> str:

@@ -259,8 +259,8 @@ def _frequency_figure(results: LayerResults) -> Figure:
         ]
         panels.append(Panel(f"{model}, {corpus}", series, "frequency in the corpus, power of ten", "distance"))
     caption = (
-        "Mean distance from the layer's mean for eight ranges of frequency, relative to the mean distance of all "
-        "tokens. The values would all be 1 if frequency did not matter."
+        "The figure shows the mean distance from the layer's mean for eight ranges of frequency, relative to the "
+        "mean distance of all tokens. The values would all be 1 if frequency did not matter."
     )
     return Figure("frequency", "Distance from the center by frequency", caption, panels)
 

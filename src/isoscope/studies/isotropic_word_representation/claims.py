@@ -68,7 +68,10 @@ def _make_evidence(results: ArmResults, published: str, cases: Sequence[Case], w
         if own:
             agree, against, _ = count_cases(own)
             span = format_range([each.estimate for each in own], digits)
-            parts.append(f"{model}: {agree} of {len(own)} agree, {against} contradict ({span})")
+            parts.append(
+                f"{model}: {agree} of {len(own)} agree, {against} "
+                f"{'contradicts' if against == 1 else 'contradict'} ({span})"
+            )
     return Evidence(published, cases, why, "; ".join(parts))
 
 

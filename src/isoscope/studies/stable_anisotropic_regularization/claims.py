@@ -232,7 +232,7 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
     runs = collect_trained(setting, results)
     seeds, tasks, models = (published.tables["setup"][each, "value"].value for each in ("seeds", "tasks", "models"))
     figure = f"a figure without numbers: {seeds:g} seeds"
-    averaged = f"{figure}, averages over {tasks:g} tasks, {models:g} models"
+    averaged = f"{figure}, averages over {tasks:g} tasks and {models:g} models"
     low, high = (format_number(number.value, 3) for number in published.tables["cosine"].values())
     return {
         "steers": lambda: _sign_evidence(figure, runs, "λ and isotropy, ρ", 1),

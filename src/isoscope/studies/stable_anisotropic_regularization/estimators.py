@@ -336,7 +336,7 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
         f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error remains {words}"
         for each, words in ((trained, "at ζ 0.2"), (analyzed, "at ζ 0.75"), (unbiased, "with the unbiased estimate"))
     ]
-    ours = f"smaller error in {share_of(cases)}; {', '.join(left)}"
+    ours = f"smaller error in {share_of(cases, 'cases')}; {', '.join(left)}"
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
     why += (
         " IsoScore* uses a large sample of the same distribution. The unbiased estimate needs no such sample and "

@@ -47,23 +47,23 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
             "6",
             "Average score against λ",
             "The line is the mean over the tasks and seeds of the models that learned. The band is one standard "
-            "deviation over the seeds. Dashed lines show no regularizer and CosReg.",
+            "deviation over the seeds. Dashed lines show training without a regularizer and with CosReg.",
             [_average_panel(model, own) for model, own in group_by(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),
         Figure(
             "7",
             "Intrinsic dimension of each layer",
-            "The figure shows TwoNN of the dev set's text states (mean over the seeds). The dashed line is no "
-            "regularizer.",
+            "The figure shows TwoNN of the dev set's text states (mean over the seeds). The dashed line shows "
+            "training without a regularizer.",
             _layer_panels(spaces, "two_nn", "TwoNN"),
             where="Figure 7",
         ),
         Figure(
             "layers",
             "Isotropy of each layer",
-            "The figure shows IsoScore* of the dev set's text states (mean over the seeds). The dashed line is no "
-            "regularizer.",
+            "The figure shows IsoScore* of the dev set's text states (mean over the seeds). The dashed line shows "
+            "training without a regularizer.",
             _layer_panels(spaces, "isoscore_star", "IsoScore*"),
         ),
     ]
