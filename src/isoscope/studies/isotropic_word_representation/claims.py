@@ -96,7 +96,8 @@ def _anisotropic_evidence(published: Published, results: ArmResults) -> Evidence
         there = _all_or_none([results.similarity(model, name, "none", "same", "log_isotropy")])
         cases += [Case.exact(f"{model}, {name}", there[0].mean, (-math.inf, _ANISOTROPIC_LIMIT))] if there else []
     rule = (
-        f"A case is a model and a set: the log₁₀ isotropy, which must be below {format_number(_ANISOTROPIC_LIMIT, 0)}."
+        "There is one case for each model and set: the log₁₀ isotropy must be below "
+        f"{format_number(_ANISOTROPIC_LIMIT, 0)}."
     )
     return _make_evidence(results, _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1)
 
@@ -110,8 +111,8 @@ def _layers_evidence(results: ArmResults) -> Evidence:
                 share = sum(cosine > first for cosine in hidden) / len(hidden)
                 cases.append(Case.exact(model, 100 * share, (100 * _MIN_LAYER_SHARE - _EPS, math.inf)))
     rule = (
-        "A case is a model: the percentage of hidden layers whose mean cosine is above that of layer 0, which must "
-        f"be at least {100 * _MIN_LAYER_SHARE:.0f}."
+        "There is one case for each model: the percentage of hidden layers whose mean cosine is above that of layer "
+        f"0 must be at least {100 * _MIN_LAYER_SHARE:.0f}."
     )
     return _make_evidence(results, _STATED, cases, rule, 0)
 
@@ -122,8 +123,8 @@ def _isotropic_evidence(published: Published, results: ArmResults) -> Evidence:
         there = _all_or_none([results.similarity(model, name, REPAIR, "same", "isotropy")])
         cases += [Case.of(f"{model}, {name}", there[0], (_ISOTROPIC_LIMIT - _EPS, math.inf))] if there else []
     rule = (
-        "A case is a model and a set: the isotropy after a repair fitted on the scored sentences, which must be at "
-        f"least {_ISOTROPIC_LIMIT}."
+        "There is one case for each model and set: the isotropy after a repair fitted on the scored sentences must "
+        f"be at least {_ISOTROPIC_LIMIT}."
     )
     return _make_evidence(results, _format_published_range(published, "sets", "repaired isotropy", 2), cases, rule, 2)
 
@@ -164,7 +165,8 @@ def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
             least, interval = min(there, key=lambda each: each[0])
             cases.append(Case(f"{model}, {name}", least, interval, ABOVE_ZERO))
     rule = (
-        "A case is a model and a set: the smaller increase of the two correlations, in points, which must be above 0."
+        "There is one case for each model and set: the smaller increase of the two correlations, in points, must be "
+        "above 0."
     )
     theirs = f"{format_range(gains, 1)} points higher"
     return _make_evidence(results, theirs, cases, f"{rule} {_FIT_NOTE}{_format_train_fit(results)}", 1)
@@ -199,7 +201,10 @@ def _variant_evidence(
         there = _correlation_difference(results, model, name, one, others, "spearman")
         cases += [Case(f"{model}, {name}", *there, claimed)] if there else []
     words = {">": "above 0", "<": "below 0", "~": f"above {format_number(-_EQUAL_MARGIN, 1)}"}[sign]
-    rule = f"A case is a model and a set: the difference in Spearman's ρ, in points, which must be {words}. {_FIT_NOTE}"
+    rule = (
+        f"There is one case for each model and set: the difference in Spearman's ρ, in points, must be {words}. "
+        f"{_FIT_NOTE}"
+    )
     return _make_evidence(results, "; ".join(theirs), cases, rule, 1)
 
 
@@ -221,8 +226,8 @@ def _classification_evidence(published: Published, results: ArmResults) -> Evide
             rows = results.value(keys[0], "dev_rows")
             cases.append(Case(model, rise.mean, _accuracy_interval(there, rise, rows), ABOVE_ZERO))
     rule = (
-        "A case is a model: the increase in accuracy, in points, which must be above 0. Its interval is computed "
-        "over the dev sentences, or over the random draws of clusters if that interval is wider."
+        "There is one case for each model: the increase in accuracy, in points, must be above 0. Its interval is "
+        "computed over the dev sentences, or over the random draws of clusters if that interval is wider."
     )
     return _make_evidence(results, _format_published(published, "classification", "accuracy", 2), cases, rule, 2)
 
@@ -258,8 +263,8 @@ def _finetuning_isotropy_evidence(published: Published, results: ArmResults) -> 
     rises = _finetuning_differences(results, ("none", "read"), ("repair", "read"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (_MIN_LOG_RISE, math.inf)) for words, value in rises]
     rule = (
-        "A case is a task and a model: the increase in log₁₀ isotropy (mean over the seeds), which must be above 1 "
-        "(ten times as isotropic)."
+        "There is one case for each task and model: the increase in log₁₀ isotropy (mean over the seeds) must be "
+        "above 1 (ten times as isotropic)."
     )
     return _make_evidence(results, _format_published(published, "finetuning", "isotropy", 2), cases, rule, 1)
 
@@ -268,8 +273,8 @@ def _finetuning_accuracy_evidence(published: Published, results: ArmResults) -> 
     falls = _finetuning_differences(results, ("none",), ("repair",), "accuracy")
     cases = [Case.over_seeds(words, value, BELOW_ZERO) for words, value in falls]
     rule = (
-        "A case is a task and a model: the difference in accuracy, in points (mean over the seeds), which must be "
-        "below 0."
+        "There is one case for each task and model: the difference in accuracy, in points (mean over the seeds), "
+        "must be below 0."
     )
     return _make_evidence(results, _format_published(published, "finetuning", "accuracy", 1), cases, rule, 1)
 
@@ -281,8 +286,8 @@ def _zero_mean_evidence(results: ArmResults) -> Evidence:
             there = _all_or_none([results.value(arm_key("finetune", task, model, "none"), "mean_share")])
             cases += [Case.over_seeds(f"{model}, {task}", there[0], (-math.inf, _NEAR_ZERO))] if there else []
     rule = (
-        "A case is a task and a model, fine-tuned without the repair: the squared length of the mean vector divided "
-        f"by the mean squared length, which must be below {_NEAR_ZERO:g}."
+        "There is one case for each task and model, fine-tuned without the repair: the squared length of the mean "
+        f"vector divided by the mean squared length must be below {_NEAR_ZERO:g}."
     )
     return _make_evidence(results, _STATED, cases, rule, 2)
 
@@ -291,7 +296,7 @@ def _offline_evidence(results: ArmResults) -> Evidence:
     rises = _finetuning_differences(results, ("none", "last"), ("none", "offline"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (-math.inf, _EPS)) for words, value in rises]
     rule = (
-        "A case is a task and a model, fine-tuned without the repair: the increase in log₁₀ isotropy, which must be "
-        "at most 0."
+        "There is one case for each task and model, fine-tuned without the repair: the increase in log₁₀ isotropy "
+        "must be at most 0."
     )
     return _make_evidence(results, f"{_STATED}, next to a table in which isotropy rises", cases, rule, 1)

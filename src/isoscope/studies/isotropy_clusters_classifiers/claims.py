@@ -161,8 +161,8 @@ def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> E
     if not cases:
         return Evidence(_ARGUED, why=f"{a} or {b} is not available in these runs." if runs else "")
     why = (
-        f"A case is Spearman's ρ between {a} and {b} in a task, which must be {'above' if sign > 0 else 'below'} "
-        f"{format_number(sign * _MIN_RANK_CORRELATION, 1)}."
+        f"There is one case for each task: Spearman's ρ between {a} and {b} must be "
+        f"{'above' if sign > 0 else 'below'} {format_number(sign * _MIN_RANK_CORRELATION, 1)}."
     )
     against = [each.words for each in cases if each.holds is Holds.no]
     if against:

@@ -251,7 +251,7 @@ def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: in
     correlations = _correlations(runs, name)
     cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
-    why = f"A case is Spearman's ρ for a task and model, computed over the models that learned. It must be {side} 0."
+    why = f"There is one case for each task and model: Spearman's ρ over the models that learned must be {side} 0."
     without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in correlations]
     if without and cases:
         why += (

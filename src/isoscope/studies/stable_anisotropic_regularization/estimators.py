@@ -301,8 +301,8 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
         for name, n, one in small
     ]
     why = (
-        f"A case is a distribution and a sample of at most {_MAX_BATCH_ROWS} rows: the bias of IsoScore must exceed "
-        f"{_LARGE_ERROR_SHARE:.0%} of the truth."
+        f"There is one case for each distribution and each sample size of up to {_MAX_BATCH_ROWS} rows: the bias of "
+        f"IsoScore must exceed {_LARGE_ERROR_SHARE:.0%} of the truth."
     )
     biases = [100 * fmean(one["errors"]["plug-in"]) / one["truth"] for _, _, one in small]
     ours = f"the bias is {format_range(biases, 0).replace(' to ', '% to ')}% of the truth" if biases else ""
@@ -318,8 +318,8 @@ def _relative_error(errors: Sequence[float], truth: float) -> Value:
 def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _iterate_results(found) if n <= d]
     why = (
-        "A case is a distribution and a sample with at most as many rows as dimensions. The squared error must be "
-        "smaller with ζ 0.2 than with IsoScore."
+        "There is one case for each distribution and each sample size up to the number of dimensions: IsoScore* at ζ "
+        "0.2 must have a smaller squared error than IsoScore."
     )
     if not few:
         return Evidence(_FIGURE_ONLY, why=why)
@@ -368,8 +368,8 @@ def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
         cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
         gaps.append([abs(each.mean) for each in gap])
     why = (
-        "A case is a distribution. The gap between IsoScore* at ζ 0.2 and IsoScore must be smaller for the largest "
-        "sample size than for the second largest."
+        "There is one case for each distribution: the gap between IsoScore* at ζ 0.2 and IsoScore must be smaller "
+        "for the largest sample size than for the second largest."
     )
     if not gaps:
         return Evidence("stated", why=why)
