@@ -166,12 +166,12 @@ def test_words_of_verdicts_and_notes_follow_the_numbers():
     results = made_layers()
     outcome = outcome_of(results)
     verdicts = {each.claim.key: each for each in outcome.verdicts}
-    assert verdicts["inter-high"].ours == "2 of 2 layers; 0.30 on average, 0.30 to 0.30"
+    assert verdicts["inter-high"].ours == "2 of 2 layers; 0.30 on average (0.30 to 0.30)"
     assert verdicts["frequency-and-kind"].holds is Holds.no
     assert verdicts["frequency-and-kind"].ours.startswith("0 of 2 layers; 0.05 on average")
     note = next(each for each in outcome.tables if each.key == "lid").note
-    assert "the paper has 297.5 to 297.5 times as many" in note
-    assert any("the limits in the rules are ours" in each for each in outcome.notes)
+    assert "297.5 to 297.5 times as many" in note
+    assert any("We chose the thresholds" in each for each in outcome.notes)
     words = {"what": "words", "model": "glove-6B-100d", "seed": 0, "width": 100, "rows": 5000}
     words |= {name: each for name, each in results["ptb/m/seed-0/layer-0"].items() if name.startswith("lid")}
     notes = outcome_of(results | {"words/g/seed-0": words}).notes

@@ -332,7 +332,7 @@ def test_page_and_summary_escape_what_they_show(tmp_path):
     assert "<counting>" not in page
     text = (tmp_path / "run" / "summary.md").read_text()
     assert "Nothing is odd \\| even." in text
-    assert "1 of 2 claims hold here, 1 not tested." in text
+    assert "1 of 2 claims hold here, 1 was not tested." in text
     for name in ("lines", figure_name("cloud of (my) model")):
         assert f"](figures/{name}.svg)" in text
         assert f'id="figure-{name}"' in page

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "finetuning"
 SPEEDUP_PARAMETERS: Mapping[str, Parameter] = {
-    "group_lengths": Parameter(False, False, "yes: group texts of similar length into batches, which is faster"),
-    "bf16": Parameter(False, False, "yes: train in bfloat16 where that is safe, which is faster"),
+    "group_lengths": Parameter(False, False, "yes puts texts of similar length into the same batch, which is faster"),
+    "bf16": Parameter(False, False, "yes trains in bfloat16 where that is safe, which is faster"),
 }
 """Parameters that make fine-tuning faster; they are not part of a paper's protocol."""
 
@@ -34,9 +34,9 @@ def speedup_options(setting: Setting) -> dict[str, Any]:
 def speedup_notes(setting: Setting) -> list[str]:
     """Return a note for the page on each of `SPEEDUP_PARAMETERS` that is on."""
     words = {
-        "group_lengths": "Batches hold texts of similar length and are formed anew in each epoch.",
-        "bf16": "Training, and what is measured during training, is computed in bfloat16 where that is safe. Weights, "
-        "regularizers and the analysis of the finished model are in float32.",
+        "group_lengths": "Each batch contains texts of similar length. Batches are re-formed in each epoch.",
+        "bf16": "Training and the measurements during training use bfloat16 where that is safe. Weights, "
+        "regularizers and the analysis of the finished model use float32.",
     }
     return [words[name] for name in SPEEDUP_PARAMETERS if setting[name]]
 

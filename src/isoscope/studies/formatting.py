@@ -62,16 +62,16 @@ def format_published(published: Number | None, ours: Value | None, digits: int) 
 
 
 def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
-    """Return how many claims hold, hold in part, do not hold, are undecided and are not tested."""
+    """Return how many claims hold, hold partly, do not hold, are undecided, and were not tested."""
     counts = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
     words = {
-        Holds.yes: "{} of {} claims hold here",
-        Holds.partly: "{} in part",
-        Holds.no: "{} not",
-        Holds.undecided: "{} undecided",
-        Holds.untested: "{} not tested",
+        Holds.partly: ("holds partly", "hold partly"),
+        Holds.no: ("does not hold", "do not hold"),
+        Holds.undecided: ("is undecided", "are undecided"),
+        Holds.untested: ("was not tested", "were not tested"),
     }
-    parts = [words[kind].format(count, len(verdicts)) for kind, count in counts.items() if count or kind is Holds.yes]
+    parts = [f"{counts[Holds.yes]} of {len(verdicts)} claims hold here"]
+    parts += [f"{counts[kind]} {words[kind][counts[kind] > 1]}" for kind in words if counts[kind]]
     return ", ".join(parts) + "."
 
 

@@ -50,7 +50,7 @@ def render_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> 
         f"**{format_claim_counts(outcome.verdicts)}** {study.about}",
         render_claims(outcome.verdicts),
         *([f"## {OBSERVATIONS}", render_claims(outcome.observations)] if outcome.observations else []),
-        "## Published and ours",
+        "## Published numbers and ours",
         *(part for each in outcome.tables for part in _render_numbers(each)),
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
@@ -115,9 +115,9 @@ def _format_facts(facts: Mapping[str, Any]) -> list[str]:
     return [
         f"models: {', '.join(facts['models'])}",
         f"data: {', '.join(facts['data'])}",
-        f"{'quick; ' if facts['quick'] else ''}{settings}",
-        f"{format_run_time(facts)}; {facts['hardware']}",
-        f"with {', '.join(f'{name} {value}' for name, value in facts['versions'].items())}",
+        f"parameters{' (quick run)' if facts['quick'] else ''}: {settings}",
+        f"duration: {format_run_time(facts)}; hardware: {facts['hardware']}",
+        f"versions: {', '.join(f'{name} {value}' for name, value in facts['versions'].items())}",
     ]
 
 
@@ -150,7 +150,7 @@ def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) 
             "main",
             _render_claims("claims", "What the paper claims, and whether it holds here", outcome.verdicts),
             _render_claims("observations", OBSERVATIONS, outcome.observations) if outcome.observations else None,
-            section("numbers", "Published and ours", *(_render_table(each) for each in outcome.tables)),
+            section("numbers", "Published numbers and ours", *(_render_table(each) for each in outcome.tables)),
             section("figures", "Figures", *(render_figure(each) for each in outcome.figures))
             if outcome.figures
             else None,

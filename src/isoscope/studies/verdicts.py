@@ -18,10 +18,11 @@ BELOW_ZERO: Bounds = (-math.inf, 0.0)
 ABOVE_ZERO: Bounds = (0.0, math.inf)
 
 RULE = (
-    "A case agrees with a claim if its entire 95% interval lies in the claimed range, contradicts it if the entire "
-    "interval lies outside, and is undecided if the interval contains both outcomes or is unknown (a single seed). A "
-    "claim holds (yes) if every case agrees. It is undecided if more than half of the cases are. Otherwise it holds "
-    "partly if at least half of the decided cases agree, and does not hold (no) if fewer do."
+    "A case agrees with a claim if its entire 95% interval lies in the claimed range. It contradicts the claim if "
+    "the entire interval lies outside this range. It is undecided if the interval extends across a limit of the "
+    "range, or if there is no interval (a single seed). A claim holds (yes) if every case agrees. A claim is "
+    "undecided if more than half of its cases are undecided. Otherwise, it holds partly if at least half of the "
+    "decided cases agree, and it does not hold (no) if fewer than half agree."
 )
 """The rule as text, for pages."""
 
@@ -130,10 +131,13 @@ def format_counts(cases: Sequence[Case]) -> str:
 
     >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
-    '1 of 2 cases agree, 0 contradict, 1 undecided.'
+    '1 of 2 cases agree, 0 contradict, 1 is undecided.'
     """
     agree, against, unclear = count_cases(cases)
-    return f"{agree} of {len(cases)} cases agree, {against} contradict, {unclear} undecided."
+    return (
+        f"{agree} of {len(cases)} cases agree, {against} {'contradicts' if against == 1 else 'contradict'}, "
+        f"{unclear} {'is' if unclear == 1 else 'are'} undecided."
+    )
 
 
 def _format_estimate(case: Case, digits: int) -> str:

@@ -52,45 +52,50 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
         return lambda: _layer_evidence(published, of, getter, claimed, what, untested)
 
     evidence = {
-        "inter-high": layers(f"S_inter of a layer, above {HIGH_SIMILARITY}", "inter, raw", high),
-        "intra-high": layers(f"S_intra of a layer, above {HIGH_SIMILARITY}", "intra, raw", high),
+        "inter-high": layers(f"layer: S_inter must be above {HIGH_SIMILARITY}", "inter, raw", high),
+        "intra-high": layers(f"layer: S_intra must be above {HIGH_SIMILARITY}", "intra, raw", high),
         "clusters": layers(
-            "the number of clusters of a layer, at least two with a silhouette of 0.1", "clusters", (1.5, math.inf)
+            "layer: it must have at least two clusters, with a silhouette of at least 0.1",
+            "clusters",
+            (1.5, math.inf),
         ),
         "inter-centred": layers(
-            f"S_inter inside the clusters of a layer, within {NEAR_ZERO} of zero", "inter, clusters", near_zero
+            f"layer: S_inter inside its clusters must be within {NEAR_ZERO} of zero",
+            "inter, clusters",
+            near_zero,
         ),
         "intra-centred": layers(
-            f"S_intra inside the clusters of a layer, within {NEAR_ZERO} of zero",
+            f"layer: S_intra inside its clusters must be within {NEAR_ZERO} of zero",
             "intra, clusters",
             near_zero,
             published="–",
         ),
         "clusters-mislead": layers(
-            "a layer with clusters: |S_inter| without the clusters' means minus |S_inter| without one mean, below 0",
+            "layer with clusters: |S_inter| must be lower with the clusters' means removed than with a single mean "
+            "removed",
             lambda each: abs(each["inter, centred"]) - abs(each["inter, one mean"]),
             BELOW_ZERO,
             of=clustered,
             untested="no layer has clusters" if results.layers else _NO_LAYER,
         ),
         "offset": layers(
-            f"the share of a layer's |S_inter| that one mean removes, above {MAJORITY_SHARE:.0%}",
+            f"layer: the share of |S_inter| that subtracting a single mean removes must be above {MAJORITY_SHARE:.0%}",
             lambda each: 1 - abs(each["inter, one mean"]) / abs(each["inter, raw"]) if each["inter, raw"] else math.nan,
             most,
             published="–",
         ),
         "swiss-roll": layers(
-            f"the share of a decoder layer's variance along three directions, above {MAJORITY_SHARE:.0%}",
+            f"decoder layer: the share of the variance along three directions must be above {MAJORITY_SHARE:.0%}",
             lambda each: sum(each["explained"]),
             most,
-            published="drawn, GPT and GPT2",
+            published="shown in a figure for GPT and GPT2",
             of=decoders,
             untested=_NO_DECODER,
         ),
         "place": layers(
-            "the share of the variance along three directions that a token's place in the window explains, above "
-            f"{MIN_EXPLAINED_SHARE:.0%}. GPT and GPT2 add a learned vector for each place to the input; models with "
-            "rotary positions do not",
+            "decoder layer: the share of the variance along three directions that a token's position in the window "
+            f"explains must be above {MIN_EXPLAINED_SHARE:.0%}. GPT and GPT2 add a learned vector for each position "
+            "to the input; models with rotary positions do not",
             "along, place",
             explained,
             published="–",
@@ -98,11 +103,11 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             untested=_NO_DECODER,
         ),
         "frequency-and-kind": layers(
-            "the share of the variance along three directions of a layer that frequency or kind explains, the smaller "
-            f"of the two, above {MIN_EXPLAINED_SHARE:.0%}",
+            "layer: frequency and the kind of token must each explain a share of the variance along three "
+            f"directions that is above {MIN_EXPLAINED_SHARE:.0%}",
             lambda each: min(each["along, frequency"], each["along, kind"]),
             explained,
-            published="drawn, BERT, GPT and GPT2",
+            published="shown in figures for BERT, GPT and GPT2",
         ),
         "lid-small": lambda: _small_lid_evidence(published, results),
         "lid-below-static": lambda: _below_static_evidence(published, results),
@@ -128,8 +133,8 @@ def _layer_evidence(
             cases.append(Case.of("{}, {}, layer {}".format(*key), value, claimed))
     values = [each.estimate for each in cases]
     low, high = (format_number(each, 2) for each in (min(values), max(values)))
-    ours = f"{share_of(cases, 'layers')}; {format_number(fmean(values), 2)} on average, {low} to {high}"
-    why = f"A case is {what}. The verdict yes needs {MIN_AGREEING_SHARE:.0%} of the layers."
+    ours = f"{share_of(cases, 'layers')}; {format_number(fmean(values), 2)} on average ({low} to {high})"
+    why = f"There is one case for each {what}. For the verdict yes, {MIN_AGREEING_SHARE:.0%} of the layers must agree."
     by_model = group_by(cases, lambda case: case.words.partition(",")[0])
     against = [model for model, own in by_model.items() if 2 * count_cases(own)[0] < len(own)]
     if against and len(against) < len(by_model):
@@ -154,8 +159,8 @@ def _small_lid_evidence(published: Published, results: LayerResults) -> Evidence
         return Evidence(theirs, untested=_NO_LAYER, most=MIN_AGREEING_SHARE)
     low, high = (format_number(end(each.estimate for each in cases), 3) for end in (min, max))
     why = (
-        "A case is a model and a corpus: the mean LID over layers, on the authors' scale, below "
-        f"{SMALL_LID_SHARE:g} of the width."
+        "There is one case for each model and corpus: the mean LID over layers, on the authors' scale, must be "
+        f"below {SMALL_LID_SHARE:g} of the width."
     )
     return Evidence(theirs, cases, why, f"{low} to {high} of the width", most=MIN_AGREEING_SHARE)
 
@@ -182,7 +187,10 @@ def _below_static_evidence(published: Published, results: LayerResults) -> Evide
                 cases.append(Case.exact(f"{model}, {corpus}, {name}", own[n] - other[n], BELOW_ZERO))
                 comparisons.append(f"{model}, {corpus} {own[n]:.1f} and {name} {other[n]:.1f} at {n:,} rows")
     if not cases:
-        return Evidence(theirs, untested="no number of rows is shared", most=MIN_AGREEING_SHARE)
-    ours = f"below in {share_of(cases, 'comparisons')} at equal numbers of rows, such as {comparisons[0]}"
-    why = "A case is a model, a corpus and a set of word vectors: mean LID over layers at equal numbers of rows."
+        return Evidence(theirs, untested="no common number of rows", most=MIN_AGREEING_SHARE)
+    ours = f"lower in {share_of(cases, 'comparisons')} at equal numbers of rows, for example {comparisons[0]}"
+    why = (
+        "There is one case for each model, corpus and set of word vectors: at an equal number of rows, the model's "
+        "mean LID over layers must be lower than the LID of the word vectors."
+    )
     return Evidence(theirs, cases, why, ours, most=MIN_AGREEING_SHARE)

@@ -72,20 +72,21 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
         _layer_means_table(
             "similarities",
             "Similarity of tokens, raw and with means removed",
-            "Means over the layers. The paper shows these only in a figure. Inside clusters, as in the paper, each "
-            "cluster is measured separately and has the same weight, however small: two tokens minus their mean are "
-            "opposite, which pulls the average below zero. With the clusters' means out, all tokens are measured "
-            "together. The silhouette is the highest of those for 2 to 15 clusters; below 0.1 a layer counts as one "
-            "cluster.",
+            "Values are means over the layers. The paper shows them only in a figure. For inside clusters, each "
+            "cluster is measured separately and has the same weight, as in the paper. A cluster of two tokens pulls "
+            "this average below zero, because two tokens minus their mean are opposite. For clusters' means out, all "
+            "tokens are measured together. The silhouette is the highest one for 2 to 15 clusters. A layer whose "
+            "silhouette is below 0.1 counts as one cluster.",
             similarities,
             results,
         ),
         _layer_means_table(
             "directions",
             "Variance along the first three principal directions, and what explains it",
-            "Means over the layers. The first column is the share of all variance along them. The others are the share "
-            "of the variance along them that lies between sixteenths of the window, eight ranges of frequency, kinds "
-            "of token (word, continuation, number, symbol), and clusters.",
+            "Values are means over the layers. The first column is the share of all variance that lies along these "
+            "directions. Each other column is the share of the variance along them that one property of a token "
+            "explains. The properties are the position in the window (in sixteenths), the frequency (in eight "
+            "ranges), the kind of token (word, continuation, number, symbol), and the cluster.",
             directions,
             results,
         ),
@@ -106,9 +107,9 @@ def _lid_table(published: Published, results: LayerResults) -> Table:
         ["n, millions", "width", _LID, "LID, Euclidean", "textbook, cosine", "textbook, Euclidean"],
         rows,
         where="Table 3",
-        note="Means over the layers. The first two LIDs are on the authors' scale, half of the textbook scale. LID "
-        f"depends on the number of rows n{_format_row_ratio(rows)}; see the figure of LID against n. "
-        f"{next((each.note for each in published.tables['lid'].values()), '')}",
+        note="Values are means over the layers. The first two LID columns are on the authors' scale, which is half "
+        f"of the textbook scale. LID depends on the number of rows n{_format_row_ratio(rows)}; see the figure "
+        f"of LID against n. {next((each.note for each in published.tables['lid'].values()), '')}",
         digits=2,
         row_name="model",
     )
@@ -118,7 +119,7 @@ def _format_row_ratio(rows: Sequence[Row]) -> str:
     """Return by which factor the paper has more rows, as text."""
     column = "n, millions"
     times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
-    return f" (the paper has {min(times):.1f} to {max(times):.1f} times as many)" if times else ""
+    return f" (the paper uses {min(times):.1f} to {max(times):.1f} times as many)" if times else ""
 
 
 def _lid_row(published: Published, name: str, rows: list[dict[str, Any]], peer: str | None) -> Row:
@@ -165,13 +166,18 @@ def _figures(results: LayerResults) -> list[Figure]:
     return [
         *(_similarity_figure(results, corpus) for corpus in corpora),
         _layer_figure(
-            "clusters", "Clusters by layer", "K by silhouette; 1 if none reaches 0.1.", "clusters", "clusters", results
+            "clusters",
+            "Clusters by layer",
+            "The number of clusters is the one with the highest silhouette, or 1 if no silhouette reaches 0.1.",
+            "clusters",
+            "clusters",
+            results,
         ),
         *(
             _layer_figure(
                 f"lid-{metric}",
                 f"Local intrinsic dimension by layer, {metric.capitalize()}",
-                "On the authors' scale, half of the textbook scale.",
+                "LID is on the authors' scale, which is half of the textbook scale.",
                 f"lid, {metric}",
                 "LID",
                 results,
@@ -191,7 +197,9 @@ def _similarity_figure(results: LayerResults, corpus: str) -> Figure:
         if own == corpus:
             series = [_layer_series(name, layers, _value_getter(at)) for name, at in _SIMILARITIES.items()]
             panels.append(Panel(model, series, "layer", "mean cosine", zero=True))
-    caption = "Raw, and inside clusters with each cluster's mean removed. Layer 0 is the first block."
+    caption = (
+        "Similarities are shown raw, and inside clusters with each cluster's mean removed. Layer 0 is the first block."
+    )
     return Figure(f"similarities-{corpus}", f"S_inter and S_intra by layer, {corpus}", caption, panels)
 
 
@@ -224,8 +232,9 @@ def _lid_by_rows_figure(results: LayerResults) -> Figure:
         series = [_lid_by_rows_series(corpus, some) for corpus, some in own.items()]
         panels.append(Panel(model, [*series, *static], "rows", "LID", log_x=True, zero=True))
     caption = (
-        "LID by cosine on the authors' scale, mean over the layers, for random samples of a layer. It depends on the "
-        "number of rows: compare at equal numbers only. Dashed: static word vectors."
+        "LID is computed with the cosine distance for random samples of a layer, on the authors' scale, and averaged "
+        "over the layers. It depends on the number of rows, so compare only values at equal numbers of rows. Dashed "
+        "lines show static word vectors."
     )
     return Figure("lid-by-rows", "Local intrinsic dimension against the number of rows", caption, panels)
 
@@ -250,8 +259,8 @@ def _frequency_figure(results: LayerResults) -> Figure:
         ]
         panels.append(Panel(f"{model}, {corpus}", series, "frequency in the corpus, power of ten", "distance"))
     caption = (
-        "Mean distance from the layer's mean for eight ranges of frequency, relative to the mean distance of all "
-        "tokens: 1 everywhere if frequency does not matter."
+        "The figure shows the mean distance from the layer's mean for eight ranges of frequency, relative to the "
+        "mean distance of all tokens. The values would all be 1 if frequency did not matter."
     )
     return Figure("frequency", "Distance from the center by frequency", caption, panels)
 
@@ -283,7 +292,9 @@ def _scatter_figures(results: LayerResults) -> list[Figure]:
             if "cloud" in each
         ]
         if panels:
-            caption = "Tokens along the first two principal directions, and along three of them from the side."
+            caption = (
+                "The figure shows tokens along the first two principal directions, and a side view of the first three."
+            )
             title = f"Principal directions of {model}, {corpus}"
             figures.append(Figure(f"cloud-{corpus}-{model}", title, caption, panels))
     return figures
@@ -295,21 +306,24 @@ def _scatter_figures(results: LayerResults) -> list[Figure]:
 def _notes(setting: Setting, results: LayerResults) -> list[str]:
     notes = [
         f"The {setting['part']} split of each corpus is read in chunks of 100,000 characters, which are split into "
-        f"windows of {setting['window']} tokens (fewer if a model reads fewer) without overlap. {setting['tokens']:,} "
-        "tokens in randomly chosen windows are measured; frequencies are counted in the entire split.",
+        f"windows of {setting['window']} tokens (fewer if the model's limit is lower) without overlap. "
+        f"{setting['tokens']:,} tokens in randomly chosen windows are measured; frequencies are counted in the "
+        "entire split.",
         "The model reads special tokens ([CLS], [SEP], <s>), but they are not measured. The corpora's own <unk> stays "
         "in the text: some tokenizers map it to their unknown token, others split it into pieces.",
-        "Layer 0 is the output of the first block; the last layer is after the model's final norm.",
-        "S_inter is averaged over all pairs of types, which the paper estimates from one random instance of each type. "
+        "Layer 0 is the output of the first block; the last layer is taken after the model's final norm.",
+        "S_inter is averaged over all pairs of types; the paper estimates it from one random instance of each type. "
         "S_intra is averaged over all pairs of instances; the paper draws at most 1,000 instances of a type.",
-        f"K-means uses at most {setting['cluster_sample']:,} rows, with {plural(setting['restarts'], 'start')}; other "
-        "rows go to the nearest mean. The number of clusters is 2 to 15, or 1 if no silhouette reaches 0.1.",
-        f"LID uses the {setting['k']} nearest neighbors, among all rows, of at most {setting['lid_sample']:,} rows. It "
-        "depends on the number of rows: among few rows the nearest neighbors are not local.",
-        "ELMo is not run, because transformers does not have it. The paper gives no numbers for its figures and no "
-        "limits for high, near zero, few or follows: the limits in the rules are ours. So is the test of the Swiss "
-        "roll, whether three directions hold most of the variance.",
-        "A layer that was measured with one seed counts without an interval.",
+        f"K-means uses at most {setting['cluster_sample']:,} rows, with {plural(setting['restarts'], 'start')}; the "
+        "other rows are assigned to the nearest mean. The number of clusters is 2 to 15, or 1 if no silhouette "
+        "reaches 0.1.",
+        f"LID is computed for at most {setting['lid_sample']:,} rows, from their {setting['k']} nearest neighbors "
+        "among all rows. It depends on the number of rows, because with few rows the nearest neighbors are not "
+        "local.",
+        "ELMo is not run, because transformers does not include it. The paper gives no numbers for its figures, and "
+        "no thresholds for terms such as high or near zero. We chose the thresholds in the rules. We also chose the "
+        "test for the Swiss roll: whether three directions explain most of the variance.",
+        "If a layer was measured with a single seed, its value is treated as exact.",
     ]
     for model, seeds in results.by_word_vectors().items():
         peer = _static_peer(model, int(seeds[0]["width"]))
@@ -319,5 +333,8 @@ def _notes(setting: Setting, results: LayerResults) -> list[str]:
         )
     own = sorted({each["model"] for each in results.layers if each["model"] not in _PEERS})
     if own:
-        notes.append(f"Not models of the paper: {', '.join(own)}. Encoders are compared with BERT, decoders with GPT2.")
+        notes.append(
+            f"These models are not in the paper: {', '.join(own)}. Encoders are compared with BERT, and "
+            "decoders with GPT2."
+        )
     return notes

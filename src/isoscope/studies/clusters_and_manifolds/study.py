@@ -34,9 +34,10 @@ class ClustersAndManifolds(Study):
 
     name = "clusters-and-manifolds"
     about = (
-        "Each model reads running text in windows. For the token states of every layer, the study measures how similar "
-        "tokens are (S_inter, S_intra), overall and inside clusters, the number of clusters, and the local dimension, "
-        "which is compared with that of static word vectors. It draws the first principal directions of each model."
+        "Each model reads running text in windows. For the token states of every layer, the study measures how "
+        "similar tokens are (S_inter, S_intra), overall and inside clusters. It also measures the number of clusters "
+        "and the local dimension, which it compares with that of static word vectors. Figures show the first "
+        "principal directions of each model."
     )
     models: ClassVar[tuple[str, ...]] = (
         "google-bert/bert-base-uncased",
@@ -48,15 +49,19 @@ class ClustersAndManifolds(Study):
     extra = "embed"
     parameters: ClassVar[dict[str, Parameter]] = {
         "corpora": Parameter(_CORPORA, _CORPORA, "corpora of running text", widens=True, choices=_CORPORA),
-        "seeds": Parameter((0,), (0,), "seeds for the choice of windows, k-means and samples", widens=True),
+        "seeds": Parameter((0,), (0,), "seeds for choosing windows, for k-means and for sampling", widens=True),
         "part": Parameter("train", "valid", "split of each corpus: train or valid", choices=SPLITS),
-        "tokens": Parameter(16_000, 4_000, "tokens of each corpus, in random windows; the paper uses all, a million"),
+        "tokens": Parameter(
+            16_000, 4_000, "number of tokens per corpus, in random windows; the paper uses all (a million)"
+        ),
         "window": Parameter(512, 512, "tokens in a window", least=8),
-        "k": Parameter(100, 100, "nearest neighbors for the local dimension", least=2),
-        "lid_sample": Parameter(4_000, 1_000, "rows whose nearest neighbors are searched among all rows", least=1),
-        "cluster_sample": Parameter(8_000, 1_500, "rows for k-means and the silhouette", least=20),
-        "restarts": Parameter(2, 1, "starts of k-means for each number of clusters", least=1),
-        "points": Parameter(800, 500, "points drawn of a layer", least=0),
+        "k": Parameter(100, 100, "number of nearest neighbors for the local dimension", least=2),
+        "lid_sample": Parameter(
+            4_000, 1_000, "number of rows whose nearest neighbors are searched among all rows", least=1
+        ),
+        "cluster_sample": Parameter(8_000, 1_500, "number of rows for k-means and the silhouette", least=20),
+        "restarts": Parameter(2, 1, "number of k-means starts for each number of clusters", least=1),
+        "points": Parameter(800, 500, "number of points to draw for each layer", least=0),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:

@@ -31,11 +31,11 @@ _MIN_LAYER_SHARE = 0.9
 _MIN_LOG_RISE = 1.0  # powers of ten
 _NEAR_ZERO = 0.05
 _EPS = 1e-9  # for limits that equality meets
-LIMITS_NOTE = "The limits in the rules are ours, because the slides give none."
+LIMITS_NOTE = "We chose the thresholds in the rules, because the slides give none."
 _STATED = "stated without numbers"
 _FIT_NOTE = (
-    "Repairs are fitted, as by the authors, on the scored sentences. Intervals are over the pairs of a set, and "
-    "conservative."
+    "As in the authors' notebook, repairs are fitted on the scored sentences. Intervals are computed over the pairs "
+    "of a set and are conservative."
 )
 NamedValue = tuple[str, Value]
 
@@ -68,7 +68,10 @@ def _make_evidence(results: ArmResults, published: str, cases: Sequence[Case], w
         if own:
             agree, against, _ = count_cases(own)
             span = format_range([each.estimate for each in own], digits)
-            parts.append(f"{model} {agree} agree and {against} contradict of {len(own)} ({span})")
+            parts.append(
+                f"{model}: {agree} of {len(own)} agree, {against} "
+                f"{'contradicts' if against == 1 else 'contradict'} ({span})"
+            )
     return Evidence(published, cases, why, "; ".join(parts))
 
 
@@ -92,7 +95,10 @@ def _anisotropic_evidence(published: Published, results: ArmResults) -> Evidence
     for model, name in _model_set_pairs(results):
         there = _all_or_none([results.similarity(model, name, "none", "same", "log_isotropy")])
         cases += [Case.exact(f"{model}, {name}", there[0].mean, (-math.inf, _ANISOTROPIC_LIMIT))] if there else []
-    rule = f"A case is a model and a set: log₁₀ isotropy, below {format_number(_ANISOTROPIC_LIMIT, 0)}."
+    rule = (
+        "There is one case for each model and set: the log₁₀ isotropy must be below "
+        f"{format_number(_ANISOTROPIC_LIMIT, 0)}."
+    )
     return _make_evidence(results, _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1)
 
 
@@ -105,8 +111,8 @@ def _layers_evidence(results: ArmResults) -> Evidence:
                 share = sum(cosine > first for cosine in hidden) / len(hidden)
                 cases.append(Case.exact(model, 100 * share, (100 * _MIN_LAYER_SHARE - _EPS, math.inf)))
     rule = (
-        "A case is a model: the percentage of hidden layers whose mean cosine is above that of layer 0, at least "
-        f"{100 * _MIN_LAYER_SHARE:.0f}."
+        "There is one case for each model: the percentage of hidden layers whose mean cosine is above that of layer "
+        f"0 must be at least {100 * _MIN_LAYER_SHARE:.0f}."
     )
     return _make_evidence(results, _STATED, cases, rule, 0)
 
@@ -116,7 +122,10 @@ def _isotropic_evidence(published: Published, results: ArmResults) -> Evidence:
     for model, name in _model_set_pairs(results):
         there = _all_or_none([results.similarity(model, name, REPAIR, "same", "isotropy")])
         cases += [Case.of(f"{model}, {name}", there[0], (_ISOTROPIC_LIMIT - _EPS, math.inf))] if there else []
-    rule = f"A case is a model and a set: isotropy of at least {_ISOTROPIC_LIMIT}, fitted on the scored sentences."
+    rule = (
+        "There is one case for each model and set: the isotropy after a repair fitted on the scored sentences must "
+        f"be at least {_ISOTROPIC_LIMIT}."
+    )
     return _make_evidence(results, _format_published_range(published, "sets", "repaired isotropy", 2), cases, rule, 2)
 
 
@@ -155,7 +164,10 @@ def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
         if len(there) == 2:
             least, interval = min(there, key=lambda each: each[0])
             cases.append(Case(f"{model}, {name}", least, interval, ABOVE_ZERO))
-    rule = "A case is a model and a set: the smaller of the two correlations' rises, in points, above 0."
+    rule = (
+        "There is one case for each model and set: the smaller increase of the two correlations, in points, must be "
+        "above 0."
+    )
     theirs = f"{format_range(gains, 1)} points higher"
     return _make_evidence(results, theirs, cases, f"{rule} {_FIT_NOTE}{_format_train_fit(results)}", 1)
 
@@ -168,7 +180,9 @@ def _format_train_fit(results: ArmResults) -> str:
             [results.similarity(model, name, v, "train", m) for m in ("pearson", "spearman") for v in ("none", REPAIR)]
         )
         rises += [there[1].mean > there[0].mean and there[3].mean > there[2].mean] if there else []
-    return f" Fitted on a train split, both rise in {sum(rises)} of {len(rises)}." if rises else ""
+    if not rises:
+        return ""
+    return f" If the repair is fitted on a train split, both rise in {sum(rises)} of {len(rises)} cases."
 
 
 def _variant_evidence(
@@ -187,7 +201,10 @@ def _variant_evidence(
         there = _correlation_difference(results, model, name, one, others, "spearman")
         cases += [Case(f"{model}, {name}", *there, claimed)] if there else []
     words = {">": "above 0", "<": "below 0", "~": f"above {format_number(-_EQUAL_MARGIN, 1)}"}[sign]
-    rule = f"A case is a model and a set: the difference of Spearman's ρ in points, {words}. {_FIT_NOTE}"
+    rule = (
+        f"There is one case for each model and set: the difference in Spearman's ρ, in points, must be {words}. "
+        f"{_FIT_NOTE}"
+    )
     return _make_evidence(results, "; ".join(theirs), cases, rule, 1)
 
 
@@ -209,8 +226,8 @@ def _classification_evidence(published: Published, results: ArmResults) -> Evide
             rows = results.value(keys[0], "dev_rows")
             cases.append(Case(model, rise.mean, _accuracy_interval(there, rise, rows), ABOVE_ZERO))
     rule = (
-        "A case is a model: the rise in points, above 0. Its interval is over the dev sentences, or over the draws of "
-        "clusters if that is wider."
+        "There is one case for each model: the increase in accuracy, in points, must be above 0. Its interval is "
+        "computed over the dev sentences, or over the random draws of clusters if that interval is wider."
     )
     return _make_evidence(results, _format_published(published, "classification", "accuracy", 2), cases, rule, 2)
 
@@ -245,14 +262,20 @@ def _finetuning_differences(
 def _finetuning_isotropy_evidence(published: Published, results: ArmResults) -> Evidence:
     rises = _finetuning_differences(results, ("none", "read"), ("repair", "read"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (_MIN_LOG_RISE, math.inf)) for words, value in rises]
-    rule = "A case is a task and a model: the rise of log₁₀ isotropy over the seeds, above 1 (ten times as isotropic)."
+    rule = (
+        "There is one case for each task and model: the increase in log₁₀ isotropy (mean over the seeds) must be "
+        "above 1 (ten times as isotropic)."
+    )
     return _make_evidence(results, _format_published(published, "finetuning", "isotropy", 2), cases, rule, 1)
 
 
 def _finetuning_accuracy_evidence(published: Published, results: ArmResults) -> Evidence:
     falls = _finetuning_differences(results, ("none",), ("repair",), "accuracy")
     cases = [Case.over_seeds(words, value, BELOW_ZERO) for words, value in falls]
-    rule = "A case is a task and a model: the difference of accuracy over the seeds in points, below 0."
+    rule = (
+        "There is one case for each task and model: the difference in accuracy, in points (mean over the seeds), "
+        "must be below 0."
+    )
     return _make_evidence(results, _format_published(published, "finetuning", "accuracy", 1), cases, rule, 1)
 
 
@@ -263,8 +286,8 @@ def _zero_mean_evidence(results: ArmResults) -> Evidence:
             there = _all_or_none([results.value(arm_key("finetune", task, model, "none"), "mean_share")])
             cases += [Case.over_seeds(f"{model}, {task}", there[0], (-math.inf, _NEAR_ZERO))] if there else []
     rule = (
-        "A case is a task and a model, fine-tuned without the repair: the squared length of the mean vector over the "
-        f"mean squared length, below {_NEAR_ZERO:g}."
+        "There is one case for each task and model, fine-tuned without the repair: the squared length of the mean "
+        f"vector divided by the mean squared length must be below {_NEAR_ZERO:g}."
     )
     return _make_evidence(results, _STATED, cases, rule, 2)
 
@@ -272,5 +295,8 @@ def _zero_mean_evidence(results: ArmResults) -> Evidence:
 def _offline_evidence(results: ArmResults) -> Evidence:
     rises = _finetuning_differences(results, ("none", "last"), ("none", "offline"), "log_isotropy")
     cases = [Case.over_seeds(words, value, (-math.inf, _EPS)) for words, value in rises]
-    rule = "A case is a task and a model, fine-tuned without the repair: the rise of log₁₀ isotropy, at most 0."
-    return _make_evidence(results, f"{_STATED}, next to a table in which it rises", cases, rule, 1)
+    rule = (
+        "There is one case for each task and model, fine-tuned without the repair: the increase in log₁₀ isotropy "
+        "must be at most 0."
+    )
+    return _make_evidence(results, f"{_STATED}, next to a table in which isotropy rises", cases, rule, 1)

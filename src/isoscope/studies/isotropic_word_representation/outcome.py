@@ -170,9 +170,10 @@ def _unit_length_table(results: ArmResults) -> Table:
             if ours["none isotropy at unit length"] is not None:
                 rows += _optional_row(f"{model}, {name}", ours, {}, model)
     note = (
-        "Partition isotropy depends on the scale of the states. At unit length the states are divided by their "
-        "root-mean-square length, so models can be compared; IsoScore does not depend on scale. Repairs are fitted on "
-        "the scored sentences. Arms of earlier versions, which did not measure this, are not listed."
+        "Partition isotropy depends on the scale of the states. For the columns at unit length, the states are "
+        "divided by their root-mean-square length, so that models can be compared. IsoScore does not depend on "
+        "scale. Repairs are fitted on the scored sentences. Arms of earlier versions, which did not measure this, "
+        "are not listed."
     )
     title = "Isotropy that does not depend on scale"
     columns = [f"{word} {shown}" for word in ("none", "repaired") for shown in measures]
@@ -191,7 +192,9 @@ def _classification_table(results: ArmResults, published: Published) -> Table:
         }
         rows += _optional_row(model, ours, published.numbers("classification", "sst2", ours.keys()), model)
     more = [f"{word} accuracy" for word in list(columns)[2:]]
-    return _published_table(published, "classification", "classification", "SST-2 by a linear classifier", rows, *more)
+    return _published_table(
+        published, "classification", "classification", "SST-2 with a linear classifier", rows, *more
+    )
 
 
 def _finetuning_table(results: ArmResults, published: Published) -> Table:
@@ -204,7 +207,9 @@ def _finetuning_table(results: ArmResults, published: Published) -> Table:
                 ours[f"{word} accuracy"] = results.value(key, "accuracy")
                 ours[f"{word} isotropy"] = results.value(key, "read", "isotropy")
             rows += _optional_row(f"{task}, {model}", ours, published.numbers("finetuning", task, ours.keys()), model)
-    return _published_table(published, "finetuning", "finetuning", "Fine-tuning with the batch's [CLS] repaired", rows)
+    return _published_table(
+        published, "finetuning", "finetuning", "Fine-tuning with the [CLS] vectors of each batch repaired", rows
+    )
 
 
 def _cls_table(results: ArmResults) -> Table:
@@ -221,7 +226,7 @@ def _cls_table(results: ArmResults) -> Table:
                 key = arm_key("finetune", task, model, how)
                 ours = {column: results.value(key, *names) for column, names in columns.items()}
                 rows += _optional_row(f"{task}, {model}, {words}", ours, {}, model)
-    note = "The share of the mean is the squared length of the mean vector over the vectors' mean squared length."
+    note = "The share of the mean is the squared length of the mean vector divided by the vectors' mean squared length."
     title = "[CLS] vectors of the dev set after fine-tuning"
     return Table("cls", title, list(columns), rows, "slide CLS Token Analysis", note, row_name="task, model and arm")
 
@@ -241,7 +246,7 @@ def _isotropy_similarity_figure(results: ArmResults) -> Figure:
             dots = [(x.mean, y.mean) for x, y in pairs if x is not None and y is not None]
             series += [Series(label, [x for x, _ in dots], [y for _, y in dots], dots=True)] if dots else []
         panels += [Panel(model, series, "log₁₀ isotropy", "Spearman, %")] if series else []
-    words = "A dot for each set of pairs; each variant is fitted on the scored sentences."
+    words = "Each dot is a set of pairs. Each variant is fitted on the scored sentences."
     return Figure("isotropy-similarity", "Isotropy of the tokens and similarity of sentences", words, panels)
 
 
@@ -260,8 +265,8 @@ def _layers_figure(results: ArmResults) -> Figure:
         ]
         panels += [Panel(f"Tokens, {title}", lines, "layer", title, log_y=sign < 0)] if lines else []
     words = (
-        "Layer 0 is the input of the first layer. −log₁₀ isotropy is the number of powers of ten below 1; it is many "
-        "thousands in layers of decoders that have a few huge values."
+        "Layer 0 is the input of the first layer. −log₁₀ isotropy is the number of powers of ten below 1. It reaches "
+        "many thousands in decoder layers that contain a few huge values."
     )
     return Figure(
         "layers", "Tokens of a pre-trained model, layer by layer", words, panels, "slide Pre-trained BERT Isotropy"
@@ -273,7 +278,10 @@ def _scatter_figure(results: ArmResults) -> Figure:
     for model, each in _iterate_arms(results, "layers"):
         groups = {"cluster": [f"{number:02d}" for number in each["clusters"]]}
         panels += [Scatter(f"{model}, {words}", each[words], groups) for words in ("before", "after")]
-    words = f"The first two principal directions of last-layer tokens, before and after {VARIANTS[REPAIR]}."
+    words = (
+        "The figure shows last-layer tokens along their first two principal directions, before and after "
+        f"{VARIANTS[REPAIR]}."
+    )
     title = "Tokens before and after the repair"
     return Figure("clouds", title, words, panels, "slide Pre-trained BERT Word Representations")
 
@@ -290,7 +298,10 @@ def _cls_layers_figure(results: ArmResults) -> Figure:
                     heights = [Value.of([run[i]["log_isotropy"] for run in runs]) for i in range(len(runs[0]))]
                     series.append(Series.over_seeds(words, [row["layer"] for row in runs[0]], heights))
             panels += [Panel(f"{task}, {model}", series, "layer", "log₁₀ isotropy")] if series else []
-    words = "On the dev set, before the repair at the input of the head; the band is one standard deviation over seeds."
+    words = (
+        "Isotropy is measured on the dev set, before the repair at the head's input. The band is one standard "
+        "deviation over the seeds."
+    )
     title = "Isotropy of [CLS] in each layer after fine-tuning"
     return Figure("cls-layers", title, words, panels, "slide Fine-tuning analysis")
 
@@ -301,26 +312,31 @@ def _cls_layers_figure(results: ArmResults) -> Figure:
 def _notes(results: ArmResults, setting: Setting) -> list[str]:
     notes = [
         LIMITS_NOTE,
-        f"The slides measure {_BERT}; here: {', '.join(results.models)}.",
-        "Correlations are over all pairs of a set; the slides do not say whether the subsets of a year are scored "
-        f"separately{_format_subset_difference(results)}.",
-        "The authors' notebook fits the repair on the scored sentences. A train split is that of STS 2012 for STS 2012 "
-        "to 2016 (a fifth to a half of their sentences are in that of STS-B), and that of STS-B for STS-B and SICK "
-        "(three quarters of whose sentences are in SICK's own). A tenth of the scored sentences of STS-B, and a "
-        "twentieth of those of STS 2012, are also in these train splits, nearly all of them in other "
-        f"pairs{_format_train_fit_difference(results)}.",
+        f"The slides use {_BERT}; this run uses {', '.join(results.models)}.",
+        "Correlations are computed over all pairs of a set; the slides do not say whether the subsets of a year are "
+        f"scored separately{_format_subset_difference(results)}.",
+        "The authors' notebook fits the repair on the scored sentences. This study also fits it on a train split. "
+        "For STS 2012 to 2016, this is the train split of STS 2012, because the train split of STS-B contains a "
+        "fifth to a half of their sentences. For STS-B and SICK, it is the train split of STS-B, because SICK's own "
+        "train split contains three quarters of SICK's sentences. Some overlap remains: a tenth of the scored "
+        "sentences of STS-B, and a twentieth of those of STS 2012, are also in these train splits. Nearly all of "
+        f"them are in other pairs{_format_train_fit_difference(results)}.",
         *(
-            ["SICK is read from the hub, whose test split has all 9,927 pairs; the authors' has 4,927."]
+            [
+                "SICK is read from the hub, whose test split contains all 9,927 pairs; the authors' test split "
+                "contains 4,927."
+            ]
             if "sick" in setting["sets"] and setting.data.folder is None
             else []
         ),
-        "The isotropy uses each eigenvector with both signs, which is well defined; the authors' code uses the sign "
-        f"that the solver returns (isotropy_of_one_sign in the arms){_format_one_sign_ratio(results)}.",
-        "Partition isotropy depends on the scale of the states, which differs between models: the larger the states, "
-        "the lower it is, repaired or not. Compare variants within a model only; limits such as 0.4 fit BERT's scale.",
-        "Token states are stored in float16. A repair that is fitted on a train split finds its clusters in at most "
-        "50,000 tokens.",
-        f"Mean + PCA removes {setting['components']} directions; the slides do not give their number.",
+        "We compute the isotropy with both signs of each eigenvector, so that it is well defined. The authors' code "
+        f"uses the sign that the solver returns (isotropy_of_one_sign in the arms){_format_one_sign_ratio(results)}.",
+        "Partition isotropy depends on the scale of the states, which differs between models: larger states have a "
+        "lower isotropy, repaired or not. Compare variants only within a model; thresholds such as 0.4 are suited to "
+        "BERT's scale.",
+        "Token states are stored in float16. A repair that is fitted on a train split uses at most 50,000 tokens to "
+        "find its clusters.",
+        f"Mean + PCA removes {setting['components']} directions; the slides do not say how many they remove.",
     ]
     limits = {
         "pairs": "pairs of each set",
@@ -329,28 +345,31 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
     }
     if "sst2" in setting["parts"]:
         notes.append(
-            "The slides do not describe their classifier of SST-2, whose accuracy is near chance. Ours is a logistic "
-            "regression on standardized mean token states, with clusters fitted on its training rows; isotropy is "
-            "measured on dev."
+            "The slides do not describe their SST-2 classifier, whose accuracy is near chance. Ours is a logistic "
+            "regression on standardized mean token states, with clusters fitted on its training rows. Isotropy is "
+            "measured on the dev set."
         )
     if "finetune" in setting["parts"]:
         notes += _tuning_notes(setting)
     if setting["pairs"]:
         notes.append(
-            "With fewer pairs, a cluster has fewer sentences. A repair that is fitted on the scored sentences then "
-            "removes even more of what two similar sentences share."
+            "With fewer pairs, a cluster contains fewer sentences. A repair that is fitted on the scored sentences "
+            "then removes even more of what two similar sentences share."
         )
-    return notes + [f"At most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]]
+    return notes + [
+        f"This run uses at most {setting[name]:,} {words}." for name, words in limits.items() if setting[name]
+    ]
 
 
 def _tuning_notes(setting: Setting) -> list[str]:
     return [
-        "The slides do not give the numbers of clusters and directions of a batch; here they are "
-        f"{setting['batch_clusters']} and {setting['batch_components']}, in batches of 32 (64 for scoring). Gradients "
-        "pass through the repair with clusters, means and directions held fixed.",
-        f"Fine-tuning has {setting['epochs']:g} epochs (the slides: two, for the baseline) and a learning rate of "
-        f"{setting['learning_rate']:g} after 10% of warm-up, with cosine decay; the slides give neither learning rate "
-        "nor batch size. The word of WiC is put before its first sentence, and [CLS] is classified.",
+        "The slides do not say how many clusters and directions they use for a batch. This study uses "
+        f"{setting['batch_clusters']} and {setting['batch_components']}, in batches of 32 (64 for scoring). "
+        "Gradients pass through the repair with clusters, means and directions held fixed.",
+        f"Fine-tuning runs for {setting['epochs']:g} epochs (the slides use two for the baseline). The learning rate "
+        f"is {setting['learning_rate']:g} after 10% warm-up, with cosine decay; the slides give neither the learning "
+        "rate nor the batch size. For WiC, the target word is placed before the first sentence. The head classifies "
+        "[CLS].",
         *speedup_notes(setting),
     ]
 
@@ -384,7 +403,7 @@ def _format_one_sign_ratio(results: ArmResults) -> str:
     if not powers:
         return ""
     low, high = (format_number(10**each, 1) if each < 300 else f"10^{each:.0f}" for each in (min(powers), max(powers)))
-    return f". For raw states, that is {low} to {high} times as large"
+    return f". For raw states, the authors' value is {low} to {high} times as large"
 
 
 def _format_train_fit_difference(results: ArmResults) -> str:

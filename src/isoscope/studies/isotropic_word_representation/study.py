@@ -42,8 +42,8 @@ class IsotropicWordRepresentation(Study):
     name = "isotropic-word-representation-in-bert"
     about = (
         "The last layer's token states are clustered, and each cluster's mean and first directions are removed. Then "
-        "the cosine of two sentences' mean token states is compared with human scores, and a linear classifier is "
-        "trained on SST-2. In fine-tuning, the same repair is applied to the [CLS] vectors of each batch."
+        "the cosine between two sentences' mean token states is compared with human scores, and a linear classifier "
+        "is trained on SST-2. In fine-tuning, the same repair is applied to the [CLS] vectors of each batch."
     )
     models = ("google-bert/bert-base-uncased",)
     quick_models = ("google-bert/bert-base-uncased",)
@@ -57,24 +57,24 @@ class IsotropicWordRepresentation(Study):
         "fits": Parameter(
             tuple(FITS),
             tuple(FITS),
-            "fit on the scored sentences (same) or on a train split",
+            "what to fit repairs on: the scored sentences (same) or a train split (train)",
             widens=True,
             choices=FITS,
         ),
-        "k": Parameter(27, 4, "clusters of tokens; choose fewer for few pairs", least=1),
-        "components": Parameter(12, 12, "directions removed from each cluster, and by Mean + PCA", least=0),
-        "draws": Parameter((0, 1, 2), (0,), "seeds of the clusters", widens=True),
-        "pairs": Parameter(0, 200, "pairs of each set; 0: all", least=0),
-        "sst2_rows": Parameter(0, 1000, "training rows of SST-2; 0: all", least=0),
-        "tasks": Parameter(TASKS, ("wic",), "tasks to fine-tune for", widens=True, choices=TASKS),
-        "tuned": Parameter((), (), "models to fine-tune, by name; by default all", widens=True),
-        "seeds": Parameter((0, 1, 2, 3, 4), (0,), "seeds of fine-tuning", widens=True),
-        "epochs": Parameter(2.0, 2.0, "epochs of fine-tuning", above=0),
-        "learning_rate": Parameter(5e-5, 5e-5, "learning rate of fine-tuning"),
-        "tuning_rows": Parameter(0, 256, "training rows of fine-tuning; 0: all", least=0),
+        "k": Parameter(27, 4, "number of token clusters; use fewer for few pairs", least=1),
+        "components": Parameter(12, 12, "number of directions removed from each cluster, and by Mean + PCA", least=0),
+        "draws": Parameter((0, 1, 2), (0,), "seeds for clustering", widens=True),
+        "pairs": Parameter(0, 200, "number of pairs per set; 0 means all", least=0),
+        "sst2_rows": Parameter(0, 1000, "number of training rows of SST-2; 0 means all", least=0),
+        "tasks": Parameter(TASKS, ("wic",), "tasks to fine-tune on", widens=True, choices=TASKS),
+        "tuned": Parameter((), (), "names of the models to fine-tune; all by default", widens=True),
+        "seeds": Parameter((0, 1, 2, 3, 4), (0,), "seeds for fine-tuning", widens=True),
+        "epochs": Parameter(2.0, 2.0, "number of epochs for fine-tuning", above=0),
+        "learning_rate": Parameter(5e-5, 5e-5, "learning rate for fine-tuning"),
+        "tuning_rows": Parameter(0, 256, "number of training rows for fine-tuning; 0 means all", least=0),
         **SPEEDUP_PARAMETERS,
-        "batch_clusters": Parameter(3, 3, "clusters of a batch's [CLS] vectors", least=1),
-        "batch_components": Parameter(1, 1, "directions removed from each of them", least=0),
+        "batch_clusters": Parameter(3, 3, "number of clusters for the [CLS] vectors of a batch", least=1),
+        "batch_components": Parameter(1, 1, "number of directions removed from each of these clusters", least=0),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:

@@ -81,8 +81,8 @@ def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evid
             ),
         ]
     why = (
-        "The cases are the change in each task, and its rank correlation with time, which must exceed "
-        f"{_MIN_RANK_CORRELATION:g}."
+        "Each task has two cases: the change from the first to the last update, and the rank correlation with time. "
+        f"The absolute value of this correlation must exceed {_MIN_RANK_CORRELATION:g}."
     )
     return Evidence(
         theirs, [each for each in cases if math.isfinite(each.estimate)], why if runs else "", ", ".join(changes)
@@ -106,7 +106,9 @@ def _pearson_evidence(published: Published, runs: RunResults) -> Evidence:
     why = ""
     if farthest is not None:
         most = format_number(abs(differences[farthest]), 3)
-        why = f"At most {most} from the published r of the same model ({_format_run(farthest, runs)})."
+        why = (
+            f"The largest difference from the published r of the same model is {most} ({_format_run(farthest, runs)})."
+        )
     first = {row: published.number("correlations", row, "r") for row in published.rows("correlations")}
     tasks = ", ".join(f"{row} {format_number(each.value, 3)}" for row, each in first.items() if each is not None)
     cases = [Case.over_seeds(_format_run(run, runs), value, (-math.inf, _MAX_PEARSON)) for run, value in values.items()]
@@ -145,7 +147,7 @@ def _seed_spread_evidence(published: Published, runs: RunResults) -> Evidence:
     ]
     count = min(len(seeds) for seeds in runs.values() if len(seeds) > 1)
     ours = f"at most {most:.2g}, on average {mean:.2g}"
-    return Evidence(theirs, cases, "" if count >= 5 else f"Over {count} seeds.", ours)
+    return Evidence(theirs, cases, "" if count >= 5 else f"This run uses {count} seeds.", ours)
 
 
 def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> Evidence:
@@ -157,10 +159,10 @@ def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> E
         if math.isfinite(value.mean):
             cases.append(Case.over_seeds(_format_run(run, runs), value, direction(sign, _MIN_RANK_CORRELATION)))
     if not cases:
-        return Evidence(_ARGUED, why=f"These runs have no {a} or no {b}." if runs else "")
+        return Evidence(_ARGUED, why=f"{a} or {b} is not available in these runs." if runs else "")
     why = (
-        f"A case is Spearman's ρ of {a} and {b} in a task, which must be {'above' if sign > 0 else 'below'} "
-        f"{format_number(sign * _MIN_RANK_CORRELATION, 1)}."
+        f"There is one case for each task: Spearman's ρ between {a} and {b} must be "
+        f"{'above' if sign > 0 else 'below'} {format_number(sign * _MIN_RANK_CORRELATION, 1)}."
     )
     against = [each.words for each in cases if each.holds is Holds.no]
     if against:
@@ -168,7 +170,7 @@ def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> E
             f" {a} and {b} do not move {'together' if sign > 0 else 'in opposite directions'} in {', '.join(against)}."
         )
         if a == "O_I":
-            why += " The sum grows with the distance between labels; equation 2 drops the denominator."
+            why += " The sum grows with the distance between labels, because equation 2 drops the denominator."
     return Evidence(_ARGUED, cases, why)
 
 
@@ -189,10 +191,10 @@ def _triplet_bound_evidence(runs: RunResults) -> Evidence:
     silhouettes = float(silhouette_objective(*COUNTEREXAMPLE))
     case = Case.exact("X = ±10 in both of two labels, O_T − O_S", triplets - silhouettes, (-_EPS, math.inf))
     why = (
-        "The claim is a theorem, so one counterexample refutes it: with X = ±10 in both of two labels, O_T = "
-        f"{format_number(triplets, 0)} is below O_S = {format_number(silhouettes, 0)}. Pairs within a label have "
-        "negative weights, which are larger in O_T than in O_S. The runs use squared distances in both; the "
-        "counterexample uses the distances of equation 5."
+        "The claim is a theorem, so one counterexample refutes it: if two labels both contain the points 10 and "
+        f"−10, O_T = {format_number(triplets, 0)} is below O_S = {format_number(silhouettes, 0)}. Pairs within a "
+        "label have negative weights, which are larger in O_T than in O_S. The runs use squared distances for both "
+        "objectives; the counterexample uses the distances of equation 5."
     )
     ours = f"{case.words} = {format_number(case.estimate, 0)}; in the runs {ours} of the measured updates"
     return Evidence(_ARGUED, [case], why, ours)

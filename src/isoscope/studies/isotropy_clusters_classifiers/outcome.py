@@ -67,7 +67,10 @@ def _first_last_table(runs: RunResults) -> Table:
             for place, end in ((0, "first"), (-1, "last"))
         }
         rows.append(Row(f"{task}, {model}", ours | {"accuracy": Value.of([run["accuracy"][-1] for run in seeds])}))
-    note = "After the first and after the last update. Accuracy is on the optimized items themselves."
+    note = (
+        "Scores are measured after the first and after the last update. Accuracy is measured on the optimized items "
+        "themselves."
+    )
     columns = list(rows[0].ours) if rows else []
     return Table("ends", "First and last scores", columns, rows, "", note, row_name="task")
 
@@ -86,10 +89,10 @@ def _objectives_table(key: str, words: str, runs: RunResults) -> Table:
         }
         rows.append(Row(f"{a} and {b}", ours))
     note = (
-        "O_I: sum of all squared distances; cos: its cosine form; O_S: objective of the silhouette; O_C: objective of "
-        "the classifier; O_T: triplet bound. All are maximized."
+        "O_I is the sum of all squared distances and cos is its cosine form. O_S is the objective of the silhouette, "
+        "O_C is the objective of the classifier, and O_T is the triplet bound. All are maximized."
     )
-    title = f"Scores and objectives of the theory along the runs, {words}"
+    title = f"Correlations between scores and theoretical objectives during the runs, {words}"
     return Table(f"objectives-{key}", title, list(columns.values()), rows, "", note, 3, "two series")
 
 
@@ -100,7 +103,7 @@ def _sizes_table(published: Published, runs: RunResults) -> Table:
         key, whose = ("glue-sizes", f"{model} parameters") if task in GLUE else ("sizes", "parameters")
         theirs = published.numbers(key, task, {"items": "items", "parameters": whose})
         rows.append(Row(f"{task}, {model}", ours, theirs))
-    columns, words = ("items", "parameters", "labels"), "Labels are the clusters of the silhouette."
+    columns, words = ("items", "parameters", "labels"), "The silhouette uses the labels as clusters."
     return Table("sizes", "Items and trained parameters", columns, rows, "tables 1 and 2", words, 0, "task")
 
 
@@ -117,7 +120,8 @@ def _figures(runs: RunResults) -> list[Figure]:
                 Figure(
                     f"figure-{key}",
                     f"Silhouette and IsoScore during training, {what}",
-                    "Means over the seeds with bands of one standard deviation; IsoScore on a logarithmic axis.",
+                    "Lines are means over the seeds; bands show one standard deviation. The axis of IsoScore is "
+                    "logarithmic.",
                     _training_panels(some),
                     where,
                 )
@@ -145,7 +149,8 @@ def _figures(runs: RunResults) -> list[Figure]:
             Figure(
                 "objectives",
                 "Scores and objectives along the runs",
-                "First seed. Each series is scaled from 0, its lowest value, to 1, its highest.",
+                "The figure shows the first seed. Each series is scaled so that its lowest value is 0 and its "
+                "highest value is 1.",
                 [_theory_panel(task, model, seeds[0], runs) for (task, model), seeds in runs.items()],
             )
         )

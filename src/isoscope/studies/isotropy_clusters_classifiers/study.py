@@ -34,9 +34,9 @@ class IsotropyClustersClassifiers(Study):
 
     name = "isotropy-clusters-classifiers"
     about = (
-        "Adam optimizes the embeddings themselves, not the model, together with a linear head, on all items of a data "
-        "set at once. IsoScore and the silhouette of the target labels are measured after every update, and the "
-        "objectives of the paper's theory at some of them."
+        "Adam optimizes the embeddings themselves (not the model) together with a linear head. Each update uses all "
+        "items of a data set. IsoScore and the silhouette of the target labels are measured after every update. The "
+        "objectives from the paper's theory are measured after some of the updates."
     )
     models = (
         "sentence-transformers/all-MiniLM-L6-v2",
@@ -55,12 +55,12 @@ class IsotropyClustersClassifiers(Study):
         ),
         "seeds": Parameter((0, 1, 2, 3, 4), (0, 1), "seeds for the initial weights of the head", widens=True),
         "updates": Parameter(
-            0, 120, "number of updates; 0: as published, 250 for GLUE tasks and 1000 for others", least=0
+            0, 120, "number of updates; 0 means as published (250 for GLUE tasks, 1000 for others)", least=0
         ),
-        "every": Parameter(1, 2, "updates between two measurements of the scores", least=1),
+        "every": Parameter(1, 2, "number of updates between two measurements of the scores", least=1),
         "moments": Parameter(50, 20, "number of updates at which the objectives are measured", least=1),
-        "sample": Parameter(20_000, 20_000, "largest number of items scored; resampled at each update", least=10),
-        "rows": Parameter(0, 1000, "largest number of items of a task, sampled at random; 0: all", least=0),
+        "sample": Parameter(20_000, 20_000, "maximum number of items to score; resampled at each update", least=10),
+        "rows": Parameter(0, 1000, "maximum number of items per task, sampled at random; 0 means all", least=0),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
@@ -135,32 +135,48 @@ def _notes(setting: Setting) -> list[str]:
     plain = [model.name for model in setting.models if _has_no_pooling(model) and not model.holds_word_vectors]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
-        *([f"{', '.join(left_out)}: not run, because no model for it was given."] if left_out else []),
+        *([f"Not run, because no suitable model was given: {', '.join(left_out)}."] if left_out else []),
         *(
             [f"Tasks of the paper that were not run: {', '.join(missing)}{_format_unsupported(missing)}."]
             if missing
             else []
         ),
-        *([f"{setting['updates']} updates; the paper has 250 for GLUE and 1000 for the others."] if shorter else []),
-        *([f"At most {setting['rows']} items of each task; the paper uses all."] if setting["rows"] else []),
-        *([f"Scores after every {setting['every']} updates; in the paper after each."] if setting["every"] > 1 else []),
+        *(
+            [f"This run uses {setting['updates']} updates; the paper uses 250 for GLUE and 1000 for the other tasks."]
+            if shorter
+            else []
+        ),
+        *(
+            [f"This run uses at most {setting['rows']} items of each task; the paper uses all items."]
+            if setting["rows"]
+            else []
+        ),
+        *(
+            [f"Scores are measured after every {setting['every']} updates; the paper measures them after each update."]
+            if setting["every"] > 1
+            else []
+        ),
         *(
             [
-                f"Words: {', '.join(words)} instead of word2vec trained on Wikipedia. The words are those that WordNet "
-                "tags most often, the same number as in the paper, with all their supersenses or parts of speech; the "
-                "paper uses lists of its own."
+                f"The word vectors are {', '.join(words)} instead of word2vec trained on Wikipedia. The study uses "
+                "the words that WordNet tags most often, with all their supersenses or parts of speech. It uses as "
+                "many words as the paper, which has its own word lists."
             ]
             if words
             else []
         ),
-        *([f"{', '.join(plain)}: mean of the last layer, because it is not a sentence encoder."] if plain else []),
-        "Updates and scores are computed in float32 (sums in float64), which is within 1e-5 of float64; objectives are "
-        "computed in float64.",
-        "The correlation of the two series is computed for each seed, then averaged. IsoScore and O_I use the distinct "
-        "unpaired vectors. Silhouette, O_S, O_C and O_T use the classified items: for a pair, its two vectors "
-        "concatenated.",
-        "O_C ignores the head's bias, as in the paper's formula. It is not defined for items with several classes; "
-        "there, items with the same set of classes form one cluster.",
+        *(
+            [f"Not sentence encoders, so texts are embedded as the mean of the last layer: {', '.join(plain)}."]
+            if plain
+            else []
+        ),
+        "Updates and scores are computed in float32 with sums in float64; the results are within 1e-5 of float64. "
+        "Objectives are computed in float64.",
+        "The correlation between the two series is computed for each seed and then averaged. IsoScore and O_I use "
+        "the distinct unpaired vectors. Silhouette, O_S, O_C and O_T use the classified items; a pair is represented "
+        "by the concatenation of its two vectors.",
+        "O_C ignores the head's bias, as in the paper's formula. O_C is not defined for items with several classes. "
+        "In such tasks, items with the same set of classes form one cluster.",
     ]
 
 

@@ -171,8 +171,8 @@ class _Judge:
             ]
             ends.append(f"{name} ends at {format_range(values, 3)}")
         cases = self._cases(self.runs, _FIRST_COMPONENT, lambda runs, names: runs.growth(names), ABOVE_ZERO)
-        theirs = f"{'; '.join(ends)}; the start is only in a figure"
-        return self._evidence(theirs, cases, "the mean of the last 30% of training minus the start")
+        theirs = f"{'; '.join(ends)}; the starting value is shown only in a figure"
+        return self._evidence(theirs, cases, "the mean over the last 30% of training minus the value at the start")
 
     def class_direction(self) -> Evidence:
         def through(runs: TaskModelRuns, names: Sequence[str]) -> Value | None:
@@ -180,7 +180,7 @@ class _Judge:
 
         cases = self._cases(self._learned, _FIRST_COMPONENT[1:], through, (_MIN_RANK_CORRELATION, math.inf))
         what = (
-            "Spearman's ρ of anisotropy and the silhouette of the classes during training, which must exceed "
+            "Spearman's ρ between anisotropy and the silhouette of the classes during training, which must exceed "
             f"{_MIN_RANK_CORRELATION:g}"
         )
         return self._evidence("stated, not measured", cases, what, self._unlearned_note)
@@ -191,7 +191,7 @@ class _Judge:
             rows = [f" {COMPONENTS[name]}" for name in names]
             theirs.append(f"{_format_components(names)} {self._format_published('anisotropy', arm, other, rows)}")
         cases = self._cases(self.runs, groups, lambda runs, names: runs.between(arm, other, names), BELOW_ZERO)
-        return self._evidence("; ".join(theirs), cases, f"{arm} minus {other}")
+        return self._evidence("; ".join(theirs), cases, f"the value with {arm} minus the value with {other}")
 
     def score(self, arm: str, other: str, claimed: Bounds) -> Evidence:
         theirs = self._format_published("metrics", arm, other, [""], claimed)
@@ -200,12 +200,14 @@ class _Judge:
             for runs in self._learned
             if (value := runs.between(arm, other, [runs.measure])) is not None
         ]
-        margin = f"; differences below {_MARGIN:g} count as none" if -_MARGIN in claimed else ""
-        return self._evidence(theirs, cases, f"{arm} minus {other}{margin}", self._unlearned_note)
+        margin = f"; differences below {_MARGIN:g} are treated as zero" if -_MARGIN in claimed else ""
+        return self._evidence(
+            theirs, cases, f"the value with {arm} minus the value with {other}{margin}", self._unlearned_note
+        )
 
     def _evidence(self, theirs: str, cases: Sequence[Case], what: str, left_out: str = "") -> Evidence:
         if not cases:
-            return Evidence(theirs, why=left_out or "the required arms are not done", untested="–")
+            return Evidence(theirs, why=left_out or "the required arms have not been run", untested="–")
         return Evidence(theirs, cases, "; ".join(part for part in (f"A case is {what}", left_out) if part) + ".")
 
     @property

@@ -43,9 +43,10 @@ class ShrinkTheLongest(Study):
 
     name = "shrink-the-longest"
     about = (
-        "A model is fine-tuned without a regularizer, with the persistent entropy of the selected bars of each class's "
-        "[CLS] states in a batch, and with that of all bars. The anisotropy of the last layer's [CLS] states and the "
-        "task's score are measured during training; tables show their means over its last 30%."
+        "A model is fine-tuned in three ways: without a regularizer, with the persistent entropy of selected bars, "
+        "and with the persistent entropy of all bars. The bars are computed from the [CLS] states of each class in a "
+        "batch. During training, the study measures the task's score and the anisotropy of the last layer's [CLS] "
+        "states. The tables show means over the last 30% of training."
     )
     models = ("google-bert/bert-base-uncased", "FacebookAI/roberta-base")
     quick_models = ("sentence-transformers/all-MiniLM-L6-v2",)
@@ -54,20 +55,22 @@ class ShrinkTheLongest(Study):
         "tasks": Parameter(
             ("mrpc", "cola"),
             ("cola",),
-            "tasks to fine-tune for",
+            "tasks to fine-tune on",
             widens=True,
             choices=tasks.TASK_NAMES,
         ),
-        "seeds": Parameter((0, 1, 2, 3, 4), (0, 1), "seeds for the initial head and the order of rows", widens=True),
+        "seeds": Parameter(
+            (0, 1, 2, 3, 4), (0, 1), "seeds for the head's initial weights and the row order", widens=True
+        ),
         "weight": Parameter(1.0, 1.0, "weight of the regularizer"),
         "epochs": Parameter(10.0, 3.0, "passes over the training set", above=0),
         "batch_size": Parameter(64, 32, "rows in a batch, over which the regularizer is computed", least=1),
-        "learning_rate": Parameter(0.0, 3e-4, "learning rate; 0: the paper's for the task", least=0),
-        "limit": Parameter(0, 384, "training rows, stratified by class; 0: all", least=0),
-        "dev_limit": Parameter(0, 192, "dev rows to score, stratified by class; 0: all", least=0),
+        "learning_rate": Parameter(0.0, 3e-4, "learning rate; 0 means the paper's value for the task", least=0),
+        "limit": Parameter(0, 384, "number of training rows, stratified by class; 0 means all", least=0),
+        "dev_limit": Parameter(0, 192, "number of dev rows to score, stratified by class; 0 means all", least=0),
         **SPEEDUP_PARAMETERS,
-        "probe": Parameter(64, 64, "dev rows whose [CLS] states are measured"),
-        "measurements": Parameter(20, 8, "number of measurements of the space and the score", least=1),
+        "probe": Parameter(64, 64, "number of dev rows whose [CLS] states are measured"),
+        "measurements": Parameter(20, 8, "how often to measure the space and the score", least=1),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
@@ -105,7 +108,7 @@ class ShrinkTheLongest(Study):
             for case in cases
             for score in _score_names(case)
         ]
-        note = "MRPC is scored by F1 and by accuracy, because the paper does not say which of them it reports."
+        note = "MRPC is scored by F1 and by accuracy, because the paper does not say which one it reports."
         return self._like("metrics", rows, ARMS, note)
 
     def _anisotropy_table(self, cases: Sequence[TaskModelRuns]) -> Table:
@@ -217,7 +220,8 @@ def _anisotropy_figure(case: TaskModelRuns) -> Figure:
     return Figure(
         f"anisotropy-{case.task}-{case.model}",
         f"Anisotropy of the [CLS] states during training: {case.words}",
-        "Mean over the seeds, with a band of one standard deviation. Published for RoBERTa on MRPC.",
+        "Lines are means over the seeds; bands show one standard deviation. The paper shows this figure for RoBERTa "
+        "on MRPC.",
         [_panel(case, words, case.last_layer_key(name)) for name, words in COMPONENTS.items()],
         where="Fig. 1",
     )
@@ -227,7 +231,8 @@ def _scores_figure(cases: Sequence[TaskModelRuns]) -> Figure:
     return Figure(
         "scores",
         "Score on the dev set during training",
-        "Mean over the seeds, with a band of one standard deviation. Published for RoBERTa on MRPC.",
+        "Lines are means over the seeds; bands show one standard deviation. The paper shows this figure for RoBERTa "
+        "on MRPC.",
         [
             _panel(case, f"{case.words}, {format_score_name(score)}", score)
             for case in cases
@@ -272,7 +277,7 @@ _SETTING_NAMES = {each: each.replace(" ", "_") for each in ("learning rate", "we
 def _notes(published: Published, setting: Setting, cases: Sequence[TaskModelRuns]) -> list[str]:
     notes = [
         f"The paper fine-tunes bert-base-uncased and roberta-base; {case.model}, a {case.family} model, is compared "
-        f"with its {case.paper_model}."
+        f"with the paper's {case.paper_model}."
         for case in {each.model: each for each in cases}.values()
         if not case.is_paper_model
     ]
@@ -283,19 +288,19 @@ def _notes(published: Published, setting: Setting, cases: Sequence[TaskModelRuns
     seeds = len(setting["seeds"])
     theirs = next(each.value for (_, column), each in published.tables["settings"].items() if column == "seeds")
     notes += [
-        f"{'One seed' if seeds == 1 else f'{seeds} seeds'}; the paper has {theirs:g}. Texts are "
+        f"This run uses {'one seed' if seeds == 1 else f'{seeds} seeds'}; the paper uses {theirs:g}. Texts are "
         "truncated at 128 tokens (the paper does not give a limit).",
-        "The paper measures the [CLS] matrix of batches of 64. Here it is that of the same "
-        f"{setting['probe']} rows of the dev set each time, without dropout, so that arms and steps can be compared.",
-        "The optimizer is AdamW with 10% of linear warm-up and cosine decay, as in the authors' code. (The paper says "
-        "Adam and does not give the schedule after the warm-up.)",
-        "Bars are selected as in the authors' code: it stops at C < 1, as their text says, and requires Q < i; their "
-        "Algorithm 1 prints C > 1 and Q ≤ i. By default their code adds a term on the lengths of the unselected bars, "
-        "which its loop maximizes, and it fails if a class has fewer than 5 rows in a batch. Here that term is left "
-        "out, as in the paper, and a class with fewer than 3 rows contributes nothing.",
+        "The paper measures the [CLS] matrix of batches of 64. This study always measures the same "
+        f"{setting['probe']} rows of the dev set, without dropout, so that arms and steps can be compared.",
+        "The optimizer is AdamW with linear warm-up for 10% of the steps and cosine decay, as in the authors' code. "
+        "(The paper names Adam and does not give the schedule after the warm-up.)",
+        "Bars are selected as in the authors' code, which stops at C < 1, as their text says, and requires Q < i. "
+        "Their Algorithm 1 prints C > 1 and Q ≤ i instead. By default, their code adds a term for the lengths of the "
+        "unselected bars, which its loop maximizes. It also fails if a class has fewer than 5 rows in a batch. This "
+        "study omits that term, as the paper does, and ignores classes with fewer than 3 rows in a batch.",
     ]
     notes += speedup_notes(setting)
     met, small = (sum(run[name] for case in cases for run in case.all_runs) for name in ("clouds", "too_small"))
     if small:
-        notes.append(f"{small:,} of {met:,} classes in a batch had fewer than 3 rows and contributed nothing.")
+        notes.append(f"In {small:,} of {met:,} instances, a class had fewer than 3 rows in a batch and was ignored.")
     return notes

@@ -82,8 +82,8 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "Score on the dev set",
             columns,
             _make_rows(runs, lambda run: run.score, average=True),
-            note="Models that learned; those that collapsed to one answer are in separate rows. Averages are over the "
-            "seeds of an arm that learned in every task and model.",
+            note="The table shows models that learned; models that collapsed to one answer are in separate rows. An "
+            "arm's average includes only the seeds for which training succeeded on every task and model.",
             row_name="task, model",
         ),
         _collapse_table(runs, columns),
@@ -129,7 +129,7 @@ def _format_collapses(runs: Iterable[TrainedModel]) -> str:
     arms = group_by(runs, lambda each: each.penalty.name)
     counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
     collapsed = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
-    return f"Left out as collapsed: {', '.join(collapsed)}." if collapsed else ""
+    return f"Collapsed models are left out: {', '.join(collapsed)}." if collapsed else ""
 
 
 def _layer_means(before: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
@@ -167,8 +167,9 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="Models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's, ρ Spearman's. The "
-        "silhouette is that of the classes in the last layer's text states; the others are means over the layers.",
+        note="The table covers models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's "
+        "correlation and ρ is Spearman's. The silhouette is computed for the classes in the last layer's text "
+        "states; the other quantities are means over the layers.",
         row_name="task, model",
     )
 
@@ -231,7 +232,7 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
     runs = collect_trained(setting, results)
     seeds, tasks, models = (published.tables["setup"][each, "value"].value for each in ("seeds", "tasks", "models"))
     figure = f"a figure without numbers: {seeds:g} seeds"
-    averaged = f"{figure}, averages over {tasks:g} tasks, {models:g} models"
+    averaged = f"{figure}, averages over {tasks:g} tasks and {models:g} models"
     low, high = (format_number(number.value, 3) for number in published.tables["cosine"].values())
     return {
         "steers": lambda: _sign_evidence(figure, runs, "λ and isotropy, ρ", 1),
@@ -250,10 +251,13 @@ def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: in
     correlations = _correlations(runs, name)
     cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
-    why = f"A case is Spearman's ρ in a task and model, over the models that learned: {side} 0."
+    why = f"There is one case for each task and model: Spearman's ρ over the models that learned must be {side} 0."
     without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in correlations]
     if without and cases:
-        why += f" None for {'; '.join(without)}: too few models learned, or one of the two numbers is constant."
+        why += (
+            f" There is no case for {'; '.join(without)}: too few models learned, or one of the two numbers is "
+            "constant."
+        )
     why = f"{why} {_format_collapses(select_istar(runs))}".strip()
     return Evidence(published, cases, why, untested="too few models were trained", digits=2)
 
@@ -270,12 +274,12 @@ def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -
             for each in below:
                 by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(others))
     why = (
-        "The case is the mean difference over seeds, tasks and models between the models with λ < 0 and those with "
-        f"{'no regularizer' if other == 'none' else 'CosReg'}, of those that learned: above 0. "
-        f"{_format_collapses(each for each in runs if _is_negative(each))}"
+        "The case is the mean difference in score between the models with λ < 0 and those with "
+        f"{'no regularizer' if other == 'none' else 'CosReg'}, over seeds, tasks and models. It includes only models "
+        f"that learned, and must be above 0. {_format_collapses(each for each in runs if _is_negative(each))}"
     ).strip()
     if not gains:
-        return Evidence(published, why=why, untested="no two such models learned")
+        return Evidence(published, why=why, untested="no comparable pair of models learned")
     difference = Value.of(gains)
     low, high = difference.interval
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
@@ -298,7 +302,7 @@ def _collapse_evidence(runs: list[TrainedModel]) -> Evidence:
     if below:
         share = count / len(below)
         cases = [Case("share of the models with λ < 0", share, share_interval(share, len(below)), (0.5, math.inf))]
-    why = "The case is the share of the models with λ < 0 that collapse: above a half."
+    why = "The case is the share of the models with λ < 0 that collapse, which must be above one half."
     return Evidence("–", cases, why, f"{count} of {plural(len(below), 'model')}")
 
 
@@ -329,7 +333,10 @@ def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
             f"{format_number(score, 4)} to {format_number(more, 4)}"
         )
     why = (
-        "The cases of a task and model, with the largest weight of CosReg: the mean cosine of the last layer's tokens "
-        "falls below half, and, if it does, their IsoScore rises by at most a tenth."
+        "Each task and model has one or two cases, with the largest weight of CosReg. The mean cosine of the last "
+        "layer's tokens must fall below half of its value without CosReg. If it does, their IsoScore must rise by at "
+        "most a tenth."
     )
-    return Evidence(published, cases, why, "; ".join(changes), untested="not both were trained")
+    return Evidence(
+        published, cases, why, "; ".join(changes), untested="CosReg or the arm without a regularizer was not trained"
+    )

@@ -198,8 +198,13 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
         bias.append(Row(row, truth | {each: Value.of(one["errors"][each]) for each in _ESTIMATORS}))
         inside = {"in 95% interval": Value.of(one["inside"])}
         rmse.append(Row(row, truth | {each: Value.of(_rmse(one["errors"][each])) for each in _ESTIMATORS} | inside))
-    where = f"{setting['dimensions']} dimensions, {setting['draws']} samples for each row"
-    shrunk = f"The shrinkage covariance of IsoScore* is that of {setting['reference']:,} rows of the same distribution"
+    where = (
+        f"The distributions have {setting['dimensions']} dimensions, and each row is based on {setting['draws']} "
+        "samples"
+    )
+    shrunk = (
+        f"The shrinkage covariance of IsoScore* is computed from {setting['reference']:,} rows of the same distribution"
+    )
     return [
         Table(
             "bias",
@@ -243,16 +248,17 @@ def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "4",
             "IsoScore* against the shrinkage ζ",
-            "Means over samples of several sizes, with bands of one standard deviation. Dashed: the truth. At ζ = 0 it "
-            "is IsoScore, at ζ = 1 the IsoScore of the large sample.",
+            "Lines are means over samples, one line for each sample size; bands show one standard deviation. The "
+            "dashed line is the truth. At ζ = 0, IsoScore* equals IsoScore; at ζ = 1, it equals the IsoScore of the "
+            "large sample.",
             shrinking,
             where="Figure 4",
         ),
         Figure(
             "estimators",
             "Error against the number of rows",
-            "IsoScore, IsoScore* with the covariance of the large sample, and the unbiased estimate, which needs no "
-            "other sample.",
+            "The figure compares IsoScore, IsoScore* with the covariance of the large sample, and the unbiased "
+            "estimate, which needs no other sample.",
             falling,
         ),
     ]
@@ -295,11 +301,11 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
         for name, n, one in small
     ]
     why = (
-        f"A case is a distribution and a sample of at most {_MAX_BATCH_ROWS} rows: the bias of IsoScore exceeds "
-        f"{_LARGE_ERROR_SHARE:.0%} of the truth."
+        f"There is one case for each distribution and each sample size of up to {_MAX_BATCH_ROWS} rows: the bias of "
+        f"IsoScore must exceed {_LARGE_ERROR_SHARE:.0%} of the truth."
     )
     biases = [100 * fmean(one["errors"]["plug-in"]) / one["truth"] for _, _, one in small]
-    ours = f"off by {format_range(biases, 0).replace(' to ', '% to ')}% of the truth" if biases else ""
+    ours = f"the bias is {format_range(biases, 0).replace(' to ', '% to ')}% of the truth" if biases else ""
     return Evidence(_FIGURE_ONLY, cases, why, ours)
 
 
@@ -312,8 +318,8 @@ def _relative_error(errors: Sequence[float], truth: float) -> Value:
 def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _iterate_results(found) if n <= d]
     why = (
-        "A case is a distribution and a sample with at most as many rows as dimensions: ζ 0.2 has the smaller squared "
-        "error."
+        "There is one case for each distribution and each sample size up to the number of dimensions: IsoScore* at ζ "
+        "0.2 must have a smaller squared error than IsoScore."
     )
     if not few:
         return Evidence(_FIGURE_ONLY, why=why)
@@ -327,14 +333,14 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     ]
     plain, trained, analyzed, unbiased = ([_rmse(one[each]) for _, one in few] for each in _ESTIMATORS)
     left = [
-        f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error is left {words}"
-        for each, words in ((trained, "at ζ 0.2"), (analyzed, "at ζ 0.75"), (unbiased, "by the unbiased estimate"))
+        f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error remains {words}"
+        for each, words in ((trained, "at ζ 0.2"), (analyzed, "at ζ 0.75"), (unbiased, "with the unbiased estimate"))
     ]
-    ours = f"smaller error in {share_of(cases)}; {', '.join(left)}"
+    ours = f"smaller error in {share_of(cases, 'cases')}; {', '.join(left)}"
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
     why += (
-        " IsoScore* uses a large sample of the same distribution. The unbiased estimate uses none and has a smaller "
-        f"error than ζ 0.2 in {least} of {len(few)}."
+        " IsoScore* uses a large sample of the same distribution. The unbiased estimate needs no such sample and "
+        f"has a smaller error than ζ 0.2 in {least} of {len(few)} cases."
     )
     return Evidence(_FIGURE_ONLY, cases, why, ours)
 
@@ -342,8 +348,8 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
 def _no_shrinkage_evidence(found: _EstimatorResults) -> Evidence:
     apart = max((one["apart"] for _, _, one in _iterate_results(found)), default=math.nan)
     cases = [Case.exact("largest difference", apart, (-math.inf, 1e-9))] if found else []
-    why = "The case is the largest difference over all samples, which must be a rounding error."
-    return Evidence(_FIGURE_ONLY, cases, why, f"at most {apart:.0e} apart")
+    why = "The case is the largest difference over all samples, which must not exceed rounding error."
+    return Evidence(_FIGURE_ONLY, cases, why, f"they differ by at most {apart:.0e}")
 
 
 def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
@@ -361,13 +367,16 @@ def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
         interval = difference_interval((near, near_ends), (far, far_ends))
         cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
         gaps.append([abs(each.mean) for each in gap])
-    why = "A case is a distribution: the gap at ζ 0.2 is smaller in the largest sample than in the second largest."
+    why = (
+        "There is one case for each distribution: the gap between IsoScore* at ζ 0.2 and IsoScore must be smaller "
+        "for the largest sample size than for the second largest."
+    )
     if not gaps:
         return Evidence("stated", why=why)
     first, last = (format_number(each, 4) for each in (max(map(max, gaps)), max(each[-1] for each in gaps)))
-    ours = f"the gap falls at the end in {share_of(cases, 'distributions')}, from {first} to {last}"
+    ours = f"the gap narrows at the largest sample size in {share_of(cases, 'distributions')}, from {first} to {last}"
     if any(each[0] < max(each) for each in gaps):
-        why += " With fewer rows than dimensions both are near 0, and the gap first widens."
+        why += " With fewer rows than dimensions, both are near 0, so the gap widens at first."
     return Evidence("stated", cases, why, ours)
 
 

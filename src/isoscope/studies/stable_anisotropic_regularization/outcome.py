@@ -35,7 +35,8 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "5",
             "Isotropy and score",
-            "Each dot is a fine-tuned model, collapsed or not: one seed, with some λ or without a regularizer.",
+            "Each dot is a fine-tuned model: one seed, with one λ or without a regularizer. Collapsed models are "
+            "included.",
             [
                 Panel(space, _score_series(own), "IsoScore*, mean of the layers", "score")
                 for space, own in spaces.items()
@@ -45,22 +46,24 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "6",
             "Average score against λ",
-            "Mean over the tasks and seeds of the models that learned, with a band of one standard deviation over the "
-            "seeds. Dashed: no regularizer, and CosReg.",
+            "The line is the mean over the tasks and seeds of the models that learned. The band is one standard "
+            "deviation over the seeds. Dashed lines show training without a regularizer and with CosReg.",
             [_average_panel(model, own) for model, own in group_by(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),
         Figure(
             "7",
             "Intrinsic dimension of each layer",
-            "TwoNN of the text states of the dev set, mean over the seeds. Dashed: no regularizer.",
+            "The figure shows TwoNN of the dev set's text states (mean over the seeds). The dashed line shows "
+            "training without a regularizer.",
             _layer_panels(spaces, "two_nn", "TwoNN"),
             where="Figure 7",
         ),
         Figure(
             "layers",
             "Isotropy of each layer",
-            "IsoScore* of the text states of the dev set, mean over the seeds. Dashed: no regularizer.",
+            "The figure shows IsoScore* of the dev set's text states (mean over the seeds). The dashed line shows "
+            "training without a regularizer.",
             _layer_panels(spaces, "isoscore_star", "IsoScore*"),
         ),
     ]
@@ -121,7 +124,7 @@ def _activation_figure(setting: Setting, results: Results, runs: list[TrainedMod
     return Figure(
         "1",
         f"Activation diagrams, {first[0].task_and_model}",
-        "The coordinates of the mean text state of the last layer on the dev set, for the first seed.",
+        "Each panel shows the coordinates of the last layer's mean text state on the dev set, for the first seed.",
         panels,
         where="Figures 1 to 3",
     )

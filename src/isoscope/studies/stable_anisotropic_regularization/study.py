@@ -57,24 +57,30 @@ class StableAnisotropicRegularization(Study):
 
     name = "stable-anisotropic-regularization"
     about = (
-        "Part a draws samples from distributions of known isotropy and compares IsoScore, IsoScore* and the unbiased "
-        "estimate with the truth. Part b fine-tunes with I-STAR for several λ, with CosReg and without a regularizer, "
-        "and measures the score, the isotropy and the intrinsic dimension of every layer."
+        "Part a draws samples from distributions with known isotropy and compares IsoScore, IsoScore* and the "
+        "unbiased estimate with the truth. Part b fine-tunes with I-STAR for several λ, with CosReg and without a "
+        "regularizer, and measures the score, the isotropy and the intrinsic dimension of every layer."
     )
     models = ("bert-base-cased", "distilbert-base-cased", "albert-base-v2")
     quick_models = ("sentence-transformers/all-MiniLM-L6-v2",)
     parameters: ClassVar[Mapping[str, Parameter]] = {
-        "part": Parameter(("a", "b"), ("a", "b"), "a: estimators; b: fine-tuning", widens=True, choices=("a", "b")),
+        "part": Parameter(
+            ("a", "b"), ("a", "b"), "a tests the estimators, b fine-tunes", widens=True, choices=("a", "b")
+        ),
         "clouds": Parameter(
             tuple(DISTRIBUTIONS), tuple(DISTRIBUTIONS), "distributions of part a", widens=True, choices=DISTRIBUTIONS
         ),
         "sizes": Parameter(
-            (16, 64, 256, 1024, 4096), (16, 64, 256, 1024), "rows in a sample, part a", widens=True, least=5
+            (16, 64, 256, 1024, 4096), (16, 64, 256, 1024), "sample sizes (rows) in part a", widens=True, least=5
         ),
         "dimensions": Parameter(768, 256, "dimensions of the distributions of part a", least=2),
-        "draws": Parameter(50, 10, "samples of each distribution and size", least=2),
+        "draws": Parameter(50, 10, "number of samples for each distribution and size", least=2),
         "zetas": Parameter(
-            tuple(i / 10 for i in range(11)), (0.0, 0.5, 1.0), "ζ of IsoScore* in the figure of part a", least=0, most=1
+            tuple(i / 10 for i in range(11)),
+            (0.0, 0.5, 1.0),
+            "values of ζ for IsoScore* in the figure of part a",
+            least=0,
+            most=1,
         ),
         "tasks": Parameter(
             ("sst2", "rte", "cola", "mrpc", "qnli", "sst5"),
@@ -91,12 +97,17 @@ class StableAnisotropicRegularization(Study):
         "epochs": Parameter(4.0, 3.0, "passes over the training set", above=0),
         "batch_size": Parameter(32, 32, "rows in a batch", least=1),
         "learning_rate": Parameter(1e-5, 2e-4, "constant learning rate, without warm-up or weight decay"),
-        "limit": Parameter(0, 256, "training rows, stratified by class; 0: all", least=0),
-        "dev_limit": Parameter(0, 300, "dev rows to score and measure, stratified by class; 0: all", least=0),
-        "max_length": Parameter(256, 32, "tokens after which a text is truncated", least=4),
+        "limit": Parameter(0, 256, "number of training rows, stratified by class; 0 means all", least=0),
+        "dev_limit": Parameter(
+            0, 300, "number of dev rows to score and measure, stratified by class; 0 means all", least=0
+        ),
+        "max_length": Parameter(256, 32, "maximum number of tokens in a text; longer texts are truncated", least=4),
         **SPEEDUP_PARAMETERS,
         "reference": Parameter(
-            250_000, 30_000, "states for the shrinkage covariance of IsoScore*, except during training", least=2
+            250_000,
+            30_000,
+            "number of states for the shrinkage covariance of IsoScore*, except during training",
+            least=2,
         ),
     }
     extra = "train"
@@ -247,13 +258,13 @@ def _setup_table(setting: Setting, published: Published) -> Table:
 
 def _notes(setting: Setting, published: Published) -> list[str]:
     notes = [
-        "The numbers of figures 4 to 7 were not published, so only directions are compared. The limits in the rules "
-        "are ours.",
+        "The numbers behind figures 4 to 7 were not published, so only directions are compared. We chose the "
+        "thresholds in the rules.",
     ]
     if "a" in setting["part"]:
         notes.append(
-            "Part a: the authors do not name their distribution. The covariances of ours are known exactly; the "
-            "shrinkage covariance is that of a separate, large sample of the same distribution."
+            "Part a: the authors do not name their distribution. The covariances of our distributions are known "
+            "exactly. The shrinkage covariance is computed from a separate, large sample of the same distribution."
         )
     if "b" in setting["part"]:
         models = ", ".join(each.name for each in setting.models)
@@ -263,19 +274,19 @@ def _notes(setting: Setting, published: Published) -> list[str]:
             rows += f", scored on {setting['dev_limit']:,}"
         notes += [
             f"Models: {models}; the authors used {', '.join(StableAnisotropicRegularization.models)}.",
-            f"Tasks: {', '.join(setting['tasks'])}, {rows}. Left out of the paper's tasks: {', '.join(missing)}. The "
-            "score at the end of training is accuracy, for CoLA Matthews correlation, for MRPC F1; the authors' code "
-            "uses accuracy throughout.",
+            f"Tasks: {', '.join(setting['tasks'])}, {rows}. Tasks of the paper that were not run: "
+            f"{', '.join(missing)}. The score is measured at the end of training: Matthews correlation for CoLA, F1 "
+            "for MRPC, and accuracy for the other tasks. The authors' code uses accuracy for all tasks.",
             "The learning rate is constant, without warm-up or weight decay. I-STAR acts on the token states of all "
-            "layers together, CosReg on those of the last layer. During training, the shrinkage covariance is computed "
-            f"at each epoch from {SHRINKAGE_STATES:,} token states, or all if there are fewer; in the analysis, from "
-            f"{setting['reference']:,} over all layers.",
-            *([] if setting["bf16"] else ["Training is in float32; the authors train in float16."]),
+            "layers together, and CosReg acts on those of the last layer. During training, the shrinkage covariance "
+            f"is computed at each epoch from {SHRINKAGE_STATES:,} token states, or from all states if there are "
+            f"fewer. In the analysis, it is computed from {setting['reference']:,} states over all layers.",
+            *([] if setting["bf16"] else ["This study trains in float32; the authors train in float16."]),
             "Token states exclude padding, which the authors include. As in their code, the embeddings below the first "
             "layer are left out.",
-            "The isotropy of a model is IsoScore*, mean over its layers, of the text states of the dev set ([CLS], or "
-            f"the last token of a decoder). As in the authors' analysis, ζ is {ANALYSIS_ZETA:g}, and the shrinkage "
-            "covariance is that of the layer's token states on the training set.",
+            "The isotropy of a model is the mean IsoScore* over its layers, computed from the dev set's text states "
+            f"([CLS], or the last token for a decoder). As in the authors' analysis, ζ is {ANALYSIS_ZETA:g}, and the "
+            "shrinkage covariance is that of the layer's token states on the training set.",
             *speedup_notes(setting),
         ]
     return notes
