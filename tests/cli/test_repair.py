@@ -261,7 +261,7 @@ def test_an_interrupted_apply_to_one_file_leaves_nothing(cone, tmp_path, capsys,
     with monkeypatch.context() as patch:
         patch.setattr(repair, "InterruptibleProgressBar", Ending)
         assert main(command) == 130
-    assert "out.npy is as it was" in capsys.readouterr().err
+    assert "out.npy is unchanged" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["cone.npy", "repair"]
     assert main([*command, "--restart"]) == 0
     assert capsys.readouterr().err == ""

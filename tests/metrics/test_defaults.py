@@ -53,12 +53,12 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_stay_the_same(name):
-    parameters = inspect.signature(getattr(isoscope, name)).parameters.values()
+    parameters = inspect.signature(getattr(isoscope.metrics, name)).parameters.values()
     assert {p.name: p.default for p in parameters if p.default is not p.empty} == DEFAULTS[name]
 
 
 def test_every_metric_function_is_listed():
-    public = {getattr(isoscope, name) for name in isoscope.__all__ if name.islower()}
+    public = {getattr(isoscope.metrics, name) for name in isoscope.metrics.__all__ if name.islower()}
     metrics = {f.__name__ for f in public if getattr(f, "__module__", "").startswith("isoscope.metrics.")}
     assert metrics == set(DEFAULTS)
 

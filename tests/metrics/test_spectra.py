@@ -750,7 +750,7 @@ def test_a_zeta_that_is_no_number_is_refused_by_name(zeta):
     ],
 )
 def test_estimate_prints_its_interval(numbers, text):
-    estimate = isoscope.Estimate(*numbers)
+    estimate = isoscope.metrics.Estimate(*numbers)
     assert str(estimate) == f"{estimate}" == text
     assert repr(estimate) == f"Estimate({text})"
 

@@ -179,7 +179,7 @@ def test_shards_with_different_columns_are_unified_or_rejected(tmp_path):
 
 def test_a_column_that_parquet_cannot_hold_is_reported(tmp_path):
     table = pa.table({"v": [[1.0, 2.0]], "odd": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
-    with pytest.raises(InputError, match=r"a column cannot be written to Parquet: .*--vectors-only"):
+    with pytest.raises(InputError, match=r"Parquet.*--vectors-only"):
         write_store(table, tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 

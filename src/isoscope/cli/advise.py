@@ -10,7 +10,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from isoscope._core.errors import OutputError, ParameterError
-from isoscope._io.tables import read_entries
 from isoscope.cli.options import (
     ColumnsOption,
     HtmlOption,
@@ -78,6 +77,7 @@ def advise(
     The recommendation is the simplest repair that improves the task significantly. Give --pairs, or --queries and
     --qrels, or --labels; without any of them the evidence is weak.
     """
+    from isoscope._io.tables import read_entries
     from isoscope._report.terminal import render_advice
     from isoscope.advising.advise import advise as run_advise
     from isoscope.stores.databases.address import redact_source_name

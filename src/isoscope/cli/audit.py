@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import ParameterError
-from isoscope._io.tables import read_entries
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
@@ -137,6 +136,8 @@ def audit(
 
 def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> dict[str, Any]:
     """Return the column of each role: its name, or its entries from a file."""
+    from isoscope._io.tables import read_entries
+
     roles: dict[str, Any] = dict(columns)
     for role, path in files.items():
         if path is not None:

@@ -79,7 +79,7 @@ def test_file_is_not_an_address(text):
 
 
 def test_unknown_scheme_raises_one_line_without_secret():
-    with pytest.raises(InputError, match=r"mysql://… is not read: need a file, or postgresql://") as caught:
+    with pytest.raises(InputError, match=r"mysql://….*postgresql://") as caught:
         open_store("mysql://me:s3cr3t@host/db?table=t")
     assert "s3cr3t" not in str(caught.value)
 

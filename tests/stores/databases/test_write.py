@@ -14,7 +14,7 @@ from isoscope.stores.write import write_store
 
 def test_iterator_of_batches_raises():
     store = open_store(np.eye(3))
-    with pytest.raises(InputError, match="is written from a store"):
+    with pytest.raises(InputError, match="store"):
         write_store(store.batches(), "lancedb:library#docs")
 
 
