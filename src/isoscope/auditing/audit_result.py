@@ -207,7 +207,9 @@ class Audit:
 
     def _require_pictures(self) -> Pictures:
         if self.pictures is None:
-            raise NotFoundError("this audit was read from JSON, which has no pictures: audit the vectors again")
+            raise NotFoundError(
+                "this audit was loaded from JSON, which does not store plots: run the audit on the vectors again"
+            )
         return self.pictures
 
 

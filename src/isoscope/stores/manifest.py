@@ -39,7 +39,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         if any(Path(name).name != name or not isinstance(checksum, str) for name, checksum in files):
             raise ValueError("written does not list files and checksums")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"{run.manifest} is damaged ({error}): name another folder, or {RESTART_HINT}") from error
+        raise FileFormatError(
+            f"{run.manifest} is damaged ({error}): choose another folder, or {RESTART_HINT}"
+        ) from error
     return content
 
 

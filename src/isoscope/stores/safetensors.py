@@ -80,7 +80,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             shape, bits = about["shape"], _bits(about["dtype"])
             if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
                 raise ValueError(
-                    f"the {stop - start} bytes from {start} on do not hold shape {shape} of {about['dtype']}"
+                    f"the {stop - start} bytes from {start} on do not match shape {shape} of {about['dtype']}"
                 )
             end = stop
         if 8 + length + end != size:
