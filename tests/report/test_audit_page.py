@@ -192,12 +192,12 @@ def test_several_spaces_stand_side_by_side(found, count):
 @pytest.mark.parametrize(
     ("count", "given", "said"),
     [
-        (0, {}, "0 audits were given, but a page shows from 1 to 26"),
-        (27, {}, "27 audits were given"),
-        (2, {"baseline": True}, "baseline was given with 2 audits"),
-        (3, {"agreement": 0.5}, "agreement was given with 3 audits"),
-        (1, {"agreement": 0.5}, "agreement was given with 1 audit;"),
-        (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was given with 1 audit;"),
+        (0, {}, "0 audits were passed, but a page shows 1 to 26"),
+        (27, {}, "27 audits were passed"),
+        (2, {"baseline": True}, "baseline was passed with 2 audits"),
+        (3, {"agreement": 0.5}, "agreement was passed with 3 audits"),
+        (1, {"agreement": 0.5}, "agreement was passed with 1 audit;"),
+        (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was passed with 1 audit;"),
     ],
 )
 def test_what_does_not_go_together_is_refused(found, count, given, said):

@@ -135,7 +135,7 @@ class Collapse:
     def message(self) -> str:
         """The warning, with advice."""
         return (
-            f"{self.layer} collapsed by step {self.step}: {self.reason}. Try a lower learning rate, a longer "
+            f"{self.layer} has collapsed by step {self.step}: {self.reason}. Try a lower learning rate, a longer "
             "warm-up, or a regularizer that raises isotropy"
         )
 

@@ -89,8 +89,7 @@ class PostgresStore(Store):
             yield Piece(page.vectors, values, done / max(expected, done), record)
         if done < start + max(0, expected - start) or done > max(expected, start):
             warn_data(
-                f"{self.name} changed during reading: it had {expected:,} rows with a vector, and now has {done:,}; "
-                "rerun the command"
+                f"{self.name} changed during reading: it had {expected:,} rows with a vector, and now has {done:,}"
             )
 
     def _layout(self) -> Layout:

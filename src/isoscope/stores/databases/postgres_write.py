@@ -243,10 +243,7 @@ class PostgresDestination:
         check_row_count(rows - self._unmatched, found, str(self._address))
         self._session.run(lambda connection: self._comment(connection, table, rows), _RESUME_HINT)
         if self._unmatched:
-            warn_data(
-                f"{self._address}: {plural(self._unmatched, 'row')} of the source were not found in the table and "
-                "were skipped"
-            )
+            warn_data(f"{self._address}: skipped {plural(self._unmatched, 'row')} of the source: no match in the table")
 
     def clear(self) -> None:
         """See `Destination`."""
