@@ -174,7 +174,7 @@ def test_left_out_candidates_are_listed_with_the_reason(good):
     assert advice.to_dict()["left_out"] == advice.left_out
     with pytest.raises(KeyError, match="n_components is 25"):
         advice["AllButTheTop(25)"]
-    with pytest.raises(KeyError, match="not among as it is"):
+    with pytest.raises(KeyError, match="not found; choose from as it is"):
         advice["Whiten"]
 
 

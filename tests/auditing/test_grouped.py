@@ -63,7 +63,7 @@ def test_groups_are_named_and_ordered(found):
     assert found.values == {"0": 0, "6": 6, "12": 12}
     assert (found.ordered, found.left_out, found.skipped, len(found)) == (True, 0, {}, 3)
     assert found["6"] is found[6] is found[6.0]
-    with pytest.raises(KeyError, match="layer 7: not among 0, 6, 12"):
+    with pytest.raises(KeyError, match="layer 7: not found; choose from 0, 6, 12"):
         found[7]
     assert found.verdict == "bad" == found[12].verdict
     assert found[0]["mean_cosine"].verdict == "ok"
@@ -81,7 +81,7 @@ def test_series_of_a_finding(found):
     nothing = found.series("queries")
     assert np.isnan(nothing.estimates).all()
     assert nothing.verdicts.tolist() == ["", "", ""]
-    with pytest.raises(KeyError, match="mean_cosin: not among mean_cosine"):
+    with pytest.raises(KeyError, match="mean_cosin is not a finding: choose from mean_cosine"):
         found.series("mean_cosin")
 
 
@@ -106,7 +106,9 @@ def test_by_accepts_every_kind_of_column(table):
     assert named.values["part 2"] == "part 2"
     assert len(named) == 24
     assert named.left_out == 120
-    assert named.skipped == {"6 others": "120 rows in 6 smaller groups: the 24 largest are measured"}
+    assert named.skipped == {
+        "6 others": "120 rows in 6 smaller groups are skipped: only the 24 largest groups are measured"
+    }
     given = isoscope.audit(np.asarray(table["embedding"].to_pylist()), by=np.arange(600) // 300)
     assert given.by == "groups"
     assert given.groups["1"].source == "array, groups 1"

@@ -78,7 +78,7 @@ def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path
     [
         (["--engine", "local", "--workers", "2"], "--engine local does not accept --scheduler or --workers"),
         (["--workers", "0"], "workers is 0: need at least 1"),
-        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own workers: pass only one"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own workers: pass either"),
     ],
 )
 def test_contradicting_options_are_one_line(shards, capsys, arguments, message):

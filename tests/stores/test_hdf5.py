@@ -59,7 +59,5 @@ def test_the_file_is_closed_between_batches(tmp_path):
 def test_a_missing_library_is_named_with_its_command(tmp_path, monkeypatch):
     path = file_of(tmp_path / "a.h5", v=np.eye(2))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(
-        InputError, match=r"a\.h5 is an HDF5 file: reading it needs h5py: pip install 'isoscope\[hdf5\]'"
-    ):
+    with pytest.raises(InputError, match=r"a\.h5 is an HDF5 file, which needs h5py: pip install 'isoscope\[hdf5\]'"):
         open_store(path)

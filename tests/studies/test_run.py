@@ -45,7 +45,7 @@ def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
 
 
 def test_a_failed_arm_stops_no_other_and_resumes(tmp_path):
-    words = r"^four/seed-1: four/seed-1 fails; 5 other arms done: .*page.html$"
+    words = r"^four/seed-1: four/seed-1 fails; finished 5 other arms: .*page.html$"
     with pytest.raises(isoscope.InputError, match=words):
         run(tmp_path / "run", fail_at="four/seed-1")
     assert len(Counting.ran) == 5

@@ -287,7 +287,9 @@ class Advice:
         for trial in self.trials:
             if trial.name == name:
                 return trial
-        raise KeyError(f"{name}: " + self.left_out.get(name, "not among " + ", ".join(t.name for t in self.trials)))
+        raise KeyError(
+            f"{name}: " + self.left_out.get(name, "not found; choose from " + ", ".join(t.name for t in self.trials))
+        )
 
     def __repr__(self) -> str:
         return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"

@@ -44,7 +44,7 @@ class AdviceSettings:
         if self.metric not in ("cosine", "euclidean"):
             raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
         if not 2 <= check_integer(self.folds, "folds") <= 50:
-            raise ParameterError(f"folds is {self.folds}: need 2 to 50")
+            raise ParameterError(f"folds is {self.folds}: need a number from 2 to 50")
         if check_integer(self.sample, "sample") < MIN_SAMPLE:
             raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
         object.__setattr__(self, "seed", check_seed(self.seed))

@@ -310,8 +310,7 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
     if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
         raise InputError(
             f"the longest vector in {name} has length {sketch.greatest_norm:.3g}: need a length from "
-            f"{_LENGTH_RANGE[0]:g} to "
-            f"{_LENGTH_RANGE[1]:g}; rescale the vectors"
+            f"{_LENGTH_RANGE[0]:g} to {_LENGTH_RANGE[1]:g}; rescale the vectors"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
         raise TooFewRowsError(

@@ -57,7 +57,8 @@ def advise(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure to decide by: probe, knn or v_measure for labels; such as ndcg@10 or recall@100 for queries.",
+            help="Measure that decides: probe, knn or v_measure for labels; ndcg@10, recall@100 or similar for "
+            "queries.",
         ),
     ] = None,
     output: Annotated[

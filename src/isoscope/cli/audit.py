@@ -64,7 +64,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Audit each group of rows with the same value in this column separately, such as layer or label.",
+            help="Audit the rows separately for each value of this column, such as layer or label.",
         ),
     ] = None,
     columns: ColumnsOption = None,

@@ -132,8 +132,7 @@ class HubTokenizer:
         if not self._known and ids.size > 50:
             raise NotFoundError(
                 f"the tokenizer of {self._name} recognizes none of the words in the texts: its files, such as "
-                "tokenizer.json, may be "
-                "missing; pass a folder that contains them"
+                "tokenizer.json, may be missing; pass a folder that contains them"
             )
 
     def strings(self, ids: Sequence[int]) -> list[str]:

@@ -84,7 +84,8 @@ def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngin
     if address is not None:
         if workers is not None:
             raise ParameterError(
-                f"workers is {workers}, but the scheduler {address} has its own workers: pass only one of the two"
+                f"workers is {workers}, but the scheduler {address} has its own workers: pass either workers or a "
+                "scheduler"
             )
         with _connect(distributed, address) as client:
             yield DaskEngine(client)
@@ -239,8 +240,7 @@ def _serialize(given: Any) -> bytes:
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InputError(
             f'the source or the function cannot be sent to the workers ({error}): use engine="local", or pass only '
-            "objects "
-            "that can be pickled"
+            "objects that can be pickled"
         ) from error
 
 

@@ -335,8 +335,7 @@ def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
     if not isinstance(seeds, Iterable) and seeds > _MAX_SEEDS:
         raise ParameterError(
             f"seeds is {seeds}, which means more than {_MAX_SEEDS} runs; for the single seed {seeds}, pass [{seeds}] "
-            "(on the command line: "
-            f"{seeds}, with a comma)"
+            f"(on the command line: {seeds}, with a comma)"
         )
     numbers = list(seeds) if isinstance(seeds, Iterable) else list(range(seeds))
     wrong = [each for each in numbers if not isinstance(each, int | np.integer) or not 0 <= each < 2**32]

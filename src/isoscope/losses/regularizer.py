@@ -157,7 +157,6 @@ def _check_groups(states: torch.Tensor, groups: Any) -> torch.Tensor | None:
     if tuple(groups.shape) != (len(states),) or groups.is_floating_point():
         raise ShapeError(
             f"groups has shape {tuple(groups.shape)} and dtype {groups.dtype}, but the states have {len(states)} "
-            "rows; pass "
-            "one integer per row, such as the index of its text in the batch"
+            "rows; pass one integer per row, such as the index of its text in the batch"
         )
     return groups.long()

@@ -117,7 +117,7 @@ def classifier_objective(X: Array, labels: Array, class_vectors: Array) -> Array
     if tuple(C.shape) != (len(groups.names), X.shape[1]):
         raise ShapeError(
             f"class_vectors has shape {tuple(C.shape)}: labels has {len(groups.names)} distinct values and X has "
-            f"{X.shape[1]} columns, need ({len(groups.names)}, {X.shape[1]})"
+            f"{X.shape[1]} columns, so the shape must be ({len(groups.names)}, {X.shape[1]})"
         )
     if other is not xp:
         C = asarray_like(xp, X, to_numpy(C), accumulator_dtype(xp, X))

@@ -410,7 +410,7 @@ def anisotropy(X: Array, k: int = 3, *, center: bool = False) -> Array:
     xp, X = check_points(X, min_rows=1 if not center else 2)
     if not 1 <= check_integer(k, "k") <= min(X.shape):
         raise ParameterError(
-            f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} principal axes: need 1 ≤ k ≤ {min(X.shape)}"
+            f"k is {k}, but X of shape {tuple(X.shape)} has {min(X.shape)} principal axes: need 1 ≤ k ≤ {min(X.shape)}"
         )
     values = eigenvalues(xp, X, center, scale_free=True)
     if not is_traced(X) and not to_float(xp.sum(values)) > 0:

@@ -189,8 +189,7 @@ def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     if wrong.any():
         raise ParameterError(
             f"{where} contains {numbers[wrong][0]:g} in row {int(np.argmax(wrong))} "
-            f"({plural(int(wrong.sum()), 'such row')}): "
-            "frequencies must be finite and at least 0"
+            f"({plural(int(wrong.sum()), 'such row')}): frequencies must be finite and at least 0"
         )
     return numbers
 

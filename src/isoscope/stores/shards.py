@@ -157,8 +157,7 @@ class Span(Store):
         if self._full_layout is not None and own._layout() is None:
             raise ParameterError(
                 f"{self.name} is in the memory of this process, and its table cannot be sent to workers: omit the "
-                "engine, or write only "
-                "the vectors with columns=False (on the command line: --vectors-only)"
+                "engine, or write only the vectors with columns=False (on the command line: --vectors-only)"
             )
         return {**self.__dict__, "_store": own, "_start": start}
 

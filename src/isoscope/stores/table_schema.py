@@ -113,8 +113,7 @@ def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
             why = " ".join(str(error).split())[:200]
             raise ParameterError(
                 f"{path} has different columns from {where[0]}: {why}; use the same columns, or write only the "
-                "vectors with "
-                "columns=False (on the command line: --vectors-only)"
+                "vectors with columns=False (on the command line: --vectors-only)"
             ) from error
         partial = set(unified.names) ^ set(each.schema.names)
         unified = pa.schema([field.with_nullable(field.nullable or field.name in partial) for field in more])

@@ -109,8 +109,7 @@ class LineStore(Store):
         if self._header_length not in (None, count):
             raise FileFormatError(
                 f"the first line of {self._path} declares {plural(self._header_length or 0, 'row')}, but the file has "
-                f"{count}: "
-                "it was truncated or extended; copy it again, or correct that line"
+                f"{count}: it was truncated or extended; copy it again, or correct that line"
             )
         self._length = count
 
@@ -217,7 +216,7 @@ class _CellLines:
             numbers = _list_items(row[cell])
             if len(numbers) != self.dim:
                 raise ShapeError(
-                    f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}, "
+                    f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}: "
                     f"need {self.dim}, as in the first row"
                 )
             try:

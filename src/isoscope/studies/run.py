@@ -85,8 +85,7 @@ def _find_model(place: str) -> Model:
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
         raise NotFoundError(
             f"there is no folder {path}: pass a folder with a model's config.json, weights and tokenizer, as written "
-            "by "
-            "`save_pretrained`, or the name of a model on the Hugging Face Hub"
+            "by `save_pretrained`, or the name of a model on the Hugging Face Hub"
         )
     return Model(place)
 
@@ -94,8 +93,8 @@ def _find_model(place: str) -> Model:
 def _check_seed_count(seeds: int) -> int:
     if not 0 < seeds <= _MAX_SEEDS:
         raise ParameterError(
-            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list of seeds, such as {seeds}, "
-            "(with a comma)"
+            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list such as [{seeds}] "
+            f"(on the command line: {seeds}, with a comma)"
         )
     return seeds
 
@@ -241,7 +240,7 @@ def run_study(
             path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
     if failed:
-        raise _failure(failed, f"{plural(len(results), 'other arm')} done: {folder / 'page.html'}")
+        raise _failure(failed, f"finished {plural(len(results), 'other arm')}: {folder / 'page.html'}")
     return run
 
 

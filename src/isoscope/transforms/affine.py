@@ -334,8 +334,7 @@ def ledoit_wolf(total: Sketch) -> float:
     if not 0 < total.quartic < np.inf:
         raise ParameterError(
             f"the longest row has length {total.greatest_norm:.3g}: its fourth powers exceed the range of float64; "
-            "rescale the rows "
-            "or pass a number as shrinkage"
+            "rescale the rows or pass a number as shrinkage"
         )
     W = total.scatter / trace  # normalized, because squares of a sum can overflow where the sum does not
     squared = float(np.sum(W * W))

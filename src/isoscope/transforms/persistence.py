@@ -207,7 +207,7 @@ def split_steps(
     found, width = [], int(config["dimensions"])
     for i, about in enumerate(config["steps"]):
         if about["class"] not in _FITTED_ARRAYS:
-            raise ValueError(f"step {i} is a {about['class']!r}")
+            raise ValueError(f"step {i} has the unknown class {about['class']!r}")
         if int(about["dimensions"]) != width:
             raise ValueError(f"step {i} takes {about['dimensions']} dimensions but gets {width}")
         mark = f"{i}."

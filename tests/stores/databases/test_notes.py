@@ -75,8 +75,8 @@ def test_fewer_rows_than_written_raise():
 
 def test_similar_names_are_suggested():
     assert suggest_names("dosc", ["docs", "queries"]) == "did you mean docs?"
-    assert suggest_names("zzz", ["docs", "queries"]) == "there are docs, queries"
-    assert suggest_names("zzz", []) == "the database is empty"
+    assert suggest_names("zzz", ["docs", "queries"]) == "choose from docs, queries"
+    assert suggest_names("zzz", []) == "none exist yet"
     assert suggest_names("zzz", [f"name{i:02}" for i in range(14)]).endswith("name11 and 2 more")
 
 

@@ -261,9 +261,9 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
         return f"did you mean {' or '.join(similar)}?"
     if not names:
-        return "the database is empty"
+        return "none exist yet"
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"available: {', '.join(names[:_MAX_NAMES])}{more}"
+    return f"choose from {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str], where: str) -> None:
@@ -304,8 +304,7 @@ def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> N
     if names:
         raise OutputError(
             f"{where} was written by isoscope with a different {' and '.join(names)}: choose another target, or "
-            "replace it with "
-            "restart=True (on the command line: --restart)"
+            "replace it with restart=True (on the command line: --restart)"
         )
 
 
@@ -326,8 +325,7 @@ def check_row_count(written: int, found: int, where: str) -> None:
     if found < written:
         raise OutputError(
             f"{where} has {found} rows although {written} were written, so some rows share an id: use unique ids, or "
-            "pass no ids to "
-            "number the rows"
+            "pass no ids to number the rows"
         )
 
 

@@ -167,8 +167,7 @@ class Session:
         if "password" in message or "no pg_hba.conf entry" in message or "authentication failed" in message:
             return DatabaseError(
                 f"{self.address}: the server rejected the user name or password: check both; PGPASSWORD and ~/.pgpass "
-                "can "
-                "also provide the password"
+                "can also provide the password"
             )
         if "database" in message and "does not exist" in message:
             return NotFoundError(f"{self.address}: this database does not exist: {self._suggest_database()}")

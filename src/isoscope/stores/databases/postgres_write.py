@@ -120,8 +120,7 @@ class PostgresDestination:
         if not ids:
             raise ParameterError(
                 f"{where}: the source has no ids to match with the table's {self._key.name}: specify the id column "
-                "with "
-                "--columns ids=NAME, or write to a new table"
+                "with --columns ids=NAME, or write to a new table"
             )
         if ids != self._key.name and table.column(ids) is not None:
             raise ParameterError(
@@ -226,8 +225,7 @@ class PostgresDestination:
     def _no_match_error(self, example: Any) -> ParameterError:
         return ParameterError(
             f"{self._address}: the table's {self._key.name} contains none of the source's ids, such as {example}: "
-            "specify "
-            "the matching column of the source with --columns ids=NAME"
+            "specify the matching column of the source with --columns ids=NAME"
         )
 
     def finish(self, rows: int) -> None:
@@ -348,8 +346,7 @@ class PostgresDestination:
             wrong = next((each for each in ids.tolist() if not _is_integer(each)), ids[0])
             raise ParameterError(
                 f"{self._address}: {self._key.name} is a 64-bit integer, but the source contains the id {wrong!r}: "
-                "choose "
-                "other ids with --columns ids=NAME"
+                "choose other ids with --columns ids=NAME"
             ) from None
 
 

@@ -226,8 +226,7 @@ class CorpusStates:
             if tokens <= self.setting["k"]:
                 raise TooFewRowsError(
                     f"{self.corpus} has {tokens} tokens: need more than k, which is {self.setting['k']}; pass more "
-                    "text or a "
-                    "smaller k"
+                    "text or a smaller k"
                 )
             with atomic_replace(folder / "room.txt") as path:
                 path.write_text(f"{self._room()}", encoding="utf-8")

@@ -106,8 +106,7 @@ def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
         if part not in _POS or not count.isdecimal():
             raise FileFormatError(
                 f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need a pos from {', '.join(_POS)} "
-                "and a count that is an "
-                "integer"
+                "and a count that is an integer"
             )
         word_classes.setdefault(lemma, set()).update(supersenses.split("|") if name == "supersense" else [_POS[part]])
         tagged[lemma] = tagged.get(lemma, 0) + int(count)

@@ -37,7 +37,9 @@ class DataSource:
     def files(self, wanted: DataSet) -> list[Path]:
         """Return the files of a data set in the folder; the error for a missing one says where to get it."""
         if self.folder is None:
-            raise ParameterError(f"{wanted.name} is not downloaded; pass the folder of its files with --data")
+            raise ParameterError(
+                f"{wanted.name} cannot be downloaded automatically; use --data to pass the folder of its files"
+            )
         if not self.folder.is_dir():
             raise NotFoundError(
                 f"{self.folder} is not a folder; use --data to pass a folder that contains {_format_files(wanted)}"
@@ -62,8 +64,8 @@ class DataSource:
         except Exception as error:  # the package raises errors of many kinds
             why = " ".join(str(error).split())[:200]
             raise InputError(
-                f"cannot load {wanted.name} from the Hugging Face Hub as {wanted.hub}"
-                f"{'' if wanted.config is None else ' ' + wanted.config}, split {split}: {why}; "
+                f"cannot load {wanted.name} from the Hugging Face Hub as "
+                f"{wanted.hub}{'' if wanted.config is None else ' ' + wanted.config}, split {split}: {why}; "
                 f"alternatively, use --data to pass a folder that contains {_format_files(wanted)}"
             ) from error
         label_names = {name: getattr(kind, "names", None) for name, kind in table.features.items()}

@@ -112,8 +112,7 @@ def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
         words = [task for task in tasks if task in _WORD_TASKS]
         raise ParameterError(
             f"{', '.join(words)} needs word vectors; use --model to pass a GloVe, word2vec or fastText file, or a "
-            "folder "
-            "with vectors.npy and words.txt"
+            "folder with vectors.npy and words.txt"
             if words
             else f"{setting.models[0].place} contains word vectors, but {', '.join(tasks)} needs a sentence model; "
             "pass one with --model"
