@@ -209,7 +209,7 @@ def test_json_round_trip(found, tmp_path):
     assert again.to_dict() == found.to_dict() == held
     assert str(again) == str(found)
     assert (again.measured, again.pictures) == (None, None)
-    with pytest.raises(NotFoundError, match="pictures"):
+    with pytest.raises(NotFoundError, match="plots"):
         again._require_pictures()
 
 

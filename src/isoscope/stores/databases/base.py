@@ -249,7 +249,7 @@ def count_usable_rows(
     if not usable:
         raise MissingValueError(f"{found}: need at least one vector")
     if address.options.get("missing") == "drop":
-        warn_data(f"{found}: they are dropped")
+        warn_data(f"{found}; such rows are dropped")
         return usable
     at = f"; the first is {first()}" if first else ""
     raise MissingValueError(f"{found}{at}: add the vectors, or skip these rows with missing=drop in the address")
