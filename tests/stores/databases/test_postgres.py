@@ -273,7 +273,7 @@ def test_stopped_server_raises_one_line(cloud, hasty):
         (("table=docs", "table=no.docs"), "there is no table no.docs"),
         (("table=docs", "table=a.b.c"), "need NAME or SCHEMA.NAME"),
         (("table=docs", "table=docs&column=embeding"), "has no column embeding: did you mean embedding?"),
-        (("table=docs", "table=docs&column=text"), "text does not contain vectors, but embedding"),
+        (("table=docs", "table=docs&column=text"), "text does not contain vectors; choose from embedding"),
         (("table=docs", "table=docs&key=idd"), "no column idd for key=: did you mean id?"),
         (("table=docs", "table=docs&nonsense=1"), "cannot parse the address"),
         (("?table=docs", ""), "does not specify a table"),
