@@ -174,7 +174,7 @@ def test_left_out_candidates_are_listed_with_the_reason(good):
     assert advice.to_dict()["left_out"] == advice.left_out
     with pytest.raises(KeyError, match="n_components is 25"):
         advice["AllButTheTop(25)"]
-    with pytest.raises(KeyError, match="not among as it is"):
+    with pytest.raises(KeyError, match="not found; choose from as it is"):
         advice["Whiten"]
 
 
@@ -221,7 +221,7 @@ def test_a_constant_source_is_left_alone(value):
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_a_constant_source_with_labels_says_so():
-    with pytest.raises(InputError, match="different rows"):
+    with pytest.raises(InputError, match="distinct rows"):
         isoscope.advise(np.ones((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 
@@ -250,24 +250,24 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
 @pytest.mark.parametrize(
     ("source", "given", "words"),
     [
-        (X, {"labels": OF, "pairs": ([0], [1], [2])}, "pairs and labels are given"),
-        (X, {"queries": X}, "only one of queries and qrels is given"),
-        (X, {"qrels": QRELS}, "only one of queries and qrels is given"),
+        (X, {"labels": OF, "pairs": ([0], [1], [2])}, "pairs and labels were passed"),
+        (X, {"queries": X}, "queries and qrels must be passed together"),
+        (X, {"qrels": QRELS}, "queries and qrels must be passed together"),
         (X, {"queries": X[:, :3], "qrels": QRELS}, "have 3 dimensions"),
         (X, {"queries": X[0], "qrels": QRELS}, r"shape \(6,\)"),
-        (X, {"queries": X, "qrels": dict(list(QRELS.items())[:9])}, "9 queries for 5 folds"),
-        (X, {"labels": OF, "measure": "accuracy"}, "this task has probe, knn, v_measure"),
-        (X, {"measure": "probe"}, "this task has stability"),
-        (X, {"labels": np.zeros(100)}, "at least two different labels"),
+        (X, {"queries": X, "qrels": dict(list(QRELS.items())[:9])}, "9 queries are too few for 5 folds"),
+        (X, {"labels": OF, "measure": "accuracy"}, "this task supports probe, knn, v_measure"),
+        (X, {"measure": "probe"}, "this task supports stability"),
+        (X, {"labels": np.zeros(100)}, "at least two distinct labels"),
         (X, {"labels": np.arange(100)}, "is this a column of ids"),
         (X, {"labels": "topic"}, "no column topic"),
-        (X, {"labels": [None, *"ab" * 49, "a"]}, "no value in 1 of 100 rows, first in row 0"),
+        (X, {"labels": [None, *"ab" * 49, "a"]}, "is empty in 1 of 100 rows, first in row 0"),
         (X, {"labels": OF[1:]}, "99 entries"),
         (X, {"labels": OF, "folds": 30}, "need at least 120"),
         (X, {"labels": OF, "candidates": [Whiten]}, "a candidate is a type"),
         (X, {"labels": OF, "metric": "dot"}, "metric is 'dot'"),
-        (X[:5], {"labels": OF[:5]}, "5 different rows for 5 folds"),
-        (X[:5], {}, "5 rows for 5 folds"),
+        (X[:5], {"labels": OF[:5]}, "5 distinct rows are too few for 5 folds"),
+        (X[:5], {}, "5 rows are too few for 5 folds"),
         (X[:0], {}, "no rows"),
         (X[0], {}, r"shape \(6,\)"),
         (X[:, :1], {"labels": OF}, "1 dimension"),

@@ -81,5 +81,5 @@ def test_one_repair_that_is_not_in_a_list():
 
 
 def test_two_candidates_of_one_name_raise_an_error():
-    with pytest.raises(InputError, match="two candidates are both called ClusterCenter\\(3\\)"):
+    with pytest.raises(InputError, match="two candidates are both named ClusterCenter\\(3\\)"):
         build_candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])

@@ -90,5 +90,5 @@ def test_new_rows_need_rows_to_fit_on(rng):
 
 def test_too_few_pairs_for_the_folds(rng):
     X, first, second, grades = pairs_of(rng, m=30)
-    with pytest.raises(InputError, match="30 pairs for 8 folds"):
+    with pytest.raises(InputError, match="30 pairs are too few for 8 folds"):
         GradedPairs(rows_of(X), first, second, grades, "cosine", 8, 0)

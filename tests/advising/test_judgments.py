@@ -59,7 +59,7 @@ def test_a_file_without_judgments_is_rejected(tmp_path, empty):
         ("q1 0 d1 1\nq1 0 d2 high\n", "line 2: the relevance is 'high'"),
         ("q1 0 d1 1\n\nq1 d2\n", "line 3 has 2 columns"),
         ("q1 0 d1 1 x\n", "line 1 has 5 columns"),
-        (b"q1 0 d1 1\nq\xff 0 d2 1\n", "not text in UTF-8"),
+        (b"q1 0 d1 1\nq\xff 0 d2 1\n", "not valid UTF-8"),
     ],
 )
 def test_errors_in_qrels_name_the_line(tmp_path, text, words):
@@ -160,9 +160,12 @@ def test_three_sequences():
     ("text", "words"),
     [
         ("", "is empty"),
-        ("\n".join([*lines_of(PAIRS), "a text\twith a tab\tin it\t3"]), "line 25 has 4 columns, the first line has 3"),
+        (
+            "\n".join([*lines_of(PAIRS), "a text\twith a tab\tin it\t3"]),
+            "line 25 has 4 columns, but the first line has 3",
+        ),
         ("\n".join(lines_of(PAIRS[:19])), "has 19 pairs: need at least 20"),
-        ("\n".join(f"{a}\t{b}\t1" for a, b, _ in PAIRS), "every pair the score 1"),
+        ("\n".join(f"{a}\t{b}\t1" for a, b, _ in PAIRS), "every pair the same score, 1"),
         ("\n".join([*lines_of(PAIRS), "a\tb\tnan"]), "the score of pair 24 is not finite"),
         ("\n".join([*lines_of(PAIRS), "a\tb\thigh"]), "the score of pair 24 is 'high'"),
         ("\n".join(["x\ty\tz\tw", *(f"{a}\t{b}\t{g}\t1" for a, b, g in PAIRS)]), "the columns x, y, z, w"),

@@ -69,7 +69,7 @@ def test_equal_votes_go_to_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [(np.zeros(40), "at least two different labels"), (np.arange(40), "is this a column of ids")]
+    ("labels", "words"), [(np.zeros(40), "at least two distinct labels"), (np.arange(40), "is this a column of ids")]
 )
 def test_uninformative_labels_raise_an_error(rng, labels, words):
     with pytest.raises(InputError, match=words):

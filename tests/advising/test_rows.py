@@ -91,7 +91,9 @@ def test_by_ids_text_or_number():
 def test_unknown_names_are_counted_once_and_the_first_is_shown():
     store = open_store(np.zeros((4, 2)), ids=list("abcd"))
     names = ["a", "zz", "zz", "y"]
-    with pytest.raises(InputError, match=r"the pairs name 2 rows that .* does not have among its ids, first 'zz'"):
+    with pytest.raises(
+        InputError, match=r"the pairs refer to 2 rows that .* does not contain .compared with its ids., such as 'zz'"
+    ):
         check_known(names, find_rows(store, names)[1], "the pairs", store)
     check_known(["a"], find_rows(store, ["a"])[1], "the pairs", store)
 

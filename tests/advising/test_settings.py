@@ -12,8 +12,8 @@ from isoscope.advising.task import AdviceSettings
     ("options", "words"),
     [
         ({"metric": "dot"}, 'need "cosine" or'),
-        ({"folds": 1}, "need 2 to 50"),
-        ({"folds": 51}, "need 2 to 50"),
+        ({"folds": 1}, "need a number from 2 to 50"),
+        ({"folds": 51}, "need a number from 2 to 50"),
         ({"folds": 2.5}, "need a whole number"),
         ({"sample": 99}, "need at least 100 rows"),
         ({"seed": -1}, "seed is -1"),

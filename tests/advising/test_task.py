@@ -13,7 +13,7 @@ from tests.advising.conftest import Recording, topics
 
 def test_too_few_examples_for_the_folds():
     check_folds(5, 20, "rows")
-    with pytest.raises(InputError, match="19 rows for 5 folds: need at least 20"):
+    with pytest.raises(InputError, match="19 rows are too few for 5 folds: need at least 20"):
         check_folds(5, 19, "rows")
 
 

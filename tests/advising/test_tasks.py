@@ -47,7 +47,7 @@ def test_rows_of_pairs_are_added_to_the_sample(X):
 
 def test_unknown_rows_of_pairs(X):
     pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
-    with pytest.raises(InputError, match="name 5 rows that array does not have among its row numbers"):
+    with pytest.raises(InputError, match=r"refer to 5 rows that array does not contain .compared with its row numbers"):
         pairs_task(open_store(X), pairs, RAISE, silent)
     task = pairs_task(open_store(X), pairs, DROP, silent)
     assert len(task) == 25
@@ -61,7 +61,7 @@ def test_too_few_pairs_are_left(X):
     with pytest.raises(InputError, match="15 pairs with known rows remain"):
         pairs_task(open_store(X), pairs, DROP, silent)
     same = (np.arange(30), np.r_[np.arange(29), 900], np.r_[np.ones(29), 2])
-    with pytest.raises(InputError, match="whose scores differ"):
+    with pytest.raises(InputError, match="two distinct scores"):
         pairs_task(open_store(X), same, DROP, silent)
 
 
@@ -79,7 +79,7 @@ def test_relevance_of_zero_or_less_is_not_relevant(X):
     task = retrieval_task(store, queries, judged, RAISE, silent)
     assert len(task) == 24
     assert task.relevant[3] == {2: 1.0}
-    with pytest.raises(InputError, match="no relevance above 0"):
+    with pytest.raises(InputError, match="no relevance in qrels is above 0"):
         retrieval_task(store, queries, {"q1": {"d1": 0}}, RAISE, silent)
 
 
@@ -96,7 +96,9 @@ def test_documents_are_sampled_beside_those_judged(X):
 @pytest.mark.parametrize("judged", [{"q0": {"d999": 1, "d1": 1}}, {"x": {"d1": 1}}])
 def test_unknown_queries_and_documents(X, judged):
     store, queries = stores(X)
-    with pytest.raises(InputError, match="the qrels name 1 row that array does not have among its ids"):
+    with pytest.raises(
+        InputError, match=r"the qrels refer to 1 row that array does not contain .compared with its ids"
+    ):
         retrieval_task(store, queries, qrels() | judged, RAISE, silent)
     task = retrieval_task(store, queries, qrels() | judged, DROP, silent)
     assert len(task) == 30
@@ -105,13 +107,13 @@ def test_unknown_queries_and_documents(X, judged):
 
 def test_all_unknown(X):
     store, queries = stores(X)
-    with pytest.raises(InputError, match="does not have among its ids"):
+    with pytest.raises(InputError, match=r"does not contain .compared with its ids"):
         retrieval_task(store, queries, {"x": {"y": 1}}, DROP, silent)
 
 
 def test_queries_of_other_dimensions_or_with_nan(X):
     store, queries = stores(X)
-    with pytest.raises(InputError, match="have 4 dimensions, array has 5"):
+    with pytest.raises(InputError, match="have 4 dimensions but array has 5"):
         retrieval_task(store, open_store(X[:30, :4]), qrels(), RAISE, silent)
     broken = X[:30].copy()
     broken[7, 1] = np.inf

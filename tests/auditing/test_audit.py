@@ -183,7 +183,7 @@ def test_findings_are_found_by_name_and_sorted_worst_first(found):
     assert "labels" in found
     assert "nope" not in found
     assert repr(found) == f"Audit(array: 260 × 12, {found.verdict})"
-    with pytest.raises(KeyError, match=r"nope: not among .*mean_cosine"):
+    with pytest.raises(KeyError, match=r"nope: not found; choose from .*mean_cosine"):
         found["nope"]
     named = isoscope.audit(cloud(), labels=[f"row {i}" for i in range(260)])
     with pytest.raises(KeyError, match="need labels that several rows share"):
@@ -209,7 +209,7 @@ def test_json_round_trip(found, tmp_path):
     assert again.to_dict() == found.to_dict() == held
     assert str(again) == str(found)
     assert (again.measured, again.pictures) == (None, None)
-    with pytest.raises(NotFoundError, match="pictures"):
+    with pytest.raises(NotFoundError, match="plots"):
         again._require_pictures()
 
 

@@ -180,8 +180,8 @@ def test_a_group_that_cannot_be_measured_is_skipped_with_the_reason(X):
     )
     assert list(found.groups) == ["0"]
     assert list(found.skipped) == ["1", "2"]
-    assert "array, cut 1 has 3 vectors of 8 dimensions: an audit needs at least 4" in found.skipped["1"]
-    assert "6 of 6 vectors of array, cut 2 are zero" in found.skipped["2"]
+    assert "array, cut 1 has 3 vectors with 8 dimensions: an audit needs at least 4" in found.skipped["1"]
+    assert "6 of 6 vectors in array, cut 2 are zero" in found.skipped["2"]
 
 
 def test_shares_do_not_depend_on_the_order_of_requests():

@@ -75,7 +75,7 @@ def test_each_layer_is_audited_with_its_documents():
 def test_too_few_groups_are_reported():
     table, vectors = token_table(texts=4, tokens=50)
     found = isoscope.audit(table)
-    assert found.skipped["groups"].startswith("4 groups of dependent rows: need at least 5")
+    assert found.skipped["groups"].startswith("4 groups of dependent rows are too few: need at least 5")
     assert found["isoscore"].value == pytest.approx(isoscope.isoscore(vectors, unbiased=True))
     assert "assumes independent rows" in found["isoscore"].meaning
 

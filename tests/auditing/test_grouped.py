@@ -63,7 +63,7 @@ def test_groups_are_named_and_ordered(found):
     assert found.values == {"0": 0, "6": 6, "12": 12}
     assert (found.ordered, found.left_out, found.skipped, len(found)) == (True, 0, {}, 3)
     assert found["6"] is found[6] is found[6.0]
-    with pytest.raises(KeyError, match="layer 7: not among 0, 6, 12"):
+    with pytest.raises(KeyError, match="layer 7: not found; choose from 0, 6, 12"):
         found[7]
     assert found.verdict == "bad" == found[12].verdict
     assert found[0]["mean_cosine"].verdict == "ok"
@@ -81,7 +81,7 @@ def test_series_of_a_finding(found):
     nothing = found.series("queries")
     assert np.isnan(nothing.estimates).all()
     assert nothing.verdicts.tolist() == ["", "", ""]
-    with pytest.raises(KeyError, match="mean_cosin: not among mean_cosine"):
+    with pytest.raises(KeyError, match="mean_cosin is not a finding: choose from mean_cosine"):
         found.series("mean_cosin")
 
 
@@ -106,7 +106,9 @@ def test_by_accepts_every_kind_of_column(table):
     assert named.values["part 2"] == "part 2"
     assert len(named) == 24
     assert named.left_out == 120
-    assert named.skipped == {"6 others": "120 rows in 6 smaller groups: the 24 largest are measured"}
+    assert named.skipped == {
+        "6 others": "120 rows in 6 smaller groups are skipped: only the 24 largest groups are measured"
+    }
     given = isoscope.audit(np.asarray(table["embedding"].to_pylist()), by=np.arange(600) // 300)
     assert given.by == "groups"
     assert given.groups["1"].source == "array, groups 1"
@@ -131,7 +133,7 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
     found = isoscope.audit(X, by=codes)
     assert list(found) == ["0"]
     assert found.left_out == 2
-    assert "2 vectors of 4 dimensions: an audit needs at least 4" in found.skipped["1"]
+    assert "2 vectors with 4 dimensions: an audit needs at least 4" in found.skipped["1"]
     with pytest.raises(KeyError, match="an audit needs at least 4"):
         found["1"]
     with pytest.raises(InputError, match=r"none of the 20 groups of array by groups can be measured; 0: .*at least 4"):
@@ -141,19 +143,19 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
 def test_a_column_that_cannot_be_grouped_raises_an_error(table):
     with pytest.raises(InputError, match="no column depth for by: the columns are layer, token, label"):
         isoscope.audit(table, by="depth")
-    with pytest.raises(InputError, match="queries and by are both given"):
+    with pytest.raises(InputError, match="queries and by cannot be combined"):
         isoscope.audit(table, by="layer", queries=np.eye(8))
-    with pytest.raises(InputError, match="by has 3 entries, the store has 600 rows"):
+    with pytest.raises(InputError, match="by has 3 entries but the store has 600 rows"):
         isoscope.audit(table, by=[1, 2, 3])
-    with pytest.raises(InputError, match="by has no value in 1 of 600 rows, first in row 5"):
+    with pytest.raises(InputError, match="by is empty in 1 of 600 rows, first in row 5"):
         isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])
 
 
 def test_an_unusable_guessed_column_is_ignored_and_reported(table):
     broken = table.append_column("count", pa.array([-1] * 600))
     found = isoscope.audit(broken, by="layer")
-    assert all("holds -1 in row 0" in audit.skipped["frequency"] for audit in found.groups.values())
-    with pytest.raises(InputError, match="-1"):
+    assert all("contains -1 in row 0" in audit.skipped["frequency"] for audit in found.groups.values())
+    with pytest.raises(InputError, match="a frequency is 0 or more"):
         isoscope.audit(broken, by="layer", frequency="count")
 
 

@@ -74,5 +74,7 @@ def test_the_most_frequent_names_are_kept_and_the_rest_counted():
     assert found.names == [f"w{i}" for i in range(MAX_GROUPS)]
     rest = sum(40 - i for i in range(MAX_GROUPS, 40))
     assert found.left_out == rest
-    assert found.others == {"16 others": f"{rest} rows in 16 smaller groups: the {MAX_GROUPS} largest are measured"}
+    assert found.others == {
+        "16 others": f"{rest} rows in 16 smaller groups are skipped: only the {MAX_GROUPS} largest groups are measured"
+    }
     assert (found.codes[-rest:] == -1).all()

@@ -217,13 +217,13 @@ def test_invalid_settings_raise_an_error(settings, complaint):
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        (np.ones((3, 5)), "3 vectors of 5 dimensions: an audit needs at least 4"),
-        (np.ones((9, 1)), "9 vectors of 1 dimension"),
-        (np.zeros((9, 3)), "9 of 9 vectors of array are zero"),
+        (np.ones((3, 5)), "3 vectors with 5 dimensions: an audit needs at least 4"),
+        (np.ones((9, 1)), "9 vectors with 1 dimension"),
+        (np.zeros((9, 3)), "9 of 9 vectors in array are zero"),
         (np.full((9, 3), 1e18), "length 1.73e\\+18: need .*rescale"),
         (np.full((9, 3), 1e200), "rescale"),
         (np.full((9, 3), 1e-200), "rescale"),
-        (np.eye(6, 3, k=-5) + 0.0, "5 of 6 vectors of array are zero"),
+        (np.eye(6, 3, k=-5) + 0.0, "5 of 6 vectors in array are zero"),
         (np.full((9, 3), np.nan), "NaN"),
     ],
 )
@@ -233,22 +233,22 @@ def test_rows_without_a_shape_raise_an_error(source, complaint):
 
 
 def test_queries_of_another_dimension_or_all_zero_raise_an_error(X):
-    with pytest.raises(InputError, match="queries have 5 dimensions, the corpus has 8"):
+    with pytest.raises(InputError, match="queries have 5 dimensions but the corpus has 8"):
         measured(X, np.ones((10, 5)))
-    with pytest.raises(InputError, match="all queries of array are zero"):
+    with pytest.raises(InputError, match="all queries in array are zero"):
         measured(X, np.zeros((10, 8)))
 
 
 def test_cosines_need_two_nonzero_rows():
-    with pytest.raises(InputError, match="1 vectors of array are nonzero: need at least 2"):
+    with pytest.raises(InputError, match="nonzero vectors in array is 1: need at least 2"):
         measure_cosines(open_store(np.eye(1, 4)), settings=Settings(), progress=lambda *a: None, engine=LocalEngine())
 
 
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ([f"row {i}" for i in range(60)], "60 different labels for 60 rows: need labels that several rows share"),
-        (["a"] * 60, "all rows have the same label: need two different ones"),
+        ([f"row {i}" for i in range(60)], "60 rows have 60 distinct labels: need labels that several rows share"),
+        (["a"] * 60, "all rows have the same label: need at least two distinct labels"),
     ],
 )
 def test_labels_that_are_no_groups_are_skipped_with_a_reason(X, labels, reason):
@@ -274,5 +274,5 @@ def test_silhouettes_of_labels_are_those_of_the_rows_and_of_shuffled_ones(X):
 def test_a_sample_of_zero_rows_raises_an_error():
     X = np.zeros((5000, 3))
     X[:2] = np.eye(2, 3)
-    with pytest.raises(InputError, match=r"4,998 of 5,000 vectors of array are zero, and nearly all in the sample"):
+    with pytest.raises(InputError, match=r"4,998 of 5,000 vectors in array are zero, and nearly all in the sample"):
         measured(X, sample=100)

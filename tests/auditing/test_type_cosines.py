@@ -73,5 +73,5 @@ def test_types_of_two_kinds_raise_an_error():
     sums = TypeUnits(2)
     sums.add(np.eye(2), np.asarray([1, 2]))
     sums.add(np.eye(2), texts(["a", "b"]))
-    with pytest.raises(InputError, match="text in some rows and numbers in others"):
+    with pytest.raises(InputError, match="both text and numbers"):
         sums.cosines()

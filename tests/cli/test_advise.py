@@ -87,7 +87,7 @@ def test_labels_can_come_from_a_file(folder, capsys):
 
 
 WRONG = {
-    "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "one task at a time"),
+    "two tasks": (["--pairs", "pairs.tsv", "--labels", "topic"], "pass only one task"),
     "queries alone": (["--queries", "queries.parquet"], "qrels"),
     "no such column": (["--labels", "theme"], "theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
@@ -99,7 +99,7 @@ WRONG = {
     "columns of another role": (["--columns", "labels=topic"], "--labels"),
     "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
     "a page in no folder": (["--pairs", "pairs.tsv", "--html", "no/page.html"], "is not a folder"),
-    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is already read or written"),
+    "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is already an input or output"),
 }
 
 

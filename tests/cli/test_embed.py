@@ -40,7 +40,7 @@ def test_it_reports_what_it_read_and_wrote(here, capsys):
     noted = json.loads((here / "states" / "_embedding.json").read_text())
     assert captured.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
     assert "39 texts" in captured.err
-    assert "19 texts have no tokens and get no row" in captured.err
+    assert "19 texts have no tokens and no output row" in captured.err
     assert "Next: isoscope audit states --by layer" in captured.err
     assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
         "layer-00-00000.arrow",
@@ -83,7 +83,7 @@ def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
         (["encoder", "texts.csv"], "texts"),
         (["encoder", "texts.txt", "--layers", "first"], "--layers first: need all"),
         (["encoder", "texts.txt", "--layers", "7"], "layer is 7"),
-        (["encoder", "texts.txt", "--columns", "ids=x"], "only text= and labels= in --columns"),
+        (["encoder", "texts.txt", "--columns", "ids=x"], "only text= and labels="),
         (["encoder", "texts.txt", "--pool", "sentence-transformers"], "modules.json"),
         (["encoder", "texts.txt", "--window", "1"], "special tokens"),
     ],

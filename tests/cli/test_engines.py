@@ -76,9 +76,9 @@ def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine", "local", "--workers", "2"], "--engine local takes no --scheduler and no --workers"),
-        (["--workers", "0"], "workers is 0"),
-        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "give one of the two"),
+        (["--engine", "local", "--workers", "2"], "--engine local does not accept --scheduler or --workers"),
+        (["--workers", "0"], "workers is 0: need at least 1"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own workers: pass either"),
     ],
 )
 def test_contradicting_options_are_one_line(shards, capsys, arguments, message):

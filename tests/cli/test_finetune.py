@@ -68,7 +68,7 @@ def test_own_files_and_json_on_standard_output(here, capsys):
 
 
 WRONG = {
-    "give either a TASK or --train FILE": ["encoder", "-o", "run"],
+    "pass either a TASK or --train FILE": ["encoder", "-o", "run"],
     "--data": ["encoder", "cola", "-o", "run"],
     "--seeds one: need a number of seeds, such as 3": [
         "encoder",
@@ -111,7 +111,7 @@ def test_a_repair_is_two_numbers(words, tmp_path, capsys):
         == 2
     )
     printed = capsys.readouterr().err
-    assert "need two whole numbers" in printed or "n_clusters is 0" in printed
+    assert "need two integers" in printed or "n_clusters is 0" in printed
     assert printed.count("\n") == 1
 
 

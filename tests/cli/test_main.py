@@ -308,7 +308,7 @@ def test_inputs_are_never_overwritten(cone, tmp_path, capsys):
             assert main(["audit", str(cone), option, str(target)]) == 2
         assert main(["audit", str(tmp_path / "link.npy"), "--queries", str(cone), "--json", str(target)]) == 2
         assert main(["convert", str(cone), str(target)]) == 2
-    assert "already read or written" in capsys.readouterr().err
+    assert "already an input or output" in capsys.readouterr().err
     assert cone.read_bytes() == before
 
 

@@ -154,7 +154,7 @@ def test_fix_names_the_repair_and_marks_losses(labeled, tmp_path, capsys):
 
 
 WRONG = {
-    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a method: did you mean center?"),
+    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a known method: did you mean center?"),
     "quite another method": (
         ["fit", "xyz", "{cone}", "-o", "x"],
         "The methods are center, standardize, all-but-the-top",
@@ -169,7 +169,7 @@ WRONG = {
     ),
     "components are no number": (
         ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
-        "need auto or a whole",
+        "need auto or an integer",
     ),
     "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "n_components is -1"),
     "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
@@ -197,11 +197,11 @@ WRONG = {
     "folder is missing": (["apply", "{repair}", "{cone}", "-o", "no/x.npy"], "no is not a folder"),
     "out is a folder": (["apply", "{repair}", "{cone}", "-o", "{dir}"], "is a folder"),
     "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "x.xyz"),
-    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already read or written"),
-    "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which holds the repair"),
-    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "whose files are all read"),
+    "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already an input or output"),
+    "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which contains the repair"),
+    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "inside the source folder"),
     "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "column x"),
-    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already read or written"),
+    "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already an input or output"),
     "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "not a saved repair"),
 }
 

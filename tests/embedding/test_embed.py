@@ -161,7 +161,7 @@ def test_empty_texts_have_no_row_and_keep_their_number(encoder, tmp_path):
     notes = []
     embed(encoder, ["", "good", "  \t", "bad"], tmp_path / "store", layers=-1, say=notes.append)
     assert table(tmp_path / "store").document.tolist() == [1, 3]
-    assert "2 texts have no tokens and get no row" in notes
+    assert "2 texts have no tokens and no output row" in notes
 
 
 # what models can be
@@ -242,10 +242,10 @@ def test_a_sample_has_max_tokens_and_depends_on_the_seed(encoder):
         ({"layers": []}, "layer is empty"),
         ({"dtype": "int8"}, "dtype is 'int8'"),
         ({"window": 0}, "window is 0"),
-        ({"window": 2}, "2 are special tokens"),
+        ({"window": 2}, "the special tokens alone take 2"),
         ({"window": 10, "stride": 9}, "stride is 9, which skips tokens"),
         ({"special_tokens": "maybe"}, "special_tokens is 'maybe'"),
-        ({"pool": "cls", "special_tokens": "drop"}, r"\[CLS\] is a special token"),
+        ({"pool": "cls", "special_tokens": "drop"}, r"which drops \[CLS\]"),
         ({"pool": "last", "stride": 3}, "only one window"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"seed": -1}, "seed is -1"),
@@ -395,7 +395,7 @@ def test_another_model_is_refused(encoder, decoder, tmp_path):
 def test_folders_with_other_files_are_refused(encoder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"holds other files, such as thesis\.txt"):
+    with pytest.raises(InputError, match=r"contains other files, such as thesis\.txt"):
         embed(encoder, TEXTS, tmp_path / "mine", restart=True)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     with pytest.raises(InputError, match="is a file"):

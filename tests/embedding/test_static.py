@@ -55,7 +55,7 @@ def test_other_files_of_vectors_serve_as_well(glove, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"pool": "cls"}, "need tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
+    [({"pool": "cls"}, "use pool tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
 )
 def test_unsupported_options_of_word_vectors_are_refused(glove, options, said):
     with pytest.raises(InputError, match=said):
@@ -64,5 +64,5 @@ def test_unsupported_options_of_word_vectors_are_refused(glove, options, said):
 
 def test_vectors_without_words_are_refused(tmp_path):
     np.save(tmp_path / "bare.npy", np.eye(3))
-    with pytest.raises(InputError, match="holds vectors without words"):
+    with pytest.raises(InputError, match="contains vectors without words"):
         embed(tmp_path / "bare.npy", ["the"])

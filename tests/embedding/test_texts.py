@@ -72,7 +72,7 @@ def test_strings_of_any_iterable_and_labels_of_any_sequence():
 def test_columns_are_found_by_usual_names_or_named(written):
     path = written / "odd.csv"
     path.write_text("prompt,answer\nwhy,because\n")
-    with pytest.raises(InputError, match="none has a usual name for texts: name one"):
+    with pytest.raises(InputError, match="none has a common name for texts: choose one"):
         open_texts(path)
     assert texts(path, text="answer") == ["because"]
     assert labels(path, text="answer", labels="prompt") == ["why"]
@@ -88,11 +88,11 @@ def test_labels_of_a_csv_are_integers_if_written_as_such(tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "words"),
     [
-        (b"text\tlabel\na\tb\tc\n", "a.tsv", "line 2 has 3 columns, the first line has 2"),
+        (b"text\tlabel\na\tb\tc\n", "a.tsv", "line 2 has 3 columns, but the first line has 2"),
         (b'{"text": "a"}\n[1]\n', "a.jsonl", "line 2 is a JSON list"),
         (b'{"text": "a"}\n{"text": 5}\n', "a.jsonl", "line 2: text is a int"),
         (b"{\n", "a.jsonl", "line 1 is not JSON"),
-        (b"\xff\xfe\n", "a.txt", "line 1 is not text in UTF-8"),
+        (b"\xff\xfe\n", "a.txt", "line 1 is not valid UTF-8"),
         (b"text,text\na,b\n", "a.csv", "two columns named 'text'"),
         (b"PAR1 and then nothing", "a.parquet", "cannot be read as Parquet"),
         (b"", "a.csv", "is empty"),
@@ -128,5 +128,5 @@ def test_an_unreachable_hub_is_reported_with_advice(monkeypatch):
         raise ConnectionError("Couldn't reach the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(InputError, match=r"the dataset of this name could not be loaded .* or name a file"):
+    with pytest.raises(InputError, match=r"no dataset of this name could be loaded .* or pass a file"):
         open_texts("owner/name")

@@ -225,7 +225,7 @@ def test_finished_parts_are_not_rewritten(folder, client, tmp_path):
     assert all(path.stat().st_mtime_ns == time_ for path, time_ in before.items())
     assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client) == ROWS  # once more is nothing
     other = isoscope.Standardize().fit(folder)
-    with pytest.raises(isoscope.InputError, match="the repair is another one"):
+    with pytest.raises(isoscope.InputError, match="the repair is a different one"):
         isoscope.repair_store(folder, other, tmp_path / "many", engine=client)
     assert isoscope.repair_store(folder, other, tmp_path / "many", engine=client, restart=True) == ROWS
 
@@ -331,14 +331,14 @@ def lone_worker():
 
 
 def test_one_output_file_is_rejected(folder, client, tmp_path):
-    with pytest.raises(isoscope.InputError, match="name a folder"):
+    with pytest.raises(isoscope.InputError, match="choose a folder"):
         isoscope.repair_store(folder, isoscope.Center().fit(folder), tmp_path / "a.npy", engine=client)
 
 
 def test_foreign_folder_is_not_touched(folder, client, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-00000.npy").write_text("dear diary")
-    with pytest.raises(isoscope.InputError, match="holds other files"):
+    with pytest.raises(isoscope.InputError, match="contains other files"):
         isoscope.repair_store(folder, isoscope.Center().fit(folder), tmp_path / "mine", restart=True, engine=client)
     assert (tmp_path / "mine" / "part-00000.npy").read_text() == "dear diary"
 
@@ -367,7 +367,7 @@ def test_file_missing_on_worker_raises(client, tmp_path, rng):
     np.save(tmp_path / "a.npy", rng.standard_normal((100, 4)))
     store = open_store(tmp_path / "a.npy")
     (tmp_path / "a.npy").rename(tmp_path / "b.npy")
-    with pytest.raises(isoscope.InputError, match="all workers must see the same files"):
+    with pytest.raises(isoscope.InputError, match="all workers need access to the same files"):
         isoscope.sketch(store, engine=client)
 
 

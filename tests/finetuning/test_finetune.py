@@ -290,13 +290,15 @@ def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, mon
 
 def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_added(place, tmp_path):
     run(place, tmp_path / "run")
-    with pytest.raises(InputError, match=r"other settings: learning rate was 0\.003, is 0\.1; name another folder"):
+    with pytest.raises(
+        InputError, match=r"different settings: learning rate was 0\.003, is 0\.1; choose another folder"
+    ):
         run(place, tmp_path / "run", learning_rate=0.1)
     with pytest.raises(InputError, match=r"regularizer was none, is cosreg; weight was not set, is 0\.5"):
         run(place, tmp_path / "run", regularizer="cosreg", weight=0.5)
     more = run(place, tmp_path / "run", seeds=2)
     assert [each.seed for each in more.seeds] == [0, 1]
-    with pytest.raises(InputError, match="is done, but its model was not kept"):
+    with pytest.raises(InputError, match="is complete, but its model was not saved"):
         run(place, tmp_path / "run", keep_model=True)
     toy.write_glue(tmp_path / "data", rows=90)
     with pytest.raises(InputError, match="the rows of the task differ"):
@@ -315,11 +317,11 @@ GLAD, SHORT, BEYOND = (Split(["good", "bad"], None, np.array(labels)) for labels
 WRONG = {
     "regularizer is 'sparse': need one of none, persistent": {"regularizer": "sparse"},
     "regularizer is a int: need one of none": {"regularizer": 3},
-    "dev_share is for a file of your own": {"dev_share": 0.2},
-    "weight is 2, an option that regularizer 'none' does not have": {"weight": 2},
+    "dev_share applies only to a file of your own": {"dev_share": 0.2},
+    "weight is 2, but regularizer 'none' has no such option": {"weight": 2},
     "weight is nan: need a finite number": {"regularizer": "istar", "weight": math.nan},
     "seeds is 0: need a number": {"seeds": 0},
-    "seeds is [1, 1]: need a number of seeds, or different": {"seeds": [1, 1]},
+    "seeds is [1, 1]: need a number of seeds, or a list of distinct": {"seeds": [1, 1]},
     "seeds is 2.5: need a number": {"seeds": 2.5},
     "epochs is 0: need a finite number above 0": {"epochs": 0},
     "batch_size is 1.5: need a whole number at least 1": {"batch_size": 1.5},
@@ -331,14 +333,16 @@ WRONG = {
     "every is 0: need a whole number at least 1": {"every": 0},
     "no task kola: need one of cola": {"task": "kola"},
     "nothing.csv does not exist": {"task": "nothing.csv"},
-    "label is for a file of your own": {"label": "mood"},
-    "seeds is 20241116, more than 1000 runs; for that one seed pass [20241116]": {"seeds": 20241116},
+    "label applies only to a file of your own": {"label": "mood"},
+    "seeds is 20241116, which means more than 1000 runs; for the single seed 20241116, pass [20241116]": {
+        "seeds": 20241116
+    },
     "weight is 2: set it in the regularizer object itself": {"regularizer": CosReg(), "weight": 2},
-    "select is False, an option that regularizer 'cosreg' does not have": {"regularizer": "cosreg", "select": False},
-    "zeta is 0.9, an option that regularizer 'cosreg' does not have": {"regularizer": "cosreg", "zeta": 0.9},
-    "layer is 1, an option that regularizer 'none' does not have": {"layer": 1},
-    "train of mood has 2 texts and 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
-    "dev of mood has labels that are not class numbers: need whole numbers from 0 to 1": {
+    "select is False, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "select": False},
+    "zeta is 0.9, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "zeta": 0.9},
+    "layer is 1, but regularizer 'none' has no such option": {"layer": 1},
+    "train of mood has 2 texts but 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
+    "dev of mood has labels that are not class numbers: need integers from 0 to 1": {
         "task": Task("mood", GLAD, BEYOND, ("sad", "glad"), "accuracy")
     },
     "layer is 9": {"regularizer": "cosreg", "layer": 9},
@@ -362,7 +366,7 @@ def test_a_corrected_call_can_use_the_same_folder(place, tmp_path):
 def test_a_missing_model_is_refused_in_one_line(place, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"no-such-model .* Hugging Face hub"):
+    with pytest.raises(InputError, match=r"no-such-model .* Hugging Face Hub"):
         finetune("no-such-model", "cola", output=tmp_path / "run", data=place / "data")
     with pytest.raises(InputError, match=r"nowhere does not exist"):
         finetune(tmp_path / "nowhere", "cola", output=tmp_path / "run", data=place / "data")
@@ -405,9 +409,9 @@ def test_damaged_files_are_named(name, words, place, tmp_path):
 
 def test_a_folder_with_other_files_is_refused(place, tmp_path):
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
-    with pytest.raises(InputError, match="holds other files, such as letter"):
+    with pytest.raises(InputError, match="contains other files, such as letter"):
         run(place, tmp_path)
-    with pytest.raises(InputError, match=r"letter.txt is a file: need the name of a folder"):
+    with pytest.raises(InputError, match=r"letter.txt is a file: pass the name of a folder"):
         run(place, tmp_path / "letter.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -442,7 +446,7 @@ def test_a_folder_of_an_earlier_version_is_resumed_or_refused(place, tmp_path):
     assert told(run(place, tmp_path / "run")) == told(first)
     assert (tmp_path / "run" / "seed-0" / "result.json").stat().st_mtime_ns == before
     path.write_text(json.dumps({**recorded, "schema": "isoscope.finetuning-settings/0"}))
-    with pytest.raises(InputError, match=r"finetuning-settings/0.*name another folder") as caught:
+    with pytest.raises(InputError, match=r"finetuning-settings/0.*choose another folder") as caught:
         run(place, tmp_path / "run")
     assert "\n" not in str(caught.value)
 

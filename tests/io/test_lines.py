@@ -60,7 +60,7 @@ def test_batches_do_not_depend_on_blocks(tmp_path):
 @pytest.mark.usefixtures("block")
 def test_a_quote_that_does_not_end(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,2\n3,"4\n5,6\n')
-    with pytest.raises(InputError, match=r"a\.csv, line 3: a quoted cell begins and does not end"):
+    with pytest.raises(InputError, match=r"a\.csv, line 3: a quoted cell is never closed"):
         list(lines.read_lines(tmp_path / "a.csv", quoted=True))
 
 

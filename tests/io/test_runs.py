@@ -57,7 +57,7 @@ def test_settings_may_be_nested_among_facts(tmp_path):
 def test_a_damaged_manifest_is_refused_in_one_line_and_can_be_deleted(run, content):
     fill(run, {"rows": 3}, "part-0")
     run.manifest.write_text(content)
-    with pytest.raises(FileFormatError, match=r"run\.json cannot be read .*name another folder") as caught:
+    with pytest.raises(FileFormatError, match=r"run\.json cannot be read .*choose another folder") as caught:
         fill(run, {"rows": 3})
     assert "\n" not in str(caught.value)
     assert fill(run, {"rows": 3}, restart=True) is None

@@ -55,7 +55,7 @@ def test_columns_without_names_are_numbered_and_extra_cells_can_be_ignored(tmp_p
     (tmp_path / "t.tsv").write_text("a\t1\nb\t0\tmore\n", encoding="utf-8")
     found = read_table(tmp_path / "t.tsv", header=False, ragged=True)
     assert found.columns == {"0": ["a", "b"], "1": ["1", "0"]}
-    with pytest.raises(InputError, match="line 2 has 3 columns, the first line has 2"):
+    with pytest.raises(InputError, match="line 2 has 3 columns, but the first line has 2"):
         read_table(tmp_path / "t.tsv", header=False)
 
 
@@ -67,13 +67,13 @@ def test_a_missing_json_field_is_none(tmp_path):
 
 
 WRONG = {
-    "no.tsv": (None, "no.tsv does not exist: name a .csv"),
+    "no.tsv": (None, "no.tsv does not exist: pass a .csv"),
     "empty.tsv": (b"", "empty.tsv is empty"),
     "header.tsv": (b"text\tlabel\n", "header.tsv has no rows"),
-    "short.tsv": (b"text\tlabel\na\t1\nb\n", "short.tsv, line 3 has 1 column, the first line has 2"),
+    "short.tsv": (b"text\tlabel\na\t1\nb\n", "short.tsv, line 3 has 1 column, but the first line has 2"),
     "twice.tsv": (b"text\ttext\na\t1\n", "two columns named 'text'"),
-    "latin.tsv": (b"text\tlabel\n\xe9\t1\n", "latin.tsv, line 2 is not text in UTF-8"),
-    "open.csv": (b'text,label\n"a,1\n', "line 2: a quoted cell begins and does not end"),
+    "latin.tsv": (b"text\tlabel\n\xe9\t1\n", "latin.tsv, line 2 is not valid UTF-8"),
+    "open.csv": (b'text,label\n"a,1\n', "line 2: a quoted cell is never closed"),
     "bad.jsonl": (b'{"a": 1}\n{"a"\n', "bad.jsonl, line 2 is not JSON"),
     "list.jsonl": (b"[1]\n", "line 1 is a JSON list: need an object"),
     "bad.parquet": (b"text", "bad.parquet cannot be read as Parquet"),
@@ -92,7 +92,7 @@ def test_errors_name_the_line(name, tmp_path):
 
 
 def test_folders_and_unknown_columns_are_rejected(tmp_path, files):
-    with pytest.raises(InputError, match=r"is a folder: name a \.csv"):
+    with pytest.raises(InputError, match=r"is a folder: pass a \.csv"):
         read_table(tmp_path)
     with pytest.raises(InputError, match="has no column topic for the labels: its columns are text, label"):
         read_table(files / "t.csv").column("topic", "labels")
@@ -124,11 +124,11 @@ ODD = {  # the file, and its columns or its error
     "mixed.jsonl": ('{"text": "a", "label": 1}\n{"label": "x"}\n', {TEXT: ["a", None], LABEL: [1, "x"]}),
     "null.jsonl": ('{"text": null}\n \n{"text": "b"}\n', {TEXT: [None, "b"]}),
     "late.jsonl": ('{"text": "a"}\n' * 1500 + '{"z": 1}\n', {TEXT: ["a"] * 1500 + [None], "z": [None] * 1500 + [1]}),
-    "ragged.csv": ("text,label\na,1,2\n", FileFormatError("line 2 has 3 columns, the first line has 2")),
-    "open.csv": ('text,label\na,1\n"b,2\n', FileFormatError("line 3: a quoted cell begins and does not end")),
-    "utf16.csv": ("text,label\na,1\n".encode("utf-16"), FileFormatError("line 1 is not text in UTF-8")),
+    "ragged.csv": ("text,label\na,1,2\n", FileFormatError("line 2 has 3 columns, but the first line has 2")),
+    "open.csv": ('text,label\na,1\n"b,2\n', FileFormatError("line 3: a quoted cell is never closed")),
+    "utf16.csv": ("text,label\na,1\n".encode("utf-16"), FileFormatError("line 1 is not valid UTF-8")),
     "deep.jsonl": ("[" * 100_000, FileFormatError("line 1 is not JSON")),
-    "digits.jsonl": ('{"n": ' + "1" * 5000 + "}\n", FileFormatError("line 1 holds an integer with too many digits")),
+    "digits.jsonl": ('{"n": ' + "1" * 5000 + "}\n", FileFormatError("line 1 contains an integer with too many digits")),
     "broken.csv.gz": (b"\x1f\x8bno gzip", FileFormatError("damaged or truncated gzip")),
     "not.csv.gz": (b"text", FileFormatError("is not a gzip file")),
     "empty.csv": (" \n\n", MissingValueError("is empty")),

@@ -246,12 +246,12 @@ def test_wrong_input_raises_one_line_errors():
     X = cloud()
     for call, message in [
         (lambda: PersistentEntropy()(X), r"needs labels.*per_class=False"),
-        (lambda: PersistentEntropy()(X, CLASSES.double()), "labels have dtype torch.float64: need whole numbers"),
-        (lambda: PersistentEntropy()(X, CLASSES[:5]), r"labels have shape \(5,\), the states 40 rows"),
+        (lambda: PersistentEntropy()(X, CLASSES.double()), "labels have dtype torch.float64: need integers"),
+        (lambda: PersistentEntropy()(X, CLASSES[:5]), r"labels has shape \(5,\) but the states have 40 rows"),
         (lambda: PersistentEntropy(select=False, noise_weight=0.5), "select=False leaves no unselected bars"),
         (lambda: IStar()(X), r"no shrinkage covariance yet: call attachment.follow\(trainer\)"),
         (lambda: IStar(zeta=2), "zeta is 2: need.*between 0 and 1"),
-        (lambda: istar(d=5)(X), r"shrinkage has shape \(5, 5\): X has 6 columns"),
+        (lambda: istar(d=5)(X), r"shrinkage has shape \(5, 5\) but X has 6 columns"),
         (lambda: IStar().refresh(np.ones((3, 4))), r"the covariance has shape \(3, 4\)"),
         (lambda: CosReg(float("nan")), "weight is nan: need a finite number"),
         (lambda: CosReg("much"), "weight is 'much': need a number"),
@@ -304,6 +304,6 @@ def test_fewer_than_four_groups_add_nothing_and_wrong_groups_are_refused():
     loss = UnbiasedIsoScore()
     assert float(loss(states, groups=text % 3)) == 0
     assert (loss.seen, loss.skipped) == (1, 1)
-    with pytest.raises(isoscope.InputError, match=r"groups have shape \(3,\)"):
+    with pytest.raises(isoscope.InputError, match=r"groups has shape \(3,\)"):
         loss(states, groups=torch.arange(3))
     assert float(CosReg()(states, groups=text)) == float(CosReg()(states))  # ignored where they mean nothing

@@ -417,7 +417,7 @@ def test_one_point_many_times_is_one_cluster():
 @pytest.mark.parametrize(
     ("X", "numbers", "complaint"),
     [
-        (GOOD, [], r"numbers is \[\]: need numbers of clusters from 2 to 19 for 20 rows"),
+        (GOOD, [], r"numbers is \[\]: with 20 rows, the numbers of clusters must be from 2 to 19"),
         (GOOD, [1, 2], r"numbers is \[1, 2\]"),
         (GOOD, [2, 20], r"numbers is \[2, 20\]"),
         (GOOD[:2], [2], "X has 2 rows: need at least 3"),

@@ -427,18 +427,18 @@ def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
     [
         (
             lambda X: isoscope.intra_similarity(X, range(6)),
-            "types has 6 different values for 6 rows: need a type",
+            "types has 6 distinct values for 6 rows: need a type",
         ),
         (lambda X: isoscope.intra_similarity(X, [0] * 6, per_type_cap=1), "need a type with at least two rows"),
         (
             lambda X: isoscope.inter_similarity(X, [0] * 6),
-            "types has 1 different values for 6 rows: need at least two types",
+            "types has 1 distinct values for 6 rows: need at least two types",
         ),
         (
             lambda X: isoscope.intra_similarity(X, [0, 1] * 3, clustered=[0, 0, 1, 1, 2, 2]),
-            "no cluster holds.*two rows of",
+            "no cluster contains.*two rows of",
         ),
-        (lambda X: isoscope.inter_similarity(X, [0, 1] * 3, clustered=[0, 1] * 3), "no cluster holds.*two types"),
+        (lambda X: isoscope.inter_similarity(X, [0, 1] * 3, clustered=[0, 1] * 3), "no cluster contains.*two types"),
         (
             lambda X: isoscope.inter_similarity(X, [0, 1] * 3, average="mean"),
             "average is 'mean': need \"instances\" or",

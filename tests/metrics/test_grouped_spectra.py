@@ -103,13 +103,13 @@ def test_intervals_hold_the_truth_where_those_for_independent_rows_do_not(texts,
 
 
 def test_groups_need_the_unbiased_estimate_and_enough_of_them(tokens):
-    with pytest.raises(InputError, match="without unbiased=True"):
+    with pytest.raises(InputError, match="pass unbiased=True"):
         isoscope.isoscore(tokens, groups=TEXT)
-    with pytest.raises(InputError, match="without unbiased=True"):
+    with pytest.raises(InputError, match="pass unbiased=True"):
         isoscope.participation_ratio(tokens, groups=TEXT)
-    with pytest.raises(InputError, match="3 different values: need at least 4"):
+    with pytest.raises(InputError, match="3 distinct values: need at least 4"):
         isoscope.isoscore(tokens, unbiased=True, groups=TEXT % 3)
-    with pytest.raises(InputError, match="4 different values: need at least 5"):
+    with pytest.raises(InputError, match="4 distinct values: need at least 5"):
         isoscope.isoscore_interval(tokens, groups=TEXT % 4)
     with pytest.raises(InputError, match="groups has 3 entries"):
         isoscope.isoscore(tokens, unbiased=True, groups=[0, 1, 2])

@@ -239,7 +239,7 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
         (np.ones((0, 3)), "X has 0 rows: need at least [12] vectors"),
         (np.ones((9, 1)), "X has 1 column: need vectors of at least 2 dimensions"),
         (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows with NaN or infinity, the first is row 1"),
-        (np.array([[1, 2], [0, 0], [3, 1], [0, 0]]), "X has 2 of 4 rows that are zero: they have no direction"),
+        (np.array([[1, 2], [0, 0], [3, 1], [0, 0]]), "2 of 4 rows of X are zero: they have no direction"),
     ],
     ids=["1d", "3d", "empty", "one_column", "nan", "zero"],
 )
@@ -262,10 +262,10 @@ def test_too_little_memory_is_refused_by_name():
 @pytest.mark.parametrize(
     ("Y", "message"),
     [
-        (np.ones((4, 3)), r"X has shape \(3, 3\) and Y \(4, 3\): need one row of Y per row of X"),
-        (np.ones((3, 2)), r"X has shape \(3, 3\) and Y \(3, 2\)"),
+        (np.ones((4, 3)), r"X has shape \(3, 3\) but Y has shape \(4, 3\): need one row of Y per row of X"),
+        (np.ones((3, 2)), r"X has shape \(3, 3\) but Y has shape \(3, 2\)"),
         (np.ones(3), "Y has 1 dimension"),
-        (np.diag([1.0, 0, 1]), "Y has 1 of 3 rows that are zero"),
+        (np.diag([1.0, 0, 1]), "1 of 3 rows of Y are zero"),
         (np.diag([1.0, np.nan, 1]), "Y has 1 of 3 rows with NaN or infinity, the first is row 1"),
     ],
 )
@@ -276,7 +276,9 @@ def test_partners_that_do_not_fit_are_refused_by_name(Y, message):
 
 def test_partners_of_another_library_are_refused_by_name():
     torch = pytest.importorskip("torch")
-    with pytest.raises(InputError, match=r"X is an array of .*numpy and Y of .*torch: need the same library"):
+    with pytest.raises(
+        InputError, match=r"X is a .*numpy array but Y is a .*torch array: need arrays from the same library"
+    ):
         isoscope.alignment(np.eye(3), torch.eye(3))
 
 

@@ -326,7 +326,7 @@ def test_neighbors_at_zero_are_left_out_of_the_mean_and_counted(rng):
     r = neighbor_distances(X, 10)
     logs = np.log(np.where(r > 0, r, r[:, -1:]) / r[:, -1:])
     expected = (-((r > 0).sum(axis=1) - 2) / logs.sum(axis=1)).mean()
-    with pytest.warns(isoscope.DataWarning, match="3 of 50 rows have a duplicate; 0 give no estimate"):
+    with pytest.warns(isoscope.DataWarning, match="3 of 50 rows have a duplicate; 0 rows yield no estimate"):
         assert isoscope.lid(X, 10) == pytest.approx(expected, rel=tolerance("float64"))
 
 
@@ -334,7 +334,7 @@ def test_a_row_without_an_estimate_is_left_out_and_counted(rng):
     X = rng.standard_normal((50, 4))
     X[1:6] = X[0]
     r = neighbor_distances(X, 5)[6:]
-    with pytest.warns(isoscope.DataWarning, match="6 of 50 rows have a duplicate; 6 give no estimate"):
+    with pytest.warns(isoscope.DataWarning, match="6 of 50 rows have a duplicate; 6 rows yield no estimate"):
         assert isoscope.lid(X, 5) == pytest.approx(local_dimension(r), rel=tolerance("float64"))
 
 
@@ -342,7 +342,7 @@ def test_two_nn_leaves_duplicates_out_and_counts_them(rng):
     X = rng.standard_normal((50, 4))
     X[4] = X[9]
     r = neighbor_distances(X, 2)
-    with pytest.warns(isoscope.DataWarning, match="2 of 50 rows have a duplicate; 2 give no estimate"):
+    with pytest.warns(isoscope.DataWarning, match="2 of 50 rows have a duplicate; 2 rows yield no estimate"):
         assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(r[r[:, 0] > 0]), rel=tolerance("float64"))
 
 
@@ -353,7 +353,7 @@ def test_hubs_among_duplicates_are_the_first_of_them():
 @pytest.mark.parametrize(
     ("measure", "complaint"),
     [
-        (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbors at different distances"),
+        (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbors at distinct distances"),
         (isoscope.two_nn, "0 rows of X have no duplicate"),
     ],
     ids=["lid", "two_nn"],
@@ -367,9 +367,9 @@ def test_a_single_point_many_times_has_no_dimension(measure, complaint):
 @pytest.mark.parametrize("turn", [False, True])
 def test_a_regular_simplex_has_no_dimension(turn, dtype, rng):
     X = (np.eye(10) @ (rotation(10, rng) if turn else np.eye(10))).astype(dtype)
-    with pytest.raises(isoscope.InputError, match="two neighbors at the same distance"):
+    with pytest.raises(isoscope.InputError, match="two nearest neighbors at the same distance"):
         isoscope.two_nn(X)
-    with pytest.raises(isoscope.InputError, match="no row of X has 5 neighbors at different distances"):
+    with pytest.raises(isoscope.InputError, match="no row of X has 5 neighbors at distinct distances"):
         isoscope.lid(X, 5)
 
 
@@ -388,7 +388,7 @@ def test_a_regular_simplex_has_no_dimension(turn, dtype, rng):
 def test_zero_rows_are_left_out_and_counted(measure, options, library, rng):
     X = rng.standard_normal((50, 4))
     with_zeros = library.array(np.insert(X, [0, 7], 0, axis=0))
-    with pytest.warns(isoscope.DataWarning, match="2 of 52 rows are zero: they have no direction and are left out"):
+    with pytest.warns(isoscope.DataWarning, match="2 of 52 rows are zero: they have no direction and are omitted"):
         found = measure(with_zeros, **options)
     expected = measure(library.array(X), **options)
     assert [float(x) for x in np.ravel(found)] == [float(x) for x in np.ravel(expected)]
@@ -425,18 +425,18 @@ def wrong(**changes) -> np.ndarray:
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: isoscope.lid(wrong(), 30), "k is 30 and X has 30 rows: need 1 ≤ k ≤ 29"),
-        (lambda: isoscope.lid(wrong()), "k is 100 and X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 30), "k is 30 but X has 30 rows: need 1 ≤ k ≤ 29"),
+        (lambda: isoscope.lid(wrong()), "k is 100 but X has 30 rows"),
         (lambda: isoscope.lid(wrong(), 2), "k is 2: need at least 3 neighbors"),
         (lambda: isoscope.lid(wrong(), 1, convention="cai"), "k is 1: need at least 2 neighbors"),
         (lambda: isoscope.lid(wrong(), -3), "k is -3"),
         (lambda: isoscope.lid(wrong(), 2.5), "k is 2.5: need a whole number"),
-        (lambda: isoscope.lid(wrong(n=3), 3), "k is 3 and X has 3 rows"),
+        (lambda: isoscope.lid(wrong(n=3), 3), "k is 3 but X has 3 rows"),
         (lambda: isoscope.lid(wrong(n=1), 3), "X has 1 row: need at least 2"),
         (lambda: isoscope.lid(wrong(), 5, metric="manhattan"), "metric is 'manhattan'"),
         (lambda: isoscope.lid(wrong(), 5, convention="mine"), "convention is 'mine'"),
-        (lambda: isoscope.lid(wrong(), 5, sample=0), "sample is 0 and X has 30 rows"),
-        (lambda: isoscope.lid(wrong(), 5, sample=31), "sample is 31 and X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 5, sample=0), "sample is 0 but X has 30 rows"),
+        (lambda: isoscope.lid(wrong(), 5, sample=31), "sample is 31 but X has 30 rows"),
         (lambda: isoscope.lid(wrong(), 5, sample=9.5), "sample is 9.5: need a whole number"),
         (lambda: isoscope.lid(wrong(), 5, max_memory=100), "max_memory is 100 bytes"),
         (lambda: isoscope.lid(wrong(rows={3: np.nan, 9: np.inf}), 5), "2 of 30 rows with NaN.* first is row 3"),
@@ -445,11 +445,11 @@ def wrong(**changes) -> np.ndarray:
         (lambda: isoscope.two_nn(wrong(n=2)), "X has 2 rows: need at least 3"),
         (lambda: isoscope.two_nn(wrong(), discard=1), "discard is 1"),
         (lambda: isoscope.two_nn(wrong(), discard=-0.1), "discard is -0.1"),
-        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and 1 of them are kept: need at least 2"),
+        (lambda: isoscope.two_nn(wrong(), discard=0.95), "30 rows .* and only 1 of them remain: need at least 2"),
         (lambda: isoscope.two_nn(wrong(), sample=99), "sample is 99"),
         (lambda: isoscope.two_nn(wrong(rows={0: np.nan})), "1 of 30 rows with NaN"),
-        (lambda: isoscope.hubness(wrong()[:10]), "k is 10 and X has 10 rows"),
-        (lambda: isoscope.hubness(wrong(), 0), "k is 0 and X has 30 rows"),
+        (lambda: isoscope.hubness(wrong()[:10]), "k is 10 but X has 10 rows"),
+        (lambda: isoscope.hubness(wrong(), 0), "k is 0 but X has 30 rows"),
         (lambda: isoscope.hubness(wrong(), 2.5), "k is 2.5: need a whole number"),
         (lambda: isoscope.hubness(wrong(n=1), 1), "X has 1 row"),
         (lambda: isoscope.hubness(wrong(), 5, metric="dot"), "metric is 'dot'"),
@@ -463,5 +463,5 @@ def test_what_cannot_be_measured_is_refused_by_what_it_is(call, complaint):
 
 def test_a_sample_has_no_gradient(rng):
     torch = pytest.importorskip("torch")
-    with pytest.raises(isoscope.InputError, match="X carries a gradient"):
+    with pytest.raises(isoscope.InputError, match="X requires gradients"):
         isoscope.lid(torch.tensor(rng.standard_normal((30, 3)), requires_grad=True), 5, sample=10)

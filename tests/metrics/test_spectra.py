@@ -696,13 +696,13 @@ def test_isoscore_states_how_many_rows_it_needs(rows, unbiased, interval, needed
         (lambda X: isoscope.isoscore_star(X, np.eye(3), np.nan), "zeta is nan"),
         (
             lambda X: isoscope.isoscore_star(X, np.eye(4)),
-            r"shrinkage has shape \(4, 4\): X has 3 columns, need \(3, 3\)",
+            r"shrinkage has shape \(4, 4\) but X has 3 columns: need shape \(3, 3\)",
         ),
         (lambda X: isoscope.isoscore_star(X, np.ones(3)), "shrinkage has 1 dimension"),
         (lambda X: isoscope.isoscore_star(X, np.full((3, 3), np.nan)), "shrinkage has 3 of 3 rows with NaN"),
-        (lambda X: isoscope.anisotropy(X, 0), r"k is 0: X of shape \(9, 3\) has 3 axes, need 1 ≤ k ≤ 3"),
+        (lambda X: isoscope.anisotropy(X, 0), r"k is 0, but X of shape \(9, 3\) has 3 principal axes: need 1 ≤ k ≤ 3"),
         (lambda X: isoscope.anisotropy(X, 4), "k is 4"),
-        (lambda X: isoscope.anisotropy(X[:2], 3), r"k is 3: X of shape \(2, 3\) has 2 axes"),
+        (lambda X: isoscope.anisotropy(X[:2], 3), r"k is 3, but X of shape \(2, 3\) has 2 principal axes"),
     ],
 )
 def test_parameters_out_of_range_are_refused_by_name(ask, message, rng):

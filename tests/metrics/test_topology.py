@@ -385,9 +385,9 @@ X = np.random.default_rng(0).standard_normal((20, 4))
             (lambda measure=measure, bars=bars: measure(bars), complaint)
             for measure in (isoscope.metrics.select_bars, isoscope.persistent_entropy)
             for bars, complaint in [
-                ([3, 1, -2, -1], "2 of 4 bars are negative, infinite or NaN, the first at 2"),
-                ([3, np.inf], "1 of 2 bars .* the first at 1: .* leave out the infinite bar"),
-                ([np.nan, 1], "1 of 2 bars .* the first at 0"),
+                ([3, 1, -2, -1], "2 of 4 bars are negative, infinite or NaN, the first at index 2"),
+                ([3, np.inf], "1 of 2 bars .* the first at index 1: .* remove the infinite bar"),
+                ([np.nan, 1], "1 of 2 bars .* the first at index 0"),
                 ([[1, 2], [3, 4]], r"bars has shape \(2, 2\): need one length per bar"),
                 (3.0, r"bars has shape \(\)"),
                 (["long", "short"], "bars has dtype <U5"),

@@ -110,7 +110,9 @@ def test_more_names_than_looks_are_others(found):
 
 def test_a_color_that_is_not_there_says_what_is(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
-    with pytest.raises(InputError, match='color is \'labels\', but this audit has "frequency", "lengths"'):
+    with pytest.raises(
+        InputError, match='color is \'labels\', but this audit can be colored only by "frequency", "lengths"'
+    ):
         figures.draw_points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):
         figures.draw_points(found.pictures, None, "red")

@@ -42,7 +42,7 @@ def test_every_finding_is_there_and_what_is_not_ok_is_spelled_out(found):
         if finding.sampled:
             assert f"on {finding.rows:,} rows" in text
     assert "300 × 16 float64, by cosine" in text
-    assert "not measured: labels, 120 different labels for 120 rows" in text
+    assert "not measured: labels, 120 rows have 120 distinct labels" in text
 
 
 def test_the_worst_comes_first_and_they_are_counted(found):

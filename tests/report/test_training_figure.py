@@ -43,7 +43,7 @@ def test_the_name_says_the_format(tmp_path, name, first):
 
 
 def test_other_names_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"need a name that ends in .png, .svg or .pdf"):
+    with pytest.raises(InputError, match=r"need a file name that ends in .png, .svg or .pdf"):
         save_profile(made(), tmp_path / "profile.gif")
     assert not list(tmp_path.iterdir())
 

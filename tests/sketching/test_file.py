@@ -94,7 +94,7 @@ def test_a_file_cut_short_is_refused_by_name(saved):
 
 def test_other_files_are_refused_by_name(saved):
     save_file({"mean": np.zeros(3)}, saved)
-    with pytest.raises(InputError, match=r"a\.sketch is a safetensors file but not a sketch"):
+    with pytest.raises(InputError, match=r"a\.sketch is a safetensors file, but it does not contain a sketch"):
         Sketch.load(saved)
     saved.write_text("PAR1 and other bytes that are no header" * 9)
     with pytest.raises(InputError, match=r"a\.sketch is not a complete sketch"):
@@ -113,7 +113,7 @@ def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
 def test_a_newer_file_asks_for_a_newer_isoscope(saved):
     tensors, about = contents(saved)
     write(saved, tensors, about | {"version": 3})
-    with pytest.raises(InputError, match=r"a\.sketch has version 3, .* up to 2: upgrade"):
+    with pytest.raises(InputError, match=r"a\.sketch has version 3, .* at most version 2: upgrade"):
         Sketch.load(saved)
 
 

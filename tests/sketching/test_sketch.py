@@ -542,7 +542,7 @@ SOURCES = {
     "no columns": (lambda rng: np.ones((3, 0)), r"shape \(3, 0\)"),
     "chunks of one vector": (lambda rng: iter([np.ones(3)]), r"chunk has shape \(3,\): need \(m, d\)"),
     "chunks of three axes": (lambda rng: iter([np.ones((2, 3, 4))]), r"chunk has shape \(2, 3, 4\)"),
-    "chunks of two widths": (_ragged, "one sketch has 3 dimensions and the other has 2"),
+    "chunks of two widths": (_ragged, "sketches with 3 and 2 dimensions cannot be added"),
     "words": (lambda rng: ["a", "b"], "dtype <U1"),
     "complex": (lambda rng: np.ones((3, 2)) + 1j, "chunk has dtype complex128"),
     "types in one chunk only": (lambda rng: iter([(np.eye(2), [0, 1]), np.eye(2)]), "types for both or for neither"),
@@ -550,7 +550,7 @@ SOURCES = {
     "a number": (lambda rng: 5, "source is a int: need an"),
     "nothing": (lambda rng: None, "source is a NoneType"),
     "chunks of numbers": (lambda rng: iter([np.float64(3)]), r"chunk has shape \(\)"),
-    "four of a kind": (lambda rng: iter([(np.eye(2), [0, 1], [0, 1], "?")]), "tuple of 4"),
+    "four of a kind": (lambda rng: iter([(np.eye(2), [0, 1], [0, 1], "?")]), "tuple of length 4"),
     "groups that are no list": (lambda rng: iter([(np.eye(2), [0, 1], "?")]), r"groups has shape \(\)"),
 }
 
@@ -567,7 +567,7 @@ def test_types_that_do_not_fit_are_refused(rng):
     X = rng.standard_normal((6, 2))
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
         sketch(X, types=[0] * 5)
-    with pytest.raises(InputError, match=r"pass pairs \(chunk, its types\)"):
+    with pytest.raises(InputError, match=r"yield pairs \(chunk, its types\)"):
         sketch(iter([X]), types=[0] * 6)
     X[1] = np.nan
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
@@ -590,7 +590,7 @@ def test_a_cloud_on_its_side_is_said():
 
 def test_sketches_that_do_not_fit_are_not_added(rng):
     X = rng.standard_normal((4, 3))
-    with pytest.raises(InputError, match=r"3 .*2 dimensions"):
+    with pytest.raises(InputError, match="sketches with 3 and 2 dimensions"):
         Sketch.of(X) + Sketch.of(X[:, :2])
     with pytest.raises(InputError, match="one sketch has types and the other has none"):
         Sketch.of(X) + Sketch.of(X, [0, 0, 1, 1])
@@ -627,8 +627,8 @@ ZERO, ONE, EQUAL = np.zeros((3, 2)), np.ones((1, 2)), np.ones((3, 2))
         ),
         (EQUAL, lambda s: s.isoscore_star(np.eye(3)), r"shrinkage has shape \(3, 3\): need \(2, 2\)"),
         (EQUAL, lambda s: s.isoscore_star(np.eye(2), 1.5), "zeta is 1.5"),
-        (EQUAL, lambda s: s.intra_similarity(), "the sketch has no types"),
-        (EQUAL, lambda s: s.triplet_objective(), "the sketch has no types"),
+        (EQUAL, lambda s: s.intra_similarity(), "has no types"),
+        (EQUAL, lambda s: s.triplet_objective(), "has no types"),
     ],
 )
 def test_impossible_measurements_raise_errors(cloud, measure, words):
@@ -638,7 +638,7 @@ def test_impossible_measurements_raise_errors(cloud, measure, words):
 
 def test_what_types_cannot_tell_is_said(rng):
     X = rng.standard_normal((3, 2))
-    with pytest.raises(InputError, match="3 types for 3 rows: need a type with at least two rows"):
+    with pytest.raises(InputError, match="3 rows have 3 types: need a type with at least two rows"):
         Sketch.of(X, [0, 1, 2]).intra_similarity()
     with pytest.raises(InputError, match="at least two types"):
         Sketch.of(X, [0, 0, 0]).inter_similarity()

@@ -36,7 +36,7 @@ def test_every_number_type(kind, size, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[1.0, 2], [3.0, 4], [5.0]], "v has 1 numbers in row 2, need 2 as in the first"),
+        ([[1.0, 2], [3.0, 4], [5.0]], "v has 1 numbers in row 2: need 2, as in the first row"),
         ([[1.0, 2], None, [3.0, 4]], "v is null in row 1: drop the rows without a vector"),
         ([None, [1.0, 2]], "v is null in row 0"),
         ([[1.0, 2], [3.0, 4], [5.0, None]], "v has a null in the vector of row 2"),
@@ -61,13 +61,13 @@ def test_a_null_far_down_is_named_by_its_row_in_the_file(tmp_path):
 
 
 def test_tables_without_vectors_or_rows(tmp_path):
-    with pytest.raises(InputError, match=r"holds no vectors; it has text, when: need rows of numbers"):
+    with pytest.raises(InputError, match=r"contains no vectors; its columns are text, when: need a column"):
         read(parquet(tmp_path, {"text": ["a"], "when": pa.array([1], pa.timestamp("s"))}))
     with pytest.raises(InputError, match="has no rows"):
         read(parquet(tmp_path, {"v": pa.array([], pa.list_(pa.float32()))}))
-    with pytest.raises(InputError, match="several candidates for the vectors: first, second"):
+    with pytest.raises(InputError, match="several columns of vectors: first, second"):
         read(parquet(tmp_path, {"first": [[1.0]], "second": [[2.0]]}))
-    with pytest.raises(InputError, match="text does not hold vectors; choose from v"):
+    with pytest.raises(InputError, match="text does not contain vectors; choose from v"):
         read(parquet(tmp_path, {"v": [[1.0]], "text": ["a"]}), vectors="text")
 
 
@@ -107,7 +107,7 @@ def test_missing_labels_are_counted_over_the_entire_file(tmp_path):
         lambda: list(store.batches(["labels"], rows=20)),
         lambda: store.column("labels", [150]),
     ):
-        with pytest.raises(InputError, match=r"a\.parquet: label has no value in 3 of 300 rows, first in row 150"):
+        with pytest.raises(InputError, match=r"a\.parquet: label is empty in 3 of 300 rows, first in row 150"):
             read_labels()
     assert sum(len(c) for c in store.chunks()) == 300
     assert store.column("labels", [0, 1]).tolist() == [0, 1]

@@ -32,11 +32,11 @@ def test_the_vectors_are_found(candidates, said, expected):
             ["p", "q"],
             [],
             None,
-            r'f has several candidates for the vectors: p, q; name one: vectors="p", .*--columns vectors=p',
+            r'f has several columns of vectors: p, q; choose one with vectors="p" .*--columns vectors=p',
         ),
-        (["p"], [], "z", "f has no column or array named z; choose from p"),
-        (["p"], ["z"], "z", "z does not hold vectors"),
-        ([], ["text", "id"], None, "f holds no vectors; it has text, id: need rows of numbers"),
+        (["p"], [], "z", "f has no column named z; choose from p"),
+        (["p"], ["z"], "z", "z does not contain vectors"),
+        ([], ["text", "id"], None, "f contains no vectors; its columns are text, id: need a column"),
     ],
 )
 def test_errors_of_choosing_the_vectors(candidates, others, said, message):
@@ -53,7 +53,7 @@ def test_roles_have_usual_names_and_requested_names_take_precedence():
         InputError, match="f has no column nope for types: the columns are Topic, label, sentence, token"
     ):
         choose_columns(available, ColumnSpec(None, {"types": "nope"}), "f")
-    with pytest.raises(InputError, match="f has no column nope for types: it has only vectors"):
+    with pytest.raises(InputError, match="f has no column nope for types: it contains only vectors"):
         choose_columns([], ColumnSpec(None, {"types": "nope"}), "f")
 
 
@@ -72,7 +72,7 @@ def test_ids_are_integers_or_strings():
         assert (found.tolist(), missing) == (expected, None)
         assert found.dtype.kind in "iO"
     for values in ([0.5], [1e300], [-np.inf]):
-        with pytest.raises(InputError, match=r"ids holds .*: ids must be integers or strings"):
+        with pytest.raises(InputError, match=r"ids contains .*: ids must be integers or strings"):
             plain_values(values, "ids")
     assert plain_values([1, None], "ids")[1].tolist() == [False, True]
 
@@ -119,9 +119,9 @@ def test_missing_labels_are_noticed_and_missing_text_is_empty(values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["a", 1], "mixes numbers and text"),
+        (["a", 1], "both numbers and text"),
         (np.zeros((2, 2)), r"has shape \(2, 2\)"),
-        ([[1], [1, 2]], "one value for each row"),
+        ([[1], [1, 2]], "one value per row"),
     ],
 )
 def test_labels_of_mixed_types_or_wrong_shapes_are_rejected(values, message):

@@ -109,13 +109,13 @@ def test_data_frames_that_are_rejected():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match="v is null in row 1"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], None]})).chunks())
-    with pytest.raises(InputError, match="v has 1 numbers in row 1, need 2 as in the first"):
+    with pytest.raises(InputError, match="v has 1 numbers in row 1: need 2, as in the first row"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], [3.0]]})).chunks())
     with pytest.raises(InputError, match="column v of the data frame cannot be read"):
         open_store(pd.DataFrame({"v": [[1.0, 2], "x"]}))
-    with pytest.raises(InputError, match="two columns of the same name"):
+    with pytest.raises(InputError, match="two columns with the same name"):
         open_store(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
-    with pytest.raises(InputError, match="has no value in 1 of 2 rows, first in row 1"):
+    with pytest.raises(InputError, match="is empty in 1 of 2 rows, first in row 1"):
         open_store(pd.DataFrame({"v": [[1.0], [2.0]], "label": ["x", None]})).column("labels")
 
 
@@ -123,7 +123,7 @@ def test_lazy_tables_and_dataset_dicts_are_rejected_with_advice(truth):
     pl, datasets = (pytest.importorskip(name) for name in ("polars", "datasets"))
     with pytest.raises(InputError, match=r"pass source\.collect\(\)"):
         open_store(polars_arrays(truth).lazy())
-    with pytest.raises(InputError, match=r'choose a split, source\["train"\]'):
+    with pytest.raises(InputError, match=r'choose one, such as source\["train"\]'):
         open_store(datasets.DatasetDict({"train": dataset(truth)}))
     with pytest.raises(InputError, match=r"need a datasets\.Dataset"):
         open_store(dataset(truth).to_iterable_dataset())

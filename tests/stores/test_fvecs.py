@@ -38,12 +38,12 @@ def test_a_record_of_another_length_is_named_by_its_row(tmp_path):
     path.write_bytes(data)
     store = open_store(path)
     for read in (lambda: list(store.chunks()), lambda: list(store.chunks(8)), lambda: store.take([3, 20])):
-        with pytest.raises(InputError, match=r"states 7 dimensions in row 20 and 3 in row 0"):
+        with pytest.raises(InputError, match=r"row 20 has 7 dimensions, but row 0 has 3"):
             read()
     assert store.take([3]).tolist() == [[1, 1, 1]]
 
 
 def test_a_first_number_that_cannot_be_a_length(tmp_path):
     (tmp_path / "a.fvecs").write_bytes(b"\0" * 100)
-    with pytest.raises(InputError, match=r"states 0 dimensions in its first 4 bytes: it is not a \.fvecs file"):
+    with pytest.raises(InputError, match=r"declare 0 dimensions: it is not a \.fvecs file"):
         open_store(tmp_path / "a.fvecs")

@@ -20,7 +20,7 @@ def file_of(path, **datasets):
 
 def test_a_dataset_is_chosen(tmp_path):
     path = file_of(tmp_path / "a.h5", group__p=np.eye(3), q=np.ones((3, 2)), kind=np.arange(3), other=np.arange(4))
-    with pytest.raises(InputError, match=r'candidates for the vectors: group/p, q; name one: vectors="group/p"'):
+    with pytest.raises(InputError, match=r'columns of vectors: group/p, q; choose one with vectors="group/p"'):
         open_store(path)
     store = open_store(path, vectors="group/p", types="kind")
     assert (store.dim, store.types.tolist()) == (3, [0, 1, 2])
@@ -37,10 +37,10 @@ def test_strings_of_fixed_and_variable_length(tmp_path):
 @pytest.mark.parametrize(
     ("datasets", "message"),
     [
-        ({"v": np.zeros(3)}, "holds no vectors; it has v"),
+        ({"v": np.zeros(3)}, "contains no vectors; its columns are v"),
         ({"v": np.zeros((0, 3))}, "v has no rows"),
-        ({"v": np.zeros((2, 2), complex)}, "holds no vectors"),
-        ({}, "holds no vectors: need rows"),
+        ({"v": np.zeros((2, 2), complex)}, "contains no vectors"),
+        ({}, "contains no vectors: need a column"),
     ],
 )
 def test_files_without_vectors(datasets, message, tmp_path):
@@ -59,7 +59,5 @@ def test_the_file_is_closed_between_batches(tmp_path):
 def test_a_missing_library_is_named_with_its_command(tmp_path, monkeypatch):
     path = file_of(tmp_path / "a.h5", v=np.eye(2))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(
-        InputError, match=r"a\.h5 is an HDF5 file: reading it needs h5py, pip install 'isoscope\[hdf5\]'"
-    ):
+    with pytest.raises(InputError, match=r"a\.h5 is an HDF5 file, which needs h5py: pip install 'isoscope\[hdf5\]'"):
         open_store(path)

@@ -66,9 +66,9 @@ def test_arrays_that_are_not_rows_of_vectors_are_rejected(source, message):
 
 
 def test_an_array_has_no_columns_to_name(truth):
-    with pytest.raises(InputError, match="it has no columns to choose from"):
+    with pytest.raises(InputError, match="has no columns: omit vectors"):
         open_store(truth.vectors, vectors="x")
-    with pytest.raises(InputError, match="the array has no column x for labels: it has only vectors"):
+    with pytest.raises(InputError, match="the array has no column x for labels: it contains only vectors"):
         open_store(truth.vectors, labels="x")
     sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(InputError, match="sparse"):

@@ -41,30 +41,30 @@ def test_columns_are_the_single_values(tmp_path):
     store = open_store(path)
     assert store.labels.tolist() == [2, 3]
     assert store.text.tolist() == ["é\n", ""]
-    with pytest.raises(InputError, match="topic has no value in 2 of 2 rows, first in row 0"):
+    with pytest.raises(InputError, match="topic is empty in 2 of 2 rows, first in row 0"):
         _ = open_store(path, labels="topic").labels
-    with pytest.raises(InputError, match="label mixes numbers and text"):
+    with pytest.raises(InputError, match="label contains both numbers and text"):
         _ = open_store(lines(tmp_path, '{"v": [1], "label": 2}\n{"v": [2], "label": "x"}\n')).labels
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1, 2]\n[3]\n", "line 2: the vector has 1 number, need 2 as in the first"),
+        ("[1, 2]\n[3]\n", "line 2: the vector has 1 number: need 2, as in the first line"),
         ("[1, 2]\n\n[3, null]\n", "line 3: null in the vector is not a number"),
         ('[1, 2]\n[3, "x"]\n', 'line 2: "x" in the vector is not a number'),
         ("[1, 2]\n[3, [4]]\n", r"line 2: \[4\] in the vector is not a number"),
         ('{"v": [1]}\n{"v": [1], "x": \n', "line 2 is not JSON"),
         ("[1, 2]\n[3, 4] x\n", "line 2 is not JSON"),
         ("[1, 2]\n7\n", "line 2: 7 is not a list of numbers"),
-        ('{"v": [1]}\n{"w": [1]}\n', "line 2: there is no v; drop the lines without a vector"),
-        ('{"v": [1]}\n{"v": null}\n', "line 2: there is no v"),
-        ('{"v": [1]}\n[1]\n', "line 2: there is no v"),
+        ('{"v": [1]}\n{"w": [1]}\n', "line 2: the field v is missing; drop the lines without a vector"),
+        ('{"v": [1]}\n{"v": null}\n', "line 2: the field v is missing"),
+        ('{"v": [1]}\n[1]\n', "line 2: the field v is missing"),
         ('{"v": [1]}\n{"v": [1}\n', "line 2 is not JSON: .* at column 9"),
         ('{"v": [1]}\n{"v": "x"}\n', 'line 2: "x" is not a list of numbers'),
-        ('{"text": "x"}\n', "holds no vectors; it has text"),
-        ('{"p": [1], "q": [2]}\n', "several candidates for the vectors: p, q"),
-        ('"x"\n', "line 1: need a list of numbers, or an object with one"),
+        ('{"text": "x"}\n', "contains no vectors; its columns are text"),
+        ('{"p": [1], "q": [2]}\n', "several columns of vectors: p, q"),
+        ('"x"\n', "line 1: need a list of numbers, or an object that contains one"),
         ("[]\n", "line 1: need a list of numbers"),
         ("[" * 100_000 + "\n", "line 1 is not JSON"),
     ],
@@ -83,11 +83,11 @@ def test_all_digits_are_kept(tmp_path):
 
 def test_a_key_is_chosen_and_bare_lists_have_none(tmp_path):
     assert read(lines(tmp_path, '{"p": [1], "q": [2]}\n'), vectors="q") == [[2]]
-    with pytest.raises(InputError, match="holds bare lists: they have no names"):
+    with pytest.raises(InputError, match="contains bare lists"):
         read(lines(tmp_path, "[1, 2]\n"), vectors="q")
 
 
 @pytest.mark.parametrize("text", ["[\n  [1, 2],\n  [3, 4]\n]\n", "[[1, 2], [3, 4]]", '{\n "v": [1]\n}'])
 def test_a_single_json_value_is_rejected_with_advice(text, tmp_path):
-    with pytest.raises(InputError, match=r"a\.json is one JSON value: .*jq -c '\.\[\]' a\.json > a\.jsonl"):
+    with pytest.raises(InputError, match=r"a\.json is a single JSON value: .*jq -c '\.\[\]' a\.json > a\.jsonl"):
         read(lines(tmp_path, text, "a.json"))

@@ -31,16 +31,16 @@ def test_extended_precision_becomes_float64(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.array([[1, "a"]], object), "is a pickled array, which is never loaded"),
+        (np.array([[1, "a"]], object), "is a pickled array, which isoscope never loads"),
         (np.arange(5.0), r"has shape \(5,\): need \(n, d\)"),
         (np.zeros((2, 3, 4)), r"has shape \(2, 3, 4\): need \(n, d\).*reshape\(-1, d\)"),
         (np.array(3.0), r"has shape \(\)"),
         (np.zeros((0, 4)), "has no rows"),
         (np.zeros((4, 0)), "has no columns"),
-        (np.eye(3, dtype=bool), "holds booleans"),
-        (np.eye(3, dtype=complex), "holds complex numbers"),
-        (np.array([["a", "b"]]), "holds values of dtype <U1"),
-        (np.zeros((2, 2), [("a", "f4")]), r"holds values of dtype \[\('a'"),
+        (np.eye(3, dtype=bool), "contains booleans"),
+        (np.eye(3, dtype=complex), "contains complex numbers"),
+        (np.array([["a", "b"]]), "contains values of dtype <U1"),
+        (np.zeros((2, 2), [("a", "f4")]), r"contains values of dtype \[\('a'"),
     ],
 )
 def test_arrays_that_are_not_vectors(array, message, tmp_path):
@@ -66,14 +66,14 @@ def test_pickled_data_is_never_executed(tmp_path, monkeypatch):
 def test_one_array_of_an_npz_is_chosen(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, p=np.eye(3), q=np.ones((3, 2)), kind=np.array(["a", "b", "c"]), loose=np.arange(5))
-    with pytest.raises(InputError, match=r'several candidates for the vectors: p, q; name one: vectors="p"'):
+    with pytest.raises(InputError, match=r'several columns of vectors: p, q; choose one with vectors="p"'):
         open_store(path)
     store = open_store(path, vectors="q", types="kind")
     assert (store.dim, store.types.tolist()) == (2, ["a", "b", "c"])
     with pytest.raises(InputError, match="has no column loose for labels: the columns are kind"):
         open_store(path, vectors="q", labels="loose")
     np.savez(path, labels=np.arange(5))
-    with pytest.raises(InputError, match="holds no vectors; it has labels"):
+    with pytest.raises(InputError, match="contains no vectors; its columns are labels"):
         open_store(path)
 
 
@@ -87,7 +87,7 @@ def test_a_flipped_bit_in_a_compressed_array_is_noticed(tmp_path, truth):
         open_store(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", "x")
-    with pytest.raises(InputError, match="holds no vectors"):
+    with pytest.raises(InputError, match="contains no vectors"):
         open_store(path)
 
 

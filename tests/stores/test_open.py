@@ -73,14 +73,14 @@ def test_a_file_of_unknown_ending_is_recognized_by_its_first_bytes(name, write, 
 
 def test_unknown_formats_are_reported_with_the_known_ones(tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"something else")
-    refused(tmp_path / "a.xyz", r"unknown ending \.xyz.*\.npy, .*\.parquet, .*\.jsonl")
+    refused(tmp_path / "a.xyz", r"unknown extension \.xyz.*\.npy, .*\.parquet, .*\.jsonl")
     (tmp_path / "plain").write_bytes(b"something else")
     refused(tmp_path / "plain", "no ending")
     (tmp_path / "a.npy.gz").write_bytes(gzip.compress(b"x"))
     refused(tmp_path / "a.npy.gz", "compressed with gzip")
     np.save(tmp_path / "a.npy", np.eye(3))
     (tmp_path / "a.npy").rename(tmp_path / "a.txt")
-    refused(tmp_path / "a.txt", r"is not text: it begins like a \.npy file")
+    refused(tmp_path / "a.txt", r"is not text: it starts like a \.npy file")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything may be read")
@@ -171,4 +171,4 @@ def test_a_name_with_glob_characters_is_a_file_first(tmp_path, truth):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_rejected_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
-    refused(tmp_path / "a.npy", 'is not a regular file: pipe an .npy into "-"')
+    refused(tmp_path / "a.npy", 'is not a regular file: pass "-"')

@@ -39,14 +39,14 @@ def test_shards_of_two_precisions_get_the_higher_one(tmp_path):
 
 
 def test_shards_of_two_sizes_are_both_named(tmp_path):
-    with pytest.raises(InputError, match=r"a\.npy has 2 dimensions and .*b\.npy has 3: need vectors of equal length"):
+    with pytest.raises(InputError, match=r"a\.npy has 2 dimensions but .*b\.npy has 3: need vectors of equal length"):
         open_store(folder_of(tmp_path, a=np.eye(2), b=np.eye(3)))
 
 
 def test_columns_must_be_in_all_shards(tmp_path, truth):
     write_jsonl(Cloud(truth.vectors[:5], truth.labels[:5], truth.words[:5]), tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text(json.dumps({"embedding": [1.5] * 16, "text": "x"}) + "\n")
-    with pytest.raises(InputError, match=r"a\.jsonl has label for labels and .*b\.jsonl has nothing"):
+    with pytest.raises(InputError, match=r"a\.jsonl has label for labels, but .*b\.jsonl has nothing"):
         open_store(tmp_path)
     with pytest.raises(InputError, match=r"b\.jsonl has no column label for labels: the columns are text"):
         open_store(tmp_path, labels="label")
@@ -68,7 +68,7 @@ def test_a_bad_shard_is_named(tmp_path):
 
 
 def test_folders_without_vectors(tmp_path):
-    with pytest.raises(InputError, match=r"is a folder without vectors: need files of one of \.npy"):
+    with pytest.raises(InputError, match=r"is a folder without vectors: need files that end in one of \.npy"):
         open_store(tmp_path)
     (tmp_path / "notes.md").write_text("x")
     (tmp_path / ".hidden.npy").write_text("x")
@@ -81,7 +81,9 @@ def test_folders_without_vectors(tmp_path):
 def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
     folder_of(tmp_path, a=np.eye(2))
     np.savez(tmp_path / "b.npz", np.eye(2))
-    with pytest.raises(InputError, match=r'several formats, \.npy, \.npz: choose with a glob, ".*/\*\.npy"'):
+    with pytest.raises(
+        InputError, match=r'several formats, \.npy, \.npz: choose one with a glob, such as ".*/\*\.npy"'
+    ):
         open_store(tmp_path)
     assert len(open_store(tmp_path / "*.np*")) == 4
 
@@ -89,5 +91,5 @@ def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
 def test_a_missing_label_in_a_shard_has_its_row_in_the_store(tmp_path):
     for name, label in (("a", "1"), ("b", "null")):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"v": [1, 2], "label": {label}}}\n' * 3)
-    with pytest.raises(InputError, match="label has no value in 3 of 6 rows, first in row 3"):
+    with pytest.raises(InputError, match="label is empty in 3 of 6 rows, first in row 3"):
         _ = open_store(tmp_path).labels

@@ -161,5 +161,5 @@ def test_a_table_of_a_database_is_sent_without_its_columns(truth, tmp_path):
     store = open_store(f"lancedb:{tmp_path}#docs")
     parts = spans(store, 100 * D * 4)
     np.testing.assert_array_equal(read(store, parts)[0], truth.vectors)
-    with pytest.raises(isoscope.InputError, match="omit the engine, or write the vectors only"):
+    with pytest.raises(isoscope.InputError, match="omit the engine, or write only the vectors"):
         sent(spans(store, 100 * D * 4, other_columns=True)[0])

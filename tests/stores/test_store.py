@@ -108,7 +108,7 @@ def test_passed_values_become_columns(form, written, truth, rng):
     assert [v for batch in batches for v in batch.columns["labels"]] == labels
     np.testing.assert_array_equal(np.concatenate([b.columns["types"] for b in batches]), truth.labels + 0.5)
     assert store.column("labels", [999, 1, 1]).tolist() == [labels[999], labels[1], labels[1]]
-    with pytest.raises(InputError, match=f"labels has 99 entries, the store has {N} rows"):
+    with pytest.raises(InputError, match=f"labels has 99 entries but the store has {N} rows"):
         open_store(written(form), labels=labels[:99])
 
 
@@ -139,17 +139,17 @@ def test_a_store_is_opened_as_itself(truth):
     labeled = open_store(store, labels=truth.labels)
     assert labeled.labels is not None
     assert store.labels is None
-    with pytest.raises(InputError, match="name its columns when you open it"):
+    with pytest.raises(InputError, match="specify its columns when you open it"):
         open_store(store, labels="label")
 
 
 def test_invalid_requests_to_a_store(truth):
     store = open_store(truth.vectors, labels=truth.labels)
-    with pytest.raises(InputError, match="array has no text: it has labels; name the column with"):
+    with pytest.raises(InputError, match="array has no text: it has labels; specify the column with"):
         store.batches(["text"])
     with pytest.raises(
         InputError,
-        match='\'words\' is not a column of a store: need "labels", "types", "text"',
+        match='\'words\' is not a role of a column: need "labels", "types", "text"',
     ):
         store.column("words")
     for rows in (0, -1, 2.5):
@@ -218,12 +218,12 @@ def test_an_unknown_column_to_group_by_is_reported_with_the_known_ones(tmp_path,
     assert open_store(table, by="layer").columns == {"by": "layer"}
     with pytest.raises(InputError, match="has no column depth for by: the columns are layer, note"):
         open_store(table, by="depth")
-    with pytest.raises(InputError, match="has no depth to group by: it has by; name another column when"):
+    with pytest.raises(InputError, match="has no depth to group by: it has by; specify another column when"):
         open_store(open_store(table, by="layer"), by="depth")
-    with pytest.raises(InputError, match="has no column layer for by: it has only vectors"):
+    with pytest.raises(InputError, match="has no column layer for by: it contains only vectors"):
         open_store(truth.vectors, by="layer")
     holes = table.set_column(1, "layer", pa.array([None, 1] * (N // 2) + [2] * (N % 2)))
-    with pytest.raises(InputError, match=f"layer has no value in {N // 2} of {N} rows"):
+    with pytest.raises(InputError, match=f"layer is empty in {N // 2} of {N} rows"):
         open_store(holes, by="layer").column("by")
 
 
@@ -244,10 +244,10 @@ def test_word_frequencies_follow_the_rank(form, written):
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ([1, 2, -3, 4, -5, 6], "holds -3 in row 2 .2 such rows"),
-        ([1, np.inf, 3, 4, 5, 6], "holds inf in row 1 .1 such row"),
-        (["1", "2", "many", "4", "5", "6"], "holds 'many': frequencies must be numbers"),
-        ([1.0, np.nan, 3, 4, 5, np.nan], "has no value in 2 of 6 rows"),
+        ([1, 2, -3, 4, -5, 6], "contains -3 in row 2 .2 such rows"),
+        ([1, np.inf, 3, 4, 5, 6], "contains inf in row 1 .1 such row"),
+        (["1", "2", "many", "4", "5", "6"], "contains 'many': frequencies must be numbers"),
+        ([1.0, np.nan, 3, 4, 5, np.nan], "is empty in 2 of 6 rows"),
     ],
 )
 def test_invalid_frequencies_are_rejected(values, complaint):

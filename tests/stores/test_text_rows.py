@@ -93,17 +93,17 @@ def test_requested_columns_are_not_dimensions(tmp_path):
         ("a,b\n1,2\n,4\n", "line 3: '' in column a is not a number"),
         ("0.5,\n1,2\n3,4\n", "line 1: '' in column 1 is not a number"),
         ("NA,0.5\n1,2\n3,4\n", "line 1: 'NA' in column 0 is not a number"),
-        ("a,b\n1,2\n3\n", "line 3: 1 cell, need 2 as in the first"),
-        ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, need 2 as in the first"),
-        ("a,b\n" + "1,2\n" * 150 + "3,4,5\n", "line 152: 3 cells, need 2"),
-        ("a,b\n", "has a line of column names and no rows"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 cell: need 2, as in the first line"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells: need 2, as in the first line"),
+        ("a,b\n" + "1,2\n" * 150 + "3,4,5\n", "line 152 has 3 cells: need 2"),
+        ("a,b\n", "has only a line of column names"),
         ("\n\n", "is empty"),
         ("a,a\n1,2\n", "two columns named 'a'"),
-        ("a,b,score\nx,y,1.5\n", "holds no vectors; it has a, b, score"),
-        ("text,label\nx,y\n", "holds no vectors; it has text, label"),
-        ('v\n"[1, 2]"\n"[3]"\n', "line 3: v has 1 number, need 2 as in the first"),
+        ("a,b,score\nx,y,1.5\n", "contains no vectors; its columns are a, b, score"),
+        ("text,label\nx,y\n", "contains no vectors; its columns are text, label"),
+        ('v\n"[1, 2]"\n"[3]"\n', "line 3: v has 1 number: need 2, as in the first row"),
         ('v\n"[1, 2]"\n"[3, x]"\n', "line 3: v is not a list of numbers"),
-        ('v\n"[1, 2]"\n"[3, ..., 4]"\n', "line 3: v has 3 numbers, need 2"),
+        ('v\n"[1, 2]"\n"[3, ..., 4]"\n', "line 3: v has 3 numbers: need 2"),
         ("v,w\n[],1\n[],2\n", "v has no numbers in its first row"),
         ("a,b\n1,2\n".encode("utf-16"), "is in UTF-16: save it as UTF-8"),
     ],
@@ -114,7 +114,7 @@ def test_tables_that_are_wrong(text, message, tmp_path):
 
 
 def test_a_missing_label_is_reported(tmp_path):
-    with pytest.raises(InputError, match=r"a\.csv: label has no value in 1 of 2 rows, first in row 1"):
+    with pytest.raises(InputError, match=r"a\.csv: label is empty in 1 of 2 rows, first in row 1"):
         _ = open_store(table(tmp_path, "a,b,label\n1,2,x\n3,4,\n")).labels
 
 
@@ -134,10 +134,10 @@ def test_an_id_with_leading_zeros_stays_text(tmp_path):
 
 def test_integers_with_too_many_digits_are_one_error(tmp_path):
     digits = "1" * 5000
-    with pytest.raises(InputError, match="column label holds an integer of 5,000 digits"):
+    with pytest.raises(InputError, match="column label contains an integer of 5,000 digits"):
         _ = open_store(table(tmp_path, f"a,b,label\n1,2,{digits}\n3,4,5\n")).labels
     assert open_store(table(tmp_path, f"a,b,id\n1,2,{digits}\n3,4,5\n")).ids.tolist() == [digits, "5"]
-    with pytest.raises(InputError, match="line 1 holds an integer with too many digits"):
+    with pytest.raises(InputError, match="line 1 contains an integer with too many digits"):
         read(table(tmp_path, f"[{digits}, 2]\n", "a.jsonl"))
     nested = f'{{"a": {{"v": [9, 9]}}, "v": [{digits[:400]}, 2]}}'  # which only Python parses
     with pytest.raises(InputError, match=r"line 2: 1{30}… in the vector is too large for float64"):

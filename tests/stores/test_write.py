@@ -138,10 +138,10 @@ def test_a_store_can_be_written_over_itself(tmp_path, truth):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a.csv", r"a\.csv .* format: need \.npy, \.safetensors or \.parquet"),
+        ("a.csv", r"a\.csv .* extension: need \.npy, \.safetensors or \.parquet"),
         ("plain", "format"),
         ("no/a.npy", "no is not a folder"),
-        ("folder.npy", "is a folder: need the name of a file"),
+        ("folder.npy", "is a folder: pass the name of a file"),
     ],
 )
 def test_unwritable_names_are_refused(name, message, tmp_path, truth):
@@ -158,7 +158,7 @@ def test_unwritable_sources_are_refused(ending, tmp_path, truth):
         (iter([]), "the source has no rows"),
         (iter([truth.vectors]), "ndarray: need a store"),
         ([good, good._replace(vectors=np.ones((2, 3), "f4"))], r"shape \(2, 3\)"),
-        ([good, good._replace(vectors=truth.vectors.astype("f8"))], "float64, the first has float32"),
+        ([good, good._replace(vectors=truth.vectors.astype("f8"))], "float64, but the first batch has float32"),
     ):
         with pytest.raises(InputError, match=message):
             write_store(source, path)
@@ -167,7 +167,7 @@ def test_unwritable_sources_are_refused(ending, tmp_path, truth):
 
 def test_columns_that_change_are_refused(tmp_path, truth):
     first = Batch(0, truth.vectors[:2], {"labels": np.array([1, 2])}, 0.5)
-    for columns, message in (({}, "need the same"), ({"labels": np.array(["a", "b"], object)}, "another type")):
+    for columns, message in (({}, "need the same"), ({"labels": np.array(["a", "b"], object)}, "different type")):
         with pytest.raises(InputError, match=message):
             write_store([first, first._replace(columns=columns)], tmp_path / "a.parquet")
 
@@ -189,9 +189,9 @@ def test_guessed_ids_with_missing_values_are_left_out(tmp_path):
     source.write_text('{"v": [1, 2], "id": 5, "label": 1}\n{"v": [3, 4], "id": null, "label": 2}\n')
     assert write_store(open_store(source), target) == 2
     assert dict(open_store(target).columns) == {"labels": "label"}
-    with pytest.raises(InputError, match="id has no value in 1 of 2 rows, first in row 1"):
+    with pytest.raises(InputError, match="id is empty in 1 of 2 rows, first in row 1"):
         write_store(open_store(source, ids="id"), target)
-    with pytest.raises(InputError, match="id has no value"):
+    with pytest.raises(InputError, match="id is empty"):
         _ = open_store(source).ids
 
 

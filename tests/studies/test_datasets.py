@@ -65,9 +65,9 @@ def damaged():
 @pytest.mark.parametrize(
     ("content", "ending", "words"),
     [
-        (b"", "", "holds no text"),
-        (b" \n\n", "", "holds no text"),
-        (LINES.encode("utf-16"), "", "zero bytes"),
+        (b"", "", "contains no text"),
+        (b" \n\n", "", "contains no text"),
+        (LINES.encode("utf-16"), "", "null bytes"),
         (damaged(), ".gz", "truncated gzip file"),
         (gzip.compress(LINES.encode(), mtime=0)[:-9], ".gz", "truncated gzip file"),
         (LINES.encode(), ".gz", "not a gzip file"),
@@ -89,7 +89,7 @@ def test_errors_for_missing_files_say_where_to_get_them(each, tmp_path):
 
 def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
     monkeypatch.setattr(source, "find_spec", lambda name: None)
-    with pytest.raises(isoscope.MissingExtra, match=r"cola .* Hugging Face hub .* pip install datasets"):
+    with pytest.raises(isoscope.MissingExtra, match=r"cola .* Hugging Face Hub .* pip install datasets"):
         fingerprint_data_sets(("cola",), DataSource())
 
 

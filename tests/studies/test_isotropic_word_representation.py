@@ -275,7 +275,7 @@ def test_pairs_from_the_hub(tmp_path, monkeypatch):
     [
         ({"sets": ("sts17",)}, "sets has sts17"),
         ({"variants": ("pca",)}, "variants has pca"),
-        ({"tuned": ("gpt",)}, "tuned has gpt"),
+        ({"tuned": ("gpt",)}, "tuned contains gpt"),
         ({"k": 0}, "k is 0"),
         ({"pairs": 2}, "pairs is 2"),
         ({"epochs": 0}, "epochs is 0: need a number above 0"),

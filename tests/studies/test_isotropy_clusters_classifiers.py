@@ -489,9 +489,9 @@ def test_invalid_parameters_are_rejected(given, words, data, model, tmp_path):
 
 
 def test_words_without_a_task_and_wordnet_without_a_folder(data, vectors, tmp_path):
-    with pytest.raises(InputError, match="holds word vectors, but polarity needs a sentence model"):
+    with pytest.raises(InputError, match="contains word vectors, but polarity needs a sentence model"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], data=data, tasks="polarity")
-    with pytest.raises(InputError, match="pass the folder of wordnet30 with --data"):
+    with pytest.raises(InputError, match="use --data to pass the folder that contains wordnet30"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], tasks="pos")
     with pytest.raises(InputError, match=r"wordnet needs lemma_supersenses.tsv"):
         run_study(NAME, output=tmp_path / "run", models=[vectors], data=tmp_path, tasks="pos")

@@ -45,7 +45,7 @@ def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
 
 
 def test_a_failed_arm_stops_no_other_and_resumes(tmp_path):
-    words = r"^four/seed-1: four/seed-1 fails; 5 other arms done: .*page.html$"
+    words = r"^four/seed-1: four/seed-1 fails; finished 5 other arms: .*page.html$"
     with pytest.raises(isoscope.InputError, match=words):
         run(tmp_path / "run", fail_at="four/seed-1")
     assert len(Counting.ran) == 5
@@ -99,7 +99,7 @@ def test_a_killed_process_loses_only_the_current_arm(tmp_path, monkeypatch):
 
 def test_other_settings_are_rejected_and_more_arms_are_added(tmp_path):
     run(tmp_path / "run", seeds=[0])
-    with pytest.raises(isoscope.InputError, match=r"other settings: scale was 1.0, is 2.0; name another folder"):
+    with pytest.raises(isoscope.InputError, match=r"different settings: scale was 1.0, is 2.0; choose another folder"):
         run(tmp_path / "run", seeds=[0], scale=2)
     with pytest.raises(isoscope.InputError, match="it was not a quick run"):
         run(tmp_path / "run", quick=True, scale=1.0)
@@ -120,7 +120,7 @@ def test_only_runs_matching_arms_and_keeps_finished_ones(tmp_path):
     assert set(more.results) == {*found.results, "four/seed-1"}
     assert len(Counting.ran) == 4
     assert numbers(run(tmp_path / "run")) == numbers(run(tmp_path / "whole"))
-    with pytest.raises(isoscope.InputError, match=r"only is five/\*: no arm matches; .* three/seed-0 to"):
+    with pytest.raises(isoscope.InputError, match=r"only is five/\*, which matches no arm: .* three/seed-0"):
         run(tmp_path / "other", only=["three/*", "five/*"])
     assert not (tmp_path / "other").exists()
 
@@ -192,14 +192,14 @@ def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model, inside):
     path.write_text(json.dumps({name: each for name, each in told.items() if name != "weights"}))
     run(tmp_path / "run", models=[model])  # a run from before weights were looked at goes on
     weights.write_bytes(bytes(10**6 - 1) + b"1")
-    with pytest.raises(isoscope.InputError, match="other settings: the model model changed; name"):
+    with pytest.raises(isoscope.InputError, match="different settings: the model model changed; choose"):
         run(tmp_path / "run", models=[model])
 
 
 def test_missing_inputs_are_reported_before_any_work(tmp_path):
     with pytest.raises(isoscope.InputError, match=r"cola needs train.tsv, dev.tsv, which are not in .*--data"):
         run(tmp_path / "run", data=tmp_path)
-    with pytest.raises(isoscope.InputError, match=r"is not a folder; pass with --data .* cola/train.tsv"):
+    with pytest.raises(isoscope.InputError, match=r"is not a folder; use --data .* cola/train.tsv"):
         run(tmp_path / "run", data=tmp_path / "nowhere")
     with pytest.raises(isoscope.InputError, match=r"no folder .*config.json.* hub"):
         run(tmp_path / "run", models=[tmp_path / "nothing"])
@@ -218,10 +218,10 @@ def test_missing_inputs_are_reported_before_any_work(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"seeds": "0,1,0"}, "seeds has 0 twice"),
-        ({"tasks": ["three", "three"]}, "tasks has three twice"),
+        ({"seeds": "0,1,0"}, "seeds contains 0 twice"),
+        ({"tasks": ["three", "three"]}, "tasks contains three twice"),
         ({"seeds": 0}, "seeds is 0: need a number of seeds from 1 to 1000"),
-        ({"seeds": [-1]}, "seeds has -1: need integers from 0 to 4294967295"),
+        ({"seeds": [-1]}, "seeds contains -1: need integers from 0 to 4294967295"),
         ({"seeds": [2**32]}, "seeds has 4294967296: need"),
         ({"scale": "nan"}, "scale is nan: need a number"),
         ({"scale": float("inf")}, "scale is inf: need a number"),
@@ -235,7 +235,7 @@ def test_invalid_values_are_rejected_before_any_work(tmp_path, given, words):
 
 def test_a_folder_without_a_model_is_rejected_before_any_work(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(isoscope.InputError, match=r"empty has no model: need config.json"):
+    with pytest.raises(isoscope.InputError, match=r"empty contains no model: need config.json"):
         run(tmp_path / "run", models=[tmp_path / "empty"])
     assert not (tmp_path / "run").exists()
 
@@ -255,7 +255,7 @@ def test_a_kill_in_the_first_write_leaves_a_usable_folder(tmp_path):
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")
-    with pytest.raises(isoscope.InputError, match="holds other files"):
+    with pytest.raises(isoscope.InputError, match="contains other files"):
         run(tmp_path / "mine")
     with pytest.raises(isoscope.InputError, match="is a file"):
         run(tmp_path / "mine" / "diary.txt")
@@ -269,7 +269,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
 def test_a_damaged_arm_is_named(tmp_path, text):
     run(tmp_path / "run", seeds=[0])
     (tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json").write_text(text)
-    with pytest.raises(isoscope.InputError, match=r"three--seed-0-\w+.json is no result of an arm .* remove it"):
+    with pytest.raises(isoscope.InputError, match=r"three--seed-0-\w+.json is not the result of an arm .* remove it"):
         run(tmp_path / "run", seeds=[0])
 
 
@@ -353,6 +353,6 @@ def test_a_folder_of_an_earlier_version_is_resumed_or_refused(tmp_path):
     assert numbers(run(tmp_path / "run")) == numbers(first)
     assert len(Counting.ran) == 6
     path.write_text(json.dumps({**recorded, "schema": "isoscope.study-settings/0"}))
-    with pytest.raises(isoscope.InputError, match=r"study-settings/0.*name another folder") as caught:
+    with pytest.raises(isoscope.InputError, match=r"study-settings/0.*choose another folder") as caught:
         run(tmp_path / "run")
     assert "\n" not in str(caught.value)

@@ -181,7 +181,7 @@ def test_claims_without_results_are_not_judged(place, whole):
         ({"tasks": "mrpc"}, "mrpc needs train.tsv"),
         ({"measurements": 0}, "measurements is 0: need at least 1"),
         ({"limit": -3}, "limit is -3: need at least 0"),
-        ({"seeds": (0, -1)}, "seeds has -1: need integers from 0"),
+        ({"seeds": (0, -1)}, "seeds contains -1: need integers from 0"),
         ({"weight": "heavy"}, "weight is heavy: need a number"),
         ({"epochs": 0}, "epochs is 0: need a number above 0"),
         ({"batch_size": 0}, "batch_size is 0: need at least 1"),

@@ -118,7 +118,7 @@ def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
         ({"part": "b", "tasks": "", "max_length": 0}, "max_length is 0: need at least 4"),
         ({"part": "b", "tasks": "", "reference": 0}, "reference is 0: need at least 2"),
         ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need at least 0"),
-        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "has 0; remove it"),
+        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "contains 0: remove it"),
     ],
 )
 def test_invalid_parameters_are_rejected_in_one_line(tmp_path, given, words):

@@ -430,7 +430,7 @@ REFUSED = {
         PersistentEntropy(),
         {},
         BATCH | {"labels": torch.rand(16)},
-        "labels have dtype torch.float32: need whole numbers",
+        "labels have dtype torch.float32: need integers",
     ),
     "labels of tokens": (
         Tagger,

@@ -76,7 +76,9 @@ def test_a_new_training_leaves_the_file_of_the_old_one(tmp_path):
     for number in (1, 2):
         before = told(filled(path, (0, number)))
         history = History.read(path)
-        with pytest.warns(DataWarning, match=rf"an earlier training, up to step {number}: .* history-{number}.parquet"):
+        with pytest.warns(
+            DataWarning, match=rf"an earlier training run, up to step {number}: .* history-{number}.parquet"
+        ):
             history.truncate(0)
         assert told(History.read(tmp_path / f"history-{number}.parquet")) == before
         assert len(history) == 0
@@ -118,7 +120,7 @@ def test_what_is_no_history_is_refused_with_its_name(tmp_path):
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are():
-    with pytest.raises(InputError, match=r"layer is 'layer_9': the history has layer_0, layer_1"):
+    with pytest.raises(InputError, match=r"layer is 'layer_9': the layers of the history are layer_0, layer_1"):
         filled().series("layer_9", "isoscore")
     with pytest.raises(InputError, match=r"measurement is 'loss': need one of anisotropy_1, "):
         filled().series("layer_0", "loss")

@@ -146,7 +146,7 @@ def test_labels_that_are_no_classes_are_left_alone():
 
 def test_labels_of_texts_are_not_those_of_tokens():
     assert Probe(batches(20)).labels(133) is None
-    with pytest.raises(InputError, match="labels has 19 entries, the probe has 20 rows"):
+    with pytest.raises(InputError, match="labels has 19 entries but the probe has 20 rows"):
         Probe(batches(20), labels=[0] * 19).labels(20)
     with pytest.raises(InputError, match=r"labels has shape \(2, 2\)"):
         Probe(batches(20), labels=np.zeros((2, 2)))

@@ -51,7 +51,7 @@ def test_layers_are_those_that_all_have():
         ({}, "there is no history to draw"),
         ({"a": []}, "there is no history to draw"),
         (History(), "a history is empty: measure at least once"),
-        ([made(), "history.parquet"], "a history is a str: need isoscope.History"),
+        ([made(), "history.parquet"], "a history is a str: need an isoscope.History"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(given, message):

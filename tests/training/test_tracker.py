@@ -102,7 +102,7 @@ def test_a_resumed_loop_has_the_history_of_one_without_interruption(tmp_path):
 def test_a_new_training_renames_the_earlier_file(tmp_path):
     for step in (0, 1):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=step)
-    with pytest.warns(DataWarning, match=r"an earlier training, up to step 1: it was renamed to history-1.parquet"):
+    with pytest.warns(DataWarning, match=r"an earlier training run, up to step 1: it was renamed to history-1.parquet"):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=0)
     assert History.read(tmp_path / "history-1.parquet").steps == [0, 1]
     assert History.read(tmp_path).steps == [0]

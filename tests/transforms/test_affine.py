@@ -141,7 +141,7 @@ def test_fit_forgets_and_partial_fit_remembers(rng):
 def test_a_piece_that_is_refused_is_not_counted(rng):
     X = rng.standard_normal((20, 3))
     repair = Whiten().partial_fit(X)
-    with pytest.raises(InputError, match="4 dimensions, earlier vectors had 3"):
+    with pytest.raises(InputError, match="4 dimensions but earlier vectors had 3"):
         repair.partial_fit(Sketch.of(rng.standard_normal((5, 4))))
     with pytest.raises(ValueError, match="4 features"):
         repair.partial_fit(rng.standard_normal((5, 4)))
@@ -250,10 +250,10 @@ def test_directions_the_corpus_does_not_have_go_to_zero(rng):
         (AllButTheTop(-1), "n_components is -1"),
         (AllButTheTop(1.5), "n_components is 1.5"),
         (AllButTheTop(True), "n_components is True"),
-        (AllButTheTop(5), "n_components is 5: 30 vectors of 4 dimensions have 4"),
+        (AllButTheTop(5), "n_components is 5: 30 vectors of 4 dimensions have at most 4"),
         (Whiten("cholesky"), 'method is \'cholesky\': need "zca" or "pca"'),
         (Whiten(n_components=0), "n_components is 0"),
-        (Whiten(n_components=5), "n_components is 5: the vectors have 4"),
+        (Whiten(n_components=5), "n_components is 5 but the vectors have only 4"),
         (Whiten(shrinkage=1.1), "shrinkage is 1.1"),
         (Whiten(shrinkage="oas"), "shrinkage is 'oas'"),
         (Whiten(shrinkage=float("nan")), "shrinkage is nan"),
@@ -275,7 +275,7 @@ def test_numpy_numbers_are_numbers(rng):
 @pytest.mark.parametrize("repair", [AllButTheTop(), Whiten()], ids=repr)
 def test_one_row_has_no_directions(repair, rng):
     for one in (rng.standard_normal((1, 4)), Sketch.of(rng.standard_normal((1, 4)))):
-        with pytest.raises(InputError, match="needs at least 2 vectors, got n_samples = 1"):
+        with pytest.raises(InputError, match="needs at least 2 vectors, but got n_samples = 1"):
             clone(repair).fit(one)
     with pytest.raises(InputError, match="n_samples = 0"):
         Center().fit(Sketch())
@@ -283,6 +283,6 @@ def test_one_row_has_no_directions(repair, rng):
 
 def test_fourth_powers_out_of_range_are_refused_only_where_they_count(rng):
     X = 1e100 * rng.standard_normal((30, 4))
-    with pytest.raises(InputError, match="fourth powers exceed float64's range"):
+    with pytest.raises(InputError, match="fourth powers exceed the range of float64"):
         Whiten().fit(X)
     np.testing.assert_allclose(covariance(Whiten(shrinkage=None).fit_transform(X)), np.eye(4), atol=1e-9)

@@ -134,7 +134,7 @@ def test_rows_with_nan_or_overflow_are_named_and_leave_no_file(ending, corpus, s
         spoilt = corpus.copy()
         spoilt[177, 3] = bad
         np.save(source, spoilt)
-        with pytest.raises(InputError, match=r"row 177 of corpus\.npy holds NaN or infinity"):
+        with pytest.raises(InputError, match=r"row 177 of corpus\.npy contains NaN or infinity"):
             repair_store(source, repair, path)
         assert names(tmp_path) == ["corpus.npy"]
     spoilt = corpus.astype(np.float16)
@@ -164,7 +164,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(corpus, source, tm
     ):
         with pytest.raises(InputError, match=message):
             repair_store(source, repair, tmp_path / target)
-    with pytest.raises(InputError, match="array has 3 dimensions, the Center was fitted to 8"):
+    with pytest.raises(InputError, match="array has 3 dimensions but the Center was fitted to 8"):
         repair_store(corpus[:, :3], repair, tmp_path / "a.npy")
     with pytest.raises(ValueError, match="not fitted"):
         repair_store(source, isoscope.Center(), tmp_path / "a.npy")

@@ -82,7 +82,7 @@ def test_invalid_steps_are_refused(steps, words, clusters):
     [
         (lambda config: config["steps"].reverse(), "takes"),
         (lambda config: config["steps"].pop(), "checksum|complete"),
-        (lambda config: config["steps"][0].update({"class": "Chain"}), "step 0 is a 'Chain'"),
+        (lambda config: config["steps"][0].update({"class": "Chain"}), "step 0 has the unknown class 'Chain'"),
         (lambda config: config.pop("steps"), "complete"),
     ],
 )

@@ -108,7 +108,7 @@ def test_the_model_is_written_atomically(onnx, run, clusters, tmp_path, monkeypa
 
 
 def test_what_cannot_be_a_model_is_refused(clusters, monkeypatch, onnx):
-    with pytest.raises(InputError, match=r"the clusterer is a KMeans, which ONNX cannot express"):
+    with pytest.raises(InputError, match=r"the clusterer is a KMeans, which cannot be exported to ONNX"):
         ClusterCenter(clusterer=KMeans(2, n_init=1)).fit(clusters).to_onnx()
     with pytest.raises(NotFittedError):
         Center().to_onnx()

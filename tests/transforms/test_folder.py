@@ -223,7 +223,7 @@ def test_a_link_to_a_folder_is_followed_and_one_to_the_source_is_refused(source,
     assert isoscope.repair_store(source, repair, tmp_path / "link") == ROWS
     assert (tmp_path / "real" / "part-00005.npy").exists()
     (tmp_path / "back").symlink_to(tmp_path)
-    with pytest.raises(isoscope.InputError, match="holds the source"):
+    with pytest.raises(isoscope.InputError, match="contains the source"):
         isoscope.repair_store(source, repair, tmp_path / "back")
 
 
@@ -275,8 +275,8 @@ def test_a_folder_of_an_earlier_version_is_resumed_or_refused(source, vectors, t
 
 def test_other_settings_are_named(source, vectors, tmp_path):
     isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
-    with pytest.raises(OutputError, match="the repair is another one; name another folder"):
+    with pytest.raises(OutputError, match="the repair is a different one; choose another folder"):
         isoscope.repair_store(source, isoscope.Standardize().fit(vectors), tmp_path / "out")
     os.utime(source, ns=(1, 1))
-    with pytest.raises(OutputError, match="files changed; name another folder"):
+    with pytest.raises(OutputError, match="files changed; choose another folder"):
         isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")

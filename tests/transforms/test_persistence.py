@@ -197,11 +197,14 @@ DAMAGE = {
         "checksum differs",
     ),
     "another class": (lambda f: change(f, sealed=False, **{"class": "ClusterCenter"}), "checksum differs"),
-    "another format": (lambda f: change(f, format="other"), "does not hold a repair"),
-    "a newer version": (lambda f: change(f, version=2), "has version 2, this isoscope reads up to 1"),
+    "another format": (lambda f: change(f, format="other"), "does not contain an isoscope repair"),
+    "a newer version": (
+        lambda f: change(f, version=2),
+        "has version 2, but this version of isoscope reads at most version 1",
+    ),
     "a version in words": (lambda f: change(f, version="new"), "is not a complete repair"),
-    "an unknown class": (lambda f: change(f, **{"class": "audit"}), "holds a 'audit': need one of Center"),
-    "a path for a class": (lambda f: change(f, **{"class": "../../os"}), "holds a '../../os'"),
+    "an unknown class": (lambda f: change(f, **{"class": "audit"}), "contains a 'audit': need one of Center"),
+    "a path for a class": (lambda f: change(f, **{"class": "../../os"}), "contains a '../../os'"),
     "a list for a class": (lambda f: change(f, **{"class": ["Center"]}), "is not a complete repair"),
     "a parameter too many": (lambda f: change(f, parameters={"evil": 1}), "is not a complete repair"),
     "a wrong parameter": (lambda f: change(f, parameters={"n_clusters": -3}), "n_clusters is -3"),
@@ -213,7 +216,7 @@ DAMAGE = {
         "means_ has shape (8, 3)",
     ),
     "a mean too few": (lambda f: change(f, tensors={"means_": np.zeros((2, 8))}), "different numbers of clusters"),
-    "NaN": (lambda f: change(f, tensors={"means_": np.full((3, 8), np.nan)}), "means_ holds NaN"),
+    "NaN": (lambda f: change(f, tensors={"means_": np.full((3, 8), np.nan)}), "means_ contains NaN"),
     "no numbers": (lambda f: (f / "model.safetensors").unlink(), "No such file or directory"),
     "no words": (lambda f: (f / "config.json").unlink(), "No such file or directory"),
     "half the numbers": (
@@ -222,7 +225,7 @@ DAMAGE = {
     ),
     "half the words": (lambda f: (f / "config.json").write_text('{"format": "isos'), "is not a complete repair"),
     "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "is not a complete repair"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not hold a repair"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an isoscope repair"),
     "nothing": (shutil.rmtree, "No such file or directory"),
     "a file": (lambda f: (shutil.rmtree(f), f.write_text("mine")), "Not a directory"),
 }
@@ -247,6 +250,6 @@ def test_tensors_named_like_paths_are_ignored(folder, clusters):
 
 
 def test_a_class_loads_only_its_own_repairs(folder):
-    with pytest.raises(InputError, match="holds a ClusterNull, not a Whiten"):
+    with pytest.raises(InputError, match="contains a ClusterNull, not a Whiten"):
         Whiten.load(folder)
     assert isinstance(ClusterCenter.load(folder), ClusterNull)

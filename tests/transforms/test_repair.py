@@ -286,7 +286,7 @@ def test_what_cannot_be_repaired_is_refused(repair, clusters, tmp_path):
         fitted.transform(torch.tensor(clusters[0]))
     with pytest.raises(InputError, match=r"int64.*floating-point"):
         fitted.transform(torch.ones((2, 8), dtype=torch.int64))
-    with pytest.raises(InputError, match=r"str.*only fit reads"):
+    with pytest.raises(InputError, match=r"str.*only fit accepts"):
         fitted.transform("corpus.npy")
 
 

@@ -30,8 +30,8 @@ def check_seed(seed: Any, name: str = "seed") -> int:
         return int(sequence.generate_state(1, np.uint64)[0])
     except (TypeError, ValueError):
         raise ParameterError(
-            f"{name} is {seed!r}: need a whole number of at least 0, None, a sequence of them, "
-            "a numpy SeedSequence or Generator"
+            f"{name} is {seed!r}: need an integer of at least 0, a sequence of such integers, None, "
+            "a numpy SeedSequence or a numpy Generator"
         ) from None
 
 

@@ -83,6 +83,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES) or error.filename is not None:
             raise
-        raise OutputError(f"{folder} is being written by another process: wait until it ends, or stop it") from None
+        raise OutputError(
+            f"{folder} is being written by another process: wait until it finishes, or stop that process"
+        ) from None
     finally:
         os.close(handle)

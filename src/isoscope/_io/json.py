@@ -45,7 +45,7 @@ def read_json(path: str | os.PathLike[str], schema: str, written_by: str) -> dic
         raise FileFormatError(f"{path} is not JSON: {error}") from error
     found = content.get("schema") if isinstance(content, dict) else None
     if found != schema:
-        raise FileFormatError(f"{path} has schema {found!r}: need {schema!r}, as `{written_by}` writes")
+        raise FileFormatError(f"{path} has schema {found!r}: need {schema!r}, as written by `{written_by}`")
     return dict(content)
 
 

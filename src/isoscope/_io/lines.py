@@ -49,7 +49,7 @@ class LineBlock:
                     line.decode("utf-8")
                 except UnicodeDecodeError as error:
                     raise FileFormatError(
-                        f"{path}, line {number} is not text in UTF-8: {error}; save the file as UTF-8"
+                        f"{path}, line {number} is not valid UTF-8: {error}; save the file as UTF-8"
                     ) from error
             raise
 
@@ -74,7 +74,7 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         if path.suffix.lower() == ".gz" and not zipped:
-            raise FileFormatError(f"{path} is not a gzip file: its first bytes differ; remove .gz from its name")
+            raise FileFormatError(f"{path} is not a gzip file: it lacks the gzip header; remove .gz from its name")
         file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
         block = _read_block(file, path).removeprefix(b"\xef\xbb\xbf")
         while block:
@@ -88,7 +88,7 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
                 first_open = number + len(lines) - rest.count(b"\n")
                 if rest and not following:
                     raise FileFormatError(
-                        f"{path}, line {first_open}: a quoted cell begins and does not end; is the file truncated?"
+                        f"{path}, line {first_open}: a quoted cell is never closed; is the file truncated?"
                     )
                 tail = rest + tail
                 number, lines = first_open, records

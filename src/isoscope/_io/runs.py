@@ -15,7 +15,7 @@ from isoscope._io.json import jsonable, write_json
 
 Settings = Mapping[str, Any]
 
-RESTART_HINT = "delete that run: restart=True, on the command line --restart"
+RESTART_HINT = "delete that run with restart=True (on the command line: --restart)"
 
 
 class RunFolder:
@@ -74,11 +74,13 @@ class RunFolder:
         another process writes to the folder.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path} is a file: need the name of a folder")
+            raise OutputError(f"{self.path} is a file: pass the name of a folder")
         if not parents and not self.path.absolute().parent.is_dir():
-            raise OutputError(f"{self.path.parent} is not a folder: create it first, or write elsewhere")
+            raise OutputError(f"{self.path.parent} is not a folder: create it first, or choose another location")
         if self.path.is_symlink() and not self.path.exists():
-            raise OutputError(f"{self.path} is a broken link: create the folder that it names, or write elsewhere")
+            raise OutputError(
+                f"{self.path} is a broken link: create the folder it points to, or choose another location"
+            )
         is_new = not self.path.exists()
         self.path.mkdir(parents=parents, exist_ok=True)
         try:
@@ -135,14 +137,14 @@ class RunFolder:
         before = earlier[self.settings_key] if self.settings_key else earlier
         found = (compare or differences)(before, jsonable(dict(settings)))
         if found and self.has_parts():
-            raise OutputError(f"{self.path} holds a run with other settings: {'; '.join(found)}; {self._advice}")
+            raise OutputError(f"{self.path} contains a run with different settings: {'; '.join(found)}; {self._advice}")
         return None if found else earlier
 
     def check_empty_or_own(self) -> None:
         """Raise an `OutputError` if the folder has files and no manifest; names with "." or "_" first do not count."""
         others = sorted(path.name for path in self.path.iterdir() if not path.name.startswith((".", "_")))
         if others and not self.manifest.exists():
-            raise OutputError(f"{self.path} holds other files, such as {others[0]}: name another folder")
+            raise OutputError(f"{self.path} contains other files, such as {others[0]}: choose another folder")
 
     def read(self) -> dict[str, Any]:
         """Return the content of the manifest; a `FileFormatError` if it is damaged or of another kind."""
@@ -196,7 +198,7 @@ class RunFolder:
 
     @property
     def _advice(self) -> str:
-        return f"name another folder, or {RESTART_HINT}" if self.can_restart else "name another folder"
+        return f"choose another folder, or {RESTART_HINT}" if self.can_restart else "choose another folder"
 
 
 def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None = None) -> list[str]:

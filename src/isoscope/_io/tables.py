@@ -136,9 +136,9 @@ def open_table(
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        raise NotFoundError(f"{path} is a folder: name a .csv, .tsv, .jsonl or .parquet file")
+        raise NotFoundError(f"{path} is a folder: pass a .csv, .tsv, .jsonl or .parquet file")
     if not path.exists():
-        raise NotFoundError(f"{path} does not exist: name a .csv, .tsv, .jsonl or .parquet file")
+        raise NotFoundError(f"{path} does not exist: pass a .csv, .tsv, .jsonl or .parquet file")
     try:
         kind = table_format(path) or "tsv"
         if kind == "parquet":
@@ -186,7 +186,7 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
                     continue
                 if len(row) < len(names) or (len(row) > len(names) and not ragged):
                     raise FileFormatError(
-                        f"{path}, line {number} has {plural(len(row), 'column')}, the first line has {len(names)}"
+                        f"{path}, line {number} has {plural(len(row), 'column')}, but the first line has {len(names)}"
                     )
                 rows.append(row)
                 numbers.append(number)
@@ -265,7 +265,8 @@ def parse_integer(cell: str, where: str) -> int:
     except ValueError as error:
         if cell.strip().removeprefix("-").isdecimal():
             raise FileFormatError(
-                f"{where} holds an integer of {len(cell.strip()):,} digits, which is too long: is it a number?"
+                f"{where} contains an integer of {len(cell.strip()):,} digits, which is too long: is it really a "
+                "number?"
             ) from error
         raise
 
@@ -293,7 +294,7 @@ def _read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             record = parse_json_line(line, f"{path}, line {number}")
             if not isinstance(record, dict):
                 raise FileFormatError(
-                    f"{path}, line {number} is a JSON {type(record).__name__}: need an object of named fields"
+                    f"{path}, line {number} is a JSON {type(record).__name__}: need an object with named fields"
                 )
             yield number, record
 
@@ -307,13 +308,13 @@ def parse_json_line(line: str | bytes, where: str) -> Any:
             f"{where} is not JSON: {error.msg} at column {error.colno}; is the file truncated?"
         ) from None
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"{where} is not JSON in UTF-8: {error}") from None
+        raise FileFormatError(f"{where} is not valid UTF-8: {error}; save the file as UTF-8") from None
     except ValueError:  # Python's limit on the digits of an integer
         raise FileFormatError(
-            f"{where} holds an integer with too many digits: write it as a string, in double quotes"
+            f"{where} contains an integer with too many digits: write it as a string in double quotes"
         ) from None
     except RecursionError:
-        raise FileFormatError(f"{where} is not JSON that can be read: it is nested too deeply") from None
+        raise FileFormatError(f"{where} cannot be read as JSON: it is nested too deeply") from None
 
 
 # Parquet
@@ -358,7 +359,7 @@ def read_entries(path: Path) -> np.ndarray:
         if path.suffix == ".npy":
             values: np.ndarray = np.load(path, allow_pickle=False)
             if values.ndim != 1:
-                raise ShapeError(f"{path} has shape {values.shape}: need one entry for each row, shape (n,)")
+                raise ShapeError(f"{path} has shape {values.shape}: need one entry per row, so shape (n,)")
             return values
         lines = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n").split("\n")
         return np.asarray(lines[:-1] if lines[-1] == "" else lines)
@@ -367,5 +368,5 @@ def read_entries(path: Path) -> np.ndarray:
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
-        kind = "a plain .npy array" if path.suffix == ".npy" else "text in UTF-8"
-        raise FileFormatError(f"{path} is not {kind}: {error}; need one entry for each row") from error
+        kind = "a plain .npy array" if path.suffix == ".npy" else "UTF-8 text"
+        raise FileFormatError(f"{path} is not {kind}: {error}; need one entry per row") from error

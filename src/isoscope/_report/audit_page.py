@@ -228,12 +228,12 @@ def render_page(
     if not 1 <= len(audits) <= MAX_AUDITS:
         raise ParameterError(f"{len(audits)} audits were passed, but a page shows 1 to {MAX_AUDITS}")
     if baseline is not None and len(audits) > 1:
-        raise ParameterError(f"baseline was passed with {len(audits)} audits; pass it with a single audit")
+        raise ParameterError(f"baseline was passed with {len(audits)} audits; it can be used only with a single audit")
     if agreement is not None and len(audits) != 2:
-        raise ParameterError(f"agreement was passed with {plural(len(audits), 'audit')}; pass it with two audits")
+        raise ParameterError(f"agreement was passed with {plural(len(audits), 'audit')}; it needs two audits")
     if held_out is not None and len(audits) != 2:
         raise ParameterError(
-            f"held_out was passed with {plural(len(audits), 'audit')}; pass it with two audits, before and after"
+            f"held_out was passed with {plural(len(audits), 'audit')}; it needs two audits, before and after the repair"
         )
     return document(
         join_words([audit.source for audit in audits]),

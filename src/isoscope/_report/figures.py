@@ -73,7 +73,7 @@ def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels
     }
     if available.get(color) is None:
         names = ", ".join(f'"{name}"' for name, values in available.items() if values is not None)
-        raise ParameterError(f"color is {color!r}, but this audit has {names}; pass one of these")
+        raise ParameterError(f"color is {color!r}, but this audit can be colored only by {names}")
     ax = _ensure_axes(ax)
     three = ax.name == "3d"
     along = [pictures.points[:, i] for i in range(3 if three else 2)]
@@ -118,7 +118,8 @@ def draw_series(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> 
     series = grouped.series(finding)
     if not np.isfinite(series.estimates).any():
         raise ParameterError(
-            f"{finding} could not be measured in any of {len(grouped)} groups by {grouped.by}; choose another finding"
+            f"{finding} could not be measured in any of the {len(grouped)} groups by {grouped.by}; choose another "
+            "finding"
         )
     numbers, count = has_numeric_groups(grouped), len(series.names)
     positions = np.asarray(series.values, dtype=float) if numbers else np.arange(float(count))
@@ -195,7 +196,7 @@ def save_profile(
     """Save the figure of `draw_profile` as PNG, SVG or PDF, by the ending of the file name."""
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in _FORMATS:
-        raise ParameterError(f"path is {os.fspath(path)!r}: need a name that ends in .png, .svg or .pdf")
+        raise ParameterError(f"path is {os.fspath(path)!r}: need a file name that ends in .png, .svg or .pdf")
     figure = draw_profile(runs)
     with atomic_replace(path) as temporary:
         figure.savefig(temporary, format=form, dpi=160)

@@ -90,11 +90,11 @@ def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
 
 def _check_audits(audits: Sequence[GroupedAudit]) -> None:
     if not 1 <= len(audits) <= HUES:
-        raise ParameterError(f"{len(audits)} audits by groups were passed, but a page shows 1 to {HUES}")
+        raise ParameterError(f"{len(audits)} audits by group were passed, but a page shows 1 to {HUES}")
     columns = list(dict.fromkeys(audit.by for audit in audits))
     if len(columns) > 1:
         raise ParameterError(
-            f"audits by {' and by '.join(columns)} were passed, but all audits on a page need the same column"
+            f"audits by {' and by '.join(columns)} were passed, but a page can compare the groups of only one column"
         )
     for audit in audits:
         if not audit.groups:

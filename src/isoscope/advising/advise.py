@@ -116,13 +116,13 @@ def advise(
         metric=metric, folds=folds, sample=sample, seed=check_seed(seed), missing=missing, new_rows=bool(new_rows)
     )
     if (queries is None) != (qrels is None):
-        raise ParameterError("only one of queries and qrels is given: need both")
+        raise ParameterError("queries and qrels must be passed together, but one of them is missing")
     tasks = [name for name, value in (("pairs", pairs), ("queries", queries), ("labels", labels)) if value is not None]
     if len(tasks) > 1:
-        raise ParameterError(f"{' and '.join(tasks)} are given: need one task at a time")
+        raise ParameterError(f"{' and '.join(tasks)} were passed together: pass only one task")
     store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
     if store.dim < 2:
-        raise ShapeError(f"{store.name} has vectors of 1 dimension: need at least 2")
+        raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
     with show_progress(progress) as report:
         task: Task
         if pairs is not None:
@@ -134,7 +134,7 @@ def advise(
         else:
             task = unlabeled_task(store, settings, report)
         if measure is not None and measure not in task.measures:
-            raise ParameterError(f"measure is {measure!r}: this task has {', '.join(task.measures)}")
+            raise ParameterError(f"measure is {measure!r}: this task supports {', '.join(task.measures)}")
         fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
         repairs = build_candidates(store.dim, fewest, settings.seed, candidates)
         trials = try_candidates(task, store, repairs, settings.seed, report)
@@ -287,7 +287,9 @@ class Advice:
         for trial in self.trials:
             if trial.name == name:
                 return trial
-        raise KeyError(f"{name}: " + self.left_out.get(name, "not among " + ", ".join(t.name for t in self.trials)))
+        raise KeyError(
+            f"{name}: " + self.left_out.get(name, "not found; choose from " + ", ".join(t.name for t in self.trials))
+        )
 
     def __repr__(self) -> str:
         return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"

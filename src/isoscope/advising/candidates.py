@@ -39,7 +39,7 @@ def build_candidates(d: int, n: int, seed: int, given: Iterable[Repair] | None =
         name = describe_repair(repair)
         if name in by_name and given is not None and repr(by_name[name]) != repr(repair):
             raise ParameterError(
-                f"two candidates are both called {name} but differ in other parameters: pass one of them"
+                f"two candidates are both named {name} but have different parameters: pass only one of them"
             )
         by_name[name] = repair
     every = [
@@ -112,6 +112,6 @@ def count_learned_numbers(repair: Repair, d: int) -> int:
 
 def _check_repair(repair: Repair) -> Repair:
     if not isinstance(repair, Repair):
-        raise ParameterError(f"a candidate is a {type(repair).__name__}: need repairs of isoscope, such as Whiten()")
+        raise ParameterError(f"a candidate is a {type(repair).__name__}: need isoscope repairs, such as Whiten()")
     repair._check_parameters()
     return repair

@@ -92,7 +92,7 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
     if len(scores) < 20 or scores.min() == scores.max():
         raise TooFewRowsError(
-            f"{plural(len(scores), 'pair')} with known rows remain: need at least 20 whose scores differ"
+            f"{plural(len(scores), 'pair')} with known rows remain: need at least 20, with at least two distinct scores"
         )
     rows_in_memory = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
     sides = rows_in_memory.places(first), rows_in_memory.places(second)

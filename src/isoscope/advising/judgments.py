@@ -63,15 +63,20 @@ def read_pairs(source: Any) -> NamedPairs:
             first, second, scores = (_to_list(side) for side in source)
         except (TypeError, ValueError):
             raise ParameterError(
-                f"pairs is a {type(source).__name__}: need a file, or (first, second, scores)"
+                f"pairs is a {type(source).__name__}: need a file, or a tuple (first, second, scores)"
             ) from None
     if not len(first) == len(second) == len(scores):
-        raise ShapeError(f"{where} has {len(first)}, {len(second)} and {len(scores)} entries: need the same number")
+        raise ShapeError(
+            f"{where} has {len(first)}, {len(second)} and {len(scores)} entries: first, second and scores must have "
+            "equal lengths"
+        )
     pairs = NamedPairs([str(name) for name in first], [str(name) for name in second], _check_scores(scores, where))
     if len(pairs) < 20:
         raise TooFewRowsError(f"{where} has {plural(len(pairs), 'pair')}: need at least 20 to tell a gain from noise")
     if pairs.scores.min() == pairs.scores.max():
-        raise ParameterError(f"{where} gives every pair the score {pairs.scores[0]:g}: need scores that differ")
+        raise ParameterError(
+            f"{where} assigns every pair the same score, {pairs.scores[0]:g}: need at least two distinct scores"
+        )
     return pairs
 
 
@@ -91,7 +96,7 @@ def read_qrels(source: Any) -> Qrels:
             raise ParameterError(f"qrels is not {{query: {{document: relevance}}}}: {error}") from error
         for query, judged in qrels.items():
             if not np.isfinite(list(judged.values())).all():
-                raise MissingValueError(f"qrels: a relevance of query {query!r} is not finite: need numbers")
+                raise MissingValueError(f"qrels: a relevance for query {query!r} is not finite: need finite numbers")
         return qrels
     if not isinstance(source, str | os.PathLike):
         raise ParameterError(f"qrels is a {type(source).__name__}: need a file, or {{query: {{document: relevance}}}}")
@@ -168,7 +173,9 @@ def _check_scores(values: Sequence[Any], where: str) -> np.ndarray:
         message = f"{where}: the score of pair {wrong} is {values[wrong]!r}: need a number"
         raise (MissingValueError if values[wrong] is None else FileFormatError)(message) from None
     if not np.isfinite(scores).all():
-        raise MissingValueError(f"{where}: the score of pair {int(np.argmin(np.isfinite(scores)))} is not finite")
+        raise MissingValueError(
+            f"{where}: the score of pair {int(np.argmin(np.isfinite(scores)))} is not finite: need a finite number"
+        )
     return scores
 
 

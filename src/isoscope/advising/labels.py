@@ -100,13 +100,13 @@ class Labels(Task):
         self.rows = rows.at(first)
         if len(first) < len(rows):
             self.notes.append(f"{plural(len(rows) - len(first), 'row')} equal an earlier row and do not count again.")
-        check_folds(folds, len(first), "different rows")
+        check_folds(folds, len(first), "distinct rows")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:
-            raise TooFewRowsError(f"every row has the label {names[0]}: need at least two different labels")
+            raise TooFewRowsError(f"every row has the label {names[0]}: need at least two distinct labels")
         if 2 * len(names) > len(self.labels):
             raise ParameterError(
-                f"{len(self.labels)} different rows have {plural(len(names), 'different label')}: need labels that "
+                f"{len(self.labels)} distinct rows have {plural(len(names), 'distinct label')}: need labels that "
                 "several rows share; is this a column of ids?"
             )
         self.seed = seed
@@ -197,11 +197,13 @@ class Unlabeled(Task):
         super().__init__(rows, metric)
         if rows.vectors.shape[1] < 4:
             raise ShapeError(
-                f"vectors of {rows.vectors.shape[1]} dimensions: need at least 4 to split them into halves; give a task"
+                f"the vectors have {rows.vectors.shape[1]} dimensions: need at least 4 to split them into halves; "
+                "pass a task instead"
             )
         if len(rows) < 12 * folds:
             raise TooFewRowsError(
-                f"{len(rows)} rows for {folds} folds: need at least {12 * folds}, because each row needs 10 neighbors"
+                f"{len(rows)} rows are too few for {folds} folds: need at least {12 * folds}, because each row needs "
+                "10 neighbors"
             )
         rng = np.random.default_rng(seed)
         self.seed = seed
@@ -245,7 +247,7 @@ def halve_repair(repair: Repair) -> Repair:
 def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Labels:
     """Return the task of predicting the labels of the store."""
     if "labels" not in store.columns:
-        raise NotFoundError(f"{store.name} has no labels: pass the name of their column")
+        raise NotFoundError(f"{store.name} has no labels: pass the name of the label column")
     rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
     labels = store.column("labels", rows.numbers)
     assert labels is not None

@@ -158,13 +158,14 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     """Return the task of finding the relevant documents of the store for each query."""
     if queries.dim != store.dim:
         raise ShapeError(
-            f"the queries have {queries.dim} dimensions, {store.name} has {store.dim}: embed both with one model"
+            f"the queries have {queries.dim} dimensions but {store.name} has {store.dim}: embed both with the same "
+            "model"
         )
     judged = read_qrels(qrels)
     judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
     judged = {query: of for query, of in judged.items() if of}
     if not judged:
-        raise TooFewRowsError("the qrels have no relevance above 0: need at least one relevant document")
+        raise TooFewRowsError("no relevance in qrels is above 0: need at least one relevant document")
     names = list(judged)
     query_rows, unknown = find_rows(queries, names)
     dropped = count_unknown(names, unknown, "the qrels", queries, settings)
@@ -183,7 +184,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     vectors = queries.take(order).astype(rows.vectors.dtype)
     if not np.isfinite(vectors).all():
         bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
-        raise MissingValueError(f"{queries.name} has NaN or infinity, first in row {bad}: fix or drop these rows")
+        raise MissingValueError(f"{queries.name} contains NaN or infinity, first in row {bad}: fix or drop these rows")
     task = Retrieval(
         rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
     )

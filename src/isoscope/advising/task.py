@@ -44,7 +44,7 @@ class AdviceSettings:
         if self.metric not in ("cosine", "euclidean"):
             raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
         if not 2 <= check_integer(self.folds, "folds") <= 50:
-            raise ParameterError(f"folds is {self.folds}: need 2 to 50")
+            raise ParameterError(f"folds is {self.folds}: need a number from 2 to 50")
         if check_integer(self.sample, "sample") < MIN_SAMPLE:
             raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
         object.__setattr__(self, "seed", check_seed(self.seed))
@@ -114,7 +114,9 @@ def row_identity(X: np.ndarray) -> np.ndarray:
 def check_folds(folds: int, examples: int, example: str) -> None:
     """Raise an error if there are too few examples for this number of folds."""
     if examples < 4 * folds:
-        raise TooFewRowsError(f"{examples} {example} for {folds} folds: need at least {4 * folds}, or use fewer folds")
+        raise TooFewRowsError(
+            f"{examples} {example} are too few for {folds} folds: need at least {4 * folds}, or fewer folds"
+        )
 
 
 def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
@@ -171,7 +173,9 @@ def read_rows(
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             first = batch.start + int(np.argmax(bad))
-            raise MissingValueError(f"{store.name} has NaN or infinity, first in row {first}: fix or drop these rows")
+            raise MissingValueError(
+                f"{store.name} contains NaN or infinity, first in row {first}: fix or drop these rows"
+            )
         low, high = np.searchsorted(needed, (batch.start, stop))
         if low < high:
             kept.append(vectors[needed[low:high] - batch.start].copy())
@@ -225,8 +229,9 @@ def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Sto
     by = "its ids" if "ids" in store.columns else "its text" if "text" in store.columns else "its row numbers"
     first = missing[0] if len(missing[0]) <= 60 else missing[0][:57] + "…"
     raise NotFoundError(
-        f"{what} name {plural(len(missing), 'row')} that {store.name} does not have among {by}, first {first!r}: name "
-        'the column of ids (ids=, --columns ids=NAME), or drop these judgments (missing="drop", --missing drop)'
+        f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with {by}), such "
+        f"as {first!r}: specify "
+        'the id column (ids=, --columns ids=NAME), or drop these judgments (missing="drop", --missing drop)'
     )
 
 

@@ -117,7 +117,9 @@ def audit(
     """
     settings = Settings(metric=metric, sample=sample, seed=check_seed(seed), nonfinite=nonfinite)
     if by is not None and queries is not None:
-        raise ParameterError("queries and by are both given: to use queries, audit the rows of one group on their own")
+        raise ParameterError(
+            "queries and by cannot be combined: to use queries, audit the rows of one group separately"
+        )
     store = open_store(
         source, vectors=vectors, by=by, labels=labels, types=types, text=text, frequency=frequency, groups=groups
     )

@@ -89,7 +89,9 @@ class Audit:
         finding = self.get(name)
         if finding is not None:
             return finding
-        raise KeyError(f"{name}: " + self.skipped.get(name, "not among " + ", ".join(f.name for f in self.findings)))
+        raise KeyError(
+            f"{name}: " + self.skipped.get(name, "not found; choose from " + ", ".join(f.name for f in self.findings))
+        )
 
     def __contains__(self, name: object) -> bool:
         return any(finding.name == name for finding in self.findings)
@@ -207,7 +209,9 @@ class Audit:
 
     def _require_pictures(self) -> Pictures:
         if self.pictures is None:
-            raise NotFoundError("this audit was read from JSON, which has no pictures: audit the vectors again")
+            raise NotFoundError(
+                "this audit was loaded from JSON, which does not store plots: run the audit on the vectors again"
+            )
         return self.pictures
 
 

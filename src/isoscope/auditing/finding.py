@@ -151,7 +151,7 @@ class Finding:
         ]
         for number in numbers:
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-                raise TypeError(f"{content['name']} has {number!r} where a number belongs")
+                raise TypeError(f"{content['name']} has the value {number!r}: need a number")
         same = ("name", "title", "low", "high", "form", "meaning", "advice", "rows", "sampled", "details")
         judged = Range(ends(content["ok"]), ends(content["bearable"]), content["source"], content["null"])
         value = math.nan if content["value"] is None else float(content["value"])

@@ -124,7 +124,7 @@ class GroupedAudit:
         for name, value in self.values.items():
             if value == group:
                 return self.groups[name]
-        why = self.skipped.get(str(group), "not among " + ", ".join(self.groups))
+        why = self.skipped.get(str(group), "not found; choose from " + ", ".join(self.groups))
         raise KeyError(f"{self.by} {group}: {why}")
 
     def __iter__(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ class GroupedAudit:
     def series(self, finding: str) -> Series:
         """Return one finding over the groups."""
         if finding not in FINDINGS:
-            raise KeyError(f"{finding}: not among {', '.join(FINDINGS)}")
+            raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")
         findings: list[Finding | None] = [audit.get(finding) for audit in self.groups.values()]
         return Series(
             names=np.asarray(list(self.groups)),
@@ -154,7 +154,7 @@ class GroupedAudit:
         `grouped.detail("anisotropy", "centred", 0)` is the first direction's share of the variance.
         """
         if finding not in FINDINGS:
-            raise KeyError(f"{finding}: not among {', '.join(FINDINGS)}")
+            raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")
         return _to_floats(
             [
                 _number_at_path(audit[finding].details, path) if finding in audit else None

@@ -93,7 +93,9 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
     others = {}
     if fewer:
         rows = int((codes < 0).sum())
-        others[f"{fewer:,} others"] = f"{rows:,} rows in {fewer:,} smaller groups: the {most} largest are measured"
+        others[f"{fewer:,} others"] = (
+            f"{rows:,} rows in {fewer:,} smaller groups are skipped: only the {most} largest groups are measured"
+        )
     return Grouping(names, list(names), codes, ordered=False, others=others)
 
 

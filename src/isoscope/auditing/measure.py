@@ -168,7 +168,7 @@ def measure(
     store = drop_single_groups(store.without("ids"))  # ids are irrelevant to the shape
     if queries is not None and queries.dim != store.dim:
         raise ShapeError(
-            f"the queries have {queries.dim} dimensions, the corpus has {store.dim}: embed both with one model"
+            f"the queries have {queries.dim} dimensions but the corpus has {store.dim}: embed both with the same model"
         )
     first = first_pass(engine, store, settings, progress, "summing up", columns=store.columns)
     run = MeasurementRun(store.name, store, settings, first)
@@ -205,7 +205,7 @@ class MeasurementRun:
         blocks = self.sketch.groups
         if blocks is not None and not blocks.can_estimate:
             self.skipped["groups"] = (
-                f"{blocks.groups} groups of dependent rows: need at least 5 to account for the dependence; "
+                f"{blocks.groups} groups of dependent rows are too few: need at least 5 to account for the dependence; "
                 "estimates and intervals assume independent rows"
             )
             self.sketch = replace(self.sketch, groups=None)
@@ -234,9 +234,7 @@ class MeasurementRun:
             progress("pairs of the sample", 0, 0.0)
         cosines = self.ask.cosines if self.ask.cosines is not None else _count_cosines(sample)
         if sketch.n < _FEW_ROWS:
-            skipped["few_rows"] = (
-                f"{sketch.n} rows say little about the space they come from: treat every number as a rough estimate"
-            )
+            skipped["few_rows"] = f"{sketch.n} rows are few: treat every number as a rough estimate"
         progress("clusters", 0, 0.0)
         at = sample.first(_CLUSTER_ROWS)
         centered = principal_axes(sketch, sample, centered=True)
@@ -302,20 +300,21 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
     """Raise an error if the rows have no shape to measure."""
     if sketch.n < 4 or sketch.d < 2:
         raise TooFewRowsError(
-            f"{name} has {sketch.n} vectors of {sketch.d} dimensions: an audit needs at least 4 vectors of 2 dimensions"
+            f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors with 2 "
+            "dimensions"
         )
     if sketch.n - sketch.zeros < 2:
         raise TooFewRowsError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero: an audit needs at least 2 nonzero vectors"
+            f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero: an audit needs at least 2 nonzero vectors"
         )
     if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
         raise InputError(
-            f"the longest vector of {name} has length {sketch.greatest_norm:.3g}: need {_LENGTH_RANGE[0]:g} to "
-            f"{_LENGTH_RANGE[1]:g}; rescale the vectors"
+            f"the longest vector in {name} has length {sketch.greatest_norm:.3g}: need a length from "
+            f"{_LENGTH_RANGE[0]:g} to {_LENGTH_RANGE[1]:g}; rescale the vectors"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
         raise TooFewRowsError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors of {name} are zero, and nearly all in the sample: drop zero "
+            f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero, and nearly all in the sample: drop the zero "
             "vectors first"
         )
 
@@ -329,7 +328,9 @@ def measure_cosines(
     placed = RowScaling("cosine", sketch)
     usable = np.flatnonzero(placed.usable(sample.vectors))
     if len(usable) < 2:
-        raise TooFewRowsError(f"{len(usable)} vectors of {store.name} are nonzero: need at least 2 for a cosine")
+        raise TooFewRowsError(
+            f"the number of nonzero vectors in {store.name} is {len(usable)}: need at least 2 to compute a cosine"
+        )
     ask = _SampleSearch(placed, sketch, sample, usable, {})
     if ask.search is not None:
         second_pass(engine, NeighborTally([ask.search], placed), store, sample, sketch.n, progress, "neighbors")
@@ -411,7 +412,7 @@ class _QuerySearch:
         vectors = self.first.sample.vectors.astype(sample.vectors.dtype)
         vectors = vectors[placed.usable(vectors)]
         if not len(vectors):
-            raise TooFewRowsError(f"all queries of {store.name} are zero: need at least one nonzero query")
+            raise TooFewRowsError(f"all queries in {store.name} are zero: need at least one nonzero query")
         k = min(LIST_LENGTH, sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
         self.search = NeighborSearch(placed(vectors), k, center=placed.center)
 

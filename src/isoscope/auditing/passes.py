@@ -143,7 +143,7 @@ class FirstPassTally(Tally):
     def result(self, name: str) -> FirstPass:
         """Return the sums, the sample and the types; errors call the data `name`."""
         if not self.total.n:
-            raise MissingValueError(f"{name} has no finite row: need vectors without NaN and infinity")
+            raise MissingValueError(f"{name} has no finite row: need vectors without NaN or infinity")
         self.finish()
         sample = self.sampler.sample()
         if self.given_up:

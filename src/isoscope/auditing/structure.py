@@ -55,7 +55,7 @@ def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, 
     """
     numbers = [k for k in CLUSTER_COUNTS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
-        skipped["clusters"] = "too few different rows to cluster"
+        skipped["clusters"] = "too few distinct rows to cluster"
         return None
     choice = choose_clusters(_clip_outliers(vectors, axes), numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
     if choice.n_clusters > 1 and not (is_bimodal(vectors, axes) or has_clusters(vectors, seed)):
@@ -177,15 +177,15 @@ def label_scores(
     labels: Any = sample.columns["labels"][usable]
     different = len(np.unique(labels))
     if different < 2:
-        skipped["labels"] = "all rows have the same label: need two different ones"
+        skipped["labels"] = "all rows have the same label: need at least two distinct labels"
         return None, None
     if different > max(len(labels) // 2, 2):
         skipped["labels"] = (
-            f"{different:,} different labels for {len(labels):,} rows: need labels that several rows share"
+            f"{len(labels):,} rows have {different:,} distinct labels: need labels that several rows share"
         )
         return None, None
     if different > _MAX_LABELS:
-        skipped["labels"] = f"{different:,} different labels: the silhouette supports up to {_MAX_LABELS}"
+        skipped["labels"] = f"there are {different:,} distinct labels: the silhouette supports at most {_MAX_LABELS}"
         return None, None
     shuffled = np.random.default_rng(settings.seed).permutation(labels)
     points = sample.vectors[usable]

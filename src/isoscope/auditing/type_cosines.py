@@ -82,7 +82,7 @@ class TypeUnits:
     def cosines(self) -> TypeCosines:
         """Return the mean cosines, once all rows are added."""
         if len({isinstance(kind, str) for kind in self.codes}) > 1:
-            raise ParameterError("types are text in some rows and numbers in others: need one of them in all rows")
+            raise ParameterError("types contains both text and numbers: need text in all rows or numbers in all rows")
         names = np.asarray(list(self.codes))
         some = np.flatnonzero(self.counts[: len(names)])
         order = some[np.argsort(names[some], kind="stable")]

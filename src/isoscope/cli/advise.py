@@ -38,20 +38,26 @@ def advise(
     source: SourceArgument,
     pairs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Graded pairs of rows: .tsv, .csv, .jsonl or .parquet."),
+        typer.Option(
+            metavar="FILE", help="File with pairs of rows and their similarity grades: .tsv, .csv, .jsonl or .parquet."
+        ),
     ] = None,
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Query vectors that search SOURCE.")] = None,
+    queries: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Vectors of the queries that search SOURCE.")
+    ] = None,
     qrels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Relevant documents of each query, in TREC or BEIR format."),
+        typer.Option(metavar="FILE", help="File with the relevant documents of each query, in TREC or BEIR format."),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of class labels, or a file with one label per row.")
+        str | None, typer.Option(metavar="COLUMN", help="Column with class labels, or a file with one label per row.")
     ] = None,
     measure: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Decide by this measure: probe, knn or v_measure; or ndcg@10, recall@100 and the like."
+            metavar="NAME",
+            help="Measure that decides: probe, knn or v_measure for labels; ndcg@10, recall@100 or similar for "
+            "queries.",
         ),
     ] = None,
     output: Annotated[
@@ -62,13 +68,20 @@ def advise(
     columns: ColumnsOption = None,
     metric: MetricOption = Metric.cosine,
     folds: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Cross-validation folds for the estimate of the gain.")
+        int, typer.Option(metavar="NUMBER", help="Number of cross-validation folds used to estimate the gain.")
     ] = 5,
-    sample: Annotated[int, typer.Option(metavar="ROWS", help="Rows of SOURCE to keep in memory.")] = 20_000,
+    sample: Annotated[
+        int, typer.Option(metavar="ROWS", help="Number of rows to sample from SOURCE and keep in memory.")
+    ] = 20_000,
     seed: SeedOption = 0,
-    missing: Annotated[Missing, typer.Option(help="Stop at judgments of unknown rows, or drop them.")] = Missing.error,
+    missing: Annotated[
+        Missing, typer.Option(help="Whether to stop at judgments that refer to unknown rows, or to drop them.")
+    ] = Missing.error,
     new_rows: Annotated[
-        bool, typer.Option("--new-rows", help="Score each repair on rows it was not fitted on, for rows added later.")
+        bool,
+        typer.Option(
+            "--new-rows", help="Score each repair on held-out rows, to estimate its effect on rows added later."
+        ),
     ] = False,
     max_memory: MaxMemoryOption = None,
 ) -> None:
@@ -88,7 +101,7 @@ def advise(
     roles: dict[str, Any] = dict(parse_columns(columns))
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(
-            f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; name class labels with --labels"
+            f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class labels"
         )
     given_labels: Any = labels
     if labels is not None and Path(labels).is_file():
@@ -132,5 +145,5 @@ def advise(
 def _check_repair_folder(folder: Path | None) -> None:
     if folder is not None:
         if folder.exists() and not folder.is_dir():
-            raise OutputError(f"{folder} is a file: name a folder for the repair")
+            raise OutputError(f"{folder} is a file: choose a folder for the repair")
         check_parent(folder)

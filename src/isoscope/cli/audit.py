@@ -55,36 +55,45 @@ def audit(
         typer.Argument(
             metavar="SOURCE…",
             help="Vectors to audit: a file, a folder or glob of shards, - for .npy on standard input, or a database "
-            "(postgresql://…?table=NAME, qdrant:…#NAME, lancedb:…#NAME, chroma:…#NAME). Name several to compare them.",
+            "(postgresql://…?table=NAME, qdrant:…#NAME, lancedb:…#NAME, chroma:…#NAME). Pass several sources to "
+            "compare them.",
         ),
     ],
     by: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Audit each group of rows separately, by layer or label.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Audit the rows separately for each value of this column, such as layer or label.",
+        ),
     ] = None,
     columns: ColumnsOption = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="One label per row, from a .npy or text file.")
+        Path | None, typer.Option(metavar="FILE", help="File with one label per row: .npy or text.")
     ] = None,
     types: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Word type of each row, from a .npy or text file.")
+        Path | None, typer.Option(metavar="FILE", help="File with the word type of each row: .npy or text.")
     ] = None,
     text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text to show for each row, from a .npy or text file.")
+        Path | None, typer.Option(metavar="FILE", help="File with a text to show for each row: .npy or text.")
     ] = None,
     frequency: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Frequency of each row, from a .npy or text file.")
+        Path | None, typer.Option(metavar="FILE", help="File with the frequency of each row: .npy or text.")
     ] = None,
     queries: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Check whether these query vectors fit the corpus.")
+        str | None, typer.Option(metavar="SOURCE", help="Query vectors to compare with SOURCE, the corpus they search.")
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Report changes since an earlier audit, written with --json.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Report changes since an earlier audit that was written with --json."),
     ] = None,
     fail_on: Annotated[
         FailOn | None,
-        typer.Option(help="Exit with code 1 if a finding has this verdict, or is worse than in the baseline."),
+        typer.Option(
+            help="Exit with code 1 if any finding has this verdict; with worse, if any finding is worse than in the "
+            "baseline."
+        ),
     ] = None,
     metric: MetricOption = Metric.cosine,
     sample: SampleOption = 20_000,
@@ -104,7 +113,7 @@ def audit(
     from isoscope.stores.open import open_store
 
     if fail_on is FailOn.worse and baseline is None:
-        raise ParameterError("--fail-on worse needs a --baseline to compare with")
+        raise ParameterError("--fail-on worse needs --baseline to compare with")
     if (len(sources) > 1 or by) and (baseline or queries):
         conflict = "--by" if by else "several sources"
         raise ParameterError(f"{conflict} cannot be combined with --baseline or --queries: audit one source at a time")
@@ -142,7 +151,7 @@ def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> 
     for role, path in files.items():
         if path is not None:
             if role in roles:
-                raise ParameterError(f"both --{role} and --columns {role}= are given: use one")
+                raise ParameterError(f"both --{role} and --columns {role}= were passed: use only one of them")
             roles[role] = read_entries(path)
     return roles
 

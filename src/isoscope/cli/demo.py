@@ -24,7 +24,7 @@ _ABOUT = (
 
 @commands.command()
 def demo(
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the report to this HTML page.")] = Path(
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the report to this HTML file.")] = Path(
         "isoscope-demo.html"
     ),
 ) -> None:

@@ -35,30 +35,36 @@ def embed(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A model folder, a name on the Hugging Face Hub, or a file of word vectors."
+            metavar="MODEL",
+            help="A model folder, the name of a model on the Hugging Face Hub, or a file of word vectors.",
         ),
     ],
     texts: Annotated[
         str,
-        typer.Argument(metavar="TEXTS", help="A text, CSV, TSV, JSON lines or Parquet file, or the name of a dataset."),
+        typer.Argument(
+            metavar="TEXTS",
+            help="A text, CSV, TSV, JSON Lines or Parquet file, or the name of a dataset on the Hugging Face Hub.",
+        ),
     ],
     output: RunFolderOption,
     layers: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="Layers to keep: all, -1 for the last, or numbers such as 0,6,12; 0 is the input of the first layer.",
+            help="Layers to write: all, -1 for the last, or numbers such as 0,6,12. Layer 0 is the input of the first "
+            "layer.",
             show_default="all",
         ),
     ] = None,
     pool: Annotated[
-        Pool, typer.Option(help="Write one row per token, or one row per text, pooled in this way.")
+        Pool,
+        typer.Option(help="With tokens, write one row per token; otherwise, pool each text into one row in this way."),
     ] = Pool.tokens,
     window: Annotated[
         int | None,
         typer.Option(
             metavar="TOKENS",
-            help="Tokens that the model reads at once, special tokens included.",
+            help="Number of tokens per window, including special tokens.",
             show_default="512, or the limit of the model",
         ),
     ] = None,
@@ -66,7 +72,7 @@ def embed(
         int | None,
         typer.Option(
             metavar="TOKENS",
-            help="Distance between the windows of a long text.",
+            help="Number of tokens between the starts of consecutive windows in a long text.",
             show_default="the window, without overlap",
         ),
     ] = None,
@@ -78,30 +84,46 @@ def embed(
     ] = None,
     dtype: Annotated[Precision, typer.Option(help="Data type of the written vectors.")] = Precision.float32,
     max_tokens: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="Embed a random sample of the texts with this many tokens.")
+        int | None,
+        typer.Option(
+            metavar="TOKENS", help="Embed a random sample of the texts, with at most this many tokens in total."
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--columns", metavar="ROLE=NAME", help="Columns of a table: text=NAME and labels=NAME."),
+        typer.Option(
+            "--columns",
+            metavar="ROLE=NAME",
+            help="Columns with the texts and labels of a table: text=NAME and labels=NAME.",
+        ),
     ] = None,
     split: Annotated[
-        SplitUnit, typer.Option(help="In a plain text file, take each line, paragraph or the file as one text.")
+        SplitUnit,
+        typer.Option(help="In a plain text file, treat each line, each paragraph or the whole file as one text."),
     ] = SplitUnit.line,
-    config: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of a dataset.")] = None,
-    part: Annotated[str | None, typer.Option(metavar="NAME", help="Split of a dataset, such as train or test.")] = None,
+    config: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of the dataset.")] = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Split of the dataset, such as train or test.")
+    ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Device, such as cpu or cuda.", show_default="a GPU if there is one"),
+        typer.Option(
+            metavar="NAME",
+            help="Device to run the model on, such as cpu or cuda.",
+            show_default="a GPU if there is one",
+        ),
     ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="Tokens per batch, padding included.", show_default="2048, or 16384 on a GPU"
+            metavar="TOKENS",
+            help="Number of tokens per batch, including padding.",
+            show_default="2048, or 16384 on a GPU",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Random seed for --max-tokens.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Random seed for the sample of --max-tokens.")] = 0,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+        bool, typer.Option("--trust-remote-code", help="Allow the model to run its own Python code.")
     ] = False,
     restart: RestartOption = False,
 ) -> None:
@@ -115,7 +137,7 @@ def embed(
 
     roles = parse_columns(columns)
     if roles.keys() - {"text", "labels"}:
-        raise ParameterError("embed takes only text= and labels= in --columns")
+        raise ParameterError("--columns: embed supports only text= and labels=")
     try:
         with InterruptibleProgressBar("tokens") as bar:
             run_embed(
@@ -164,4 +186,4 @@ def _parse_layers(text: str | None) -> Any:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise ParameterError(f"--layers {text}: need all, -1, or whole numbers such as 0,6,12") from None
+        raise ParameterError(f"--layers {text}: need all, -1, or layer numbers such as 0,6,12") from None

@@ -52,43 +52,47 @@ _SHAPE_NAMES = {
 
 @commands.command()
 def finetune(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or a name on the Hugging Face Hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model folder, or the name of a model on the Hugging Face Hub.")
+    ],
     output: RunFolderOption,
     task: Annotated[
         str | None,
         typer.Argument(
             metavar="TASK",
-            help="cola, mrpc, rte, qnli, sst2, sst5, snli, wic or stsb; or a file of your own, as with --train.",
+            help="cola, mrpc, rte, qnli, sst2, sst5, snli, wic or stsb; or your own file, as with --train.",
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the TSV files of a named TASK.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the TSV files of TASK.")] = None,
     train: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Train on your own .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
     dev: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Score on these rows; otherwise a share of --train is held out."),
+        typer.Option(
+            metavar="FILE", help="File with the rows to score on; without it, a share of --train is held out."
+        ),
     ] = None,
     dev_share: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Share of --train to hold out.", show_default="0.1")
     ] = None,
-    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of texts in your file.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the text in your file.")] = None,
     text_pair: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of second texts in your file.")
+        str | None, typer.Option(metavar="COLUMN", help="Column with the second text of each pair in your file.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of labels or grades in your file.")
+        str | None, typer.Option(metavar="COLUMN", help="Column with the labels or numeric grades in your file.")
     ] = None,
     measure: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Main score for your file: accuracy, f1 or matthews for labels; pearson or spearman for grades.",
+            help="Main metric for your file: accuracy, f1 or matthews for labels; pearson or spearman for grades.",
         ),
     ] = None,
     regularizer: Annotated[
-        RegularizerName, typer.Option(help="Regularizer of the space to add to the loss.")
+        RegularizerName, typer.Option(help="Regularizer of the embedding space; it is added to the loss.")
     ] = RegularizerName.none,
     weight: Annotated[
         float | None,
@@ -111,10 +115,11 @@ def finetune(
         ),
     ] = None,
     all_bars: Annotated[
-        bool, typer.Option("--all-bars", help="Use all bars in persistent-entropy, not only the significant ones.")
+        bool, typer.Option("--all-bars", help="For persistent-entropy: use all bars, not only the significant ones.")
     ] = False,
     zeta: Annotated[
-        float, typer.Option(metavar="SHARE", help="Weight of the covariance of the training set in istar.")
+        float,
+        typer.Option(metavar="SHARE", help="For istar: weight of the covariance of the training set, from 0 to 1."),
     ] = 0.2,
     repair: Annotated[
         str | None,
@@ -124,10 +129,10 @@ def finetune(
         str, typer.Option(metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.")
     ] = "1",
     epochs: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Training epochs.", show_default="as published")
+        float | None, typer.Option(metavar="NUMBER", help="Number of training epochs.", show_default="as published")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(metavar="ROWS", help="Rows per batch.", show_default="as published")
+        int | None, typer.Option(metavar="ROWS", help="Number of rows per batch.", show_default="as published")
     ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Peak learning rate.", show_default="as published")
@@ -136,31 +141,41 @@ def finetune(
         float | None, typer.Option(metavar="NUMBER", help="Weight decay.", show_default="as published")
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(metavar="BATCHES", help="Batches per optimizer step (gradient accumulation).")
+        int, typer.Option(metavar="BATCHES", help="Number of batches per optimizer step (gradient accumulation).")
     ] = 1,
     warmup: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the steps over which the learning rate rises.")
+        float,
+        typer.Option(metavar="SHARE", help="Share of the steps used for the warmup, in which the learning rate rises."),
     ] = 0.1,
-    schedule: Annotated[Schedule, typer.Option(help="Learning rate after the warmup.")] = Schedule.cosine,
-    max_length: Annotated[int, typer.Option(metavar="TOKENS", help="Truncate each text or pair to this length.")] = 128,
+    schedule: Annotated[
+        Schedule, typer.Option(help="Schedule of the learning rate after the warmup.")
+    ] = Schedule.cosine,
+    max_length: Annotated[
+        int, typer.Option(metavar="TOKENS", help="Truncate each text or pair to this many tokens.")
+    ] = 128,
     group_lengths: Annotated[
-        bool, typer.Option("--group-lengths", help="Batch texts of similar length: less padding, faster.")
+        bool, typer.Option("--group-lengths", help="Batch texts of similar length together, which is faster.")
     ] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="ROWS", help="Train on a random sample of this many rows.")
     ] = None,
     probe: Annotated[
-        int, typer.Option(metavar="ROWS", help="Rows of the dev set whose space is measured during training.")
+        int,
+        typer.Option(
+            metavar="ROWS", help="Number of dev set rows used to measure the embedding space during training."
+        ),
     ] = 256,
     every: Annotated[
         int | None,
-        typer.Option(metavar="STEPS", help="Steps between measurements.", show_default="20 measurements in all"),
+        typer.Option(
+            metavar="STEPS", help="Number of steps between measurements.", show_default="20 measurements in all"
+        ),
     ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16 where that is safe.")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Train with bfloat16 mixed precision.")] = False,
     stop_on_collapse: Annotated[
-        bool, typer.Option("--stop-on-collapse", help="Stop a seed if its space collapses.")
+        bool, typer.Option("--stop-on-collapse", help="Stop the run of a seed if its embedding space collapses.")
     ] = False,
-    save_model: Annotated[bool, typer.Option("--save-model", help="Save the model of each seed.")] = False,
+    save_model: Annotated[bool, typer.Option("--save-model", help="Save the trained model of each seed.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Fine-tune a model and track the shape of its space.
@@ -172,7 +187,7 @@ def finetune(
 
     source = task if train is None else train
     if source is None or (task is not None and train is not None):
-        raise ParameterError("give either a TASK or --train FILE")
+        raise ParameterError("pass either a TASK or --train FILE")
     check_overwriting([json], [train, dev])
     check_output_folders(json)
     seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
@@ -282,7 +297,7 @@ def _parse_repair(text: str | None) -> BatchRepair | None:
         return None
     numbers = text.split(",")
     if len(numbers) != 2 or not all(each.strip().isdecimal() for each in numbers):
-        raise ParameterError(f"--repair {text}: need two whole numbers, clusters and directions, such as 3,1")
+        raise ParameterError(f"--repair {text}: need two integers, the numbers of clusters and directions, such as 3,1")
     from isoscope.training.repair_layer import BatchRepair
 
     return BatchRepair(int(numbers[0]), int(numbers[1]))

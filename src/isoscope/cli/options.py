@@ -43,23 +43,28 @@ ColumnsOption = Annotated[
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Column for a role, such as labels=topic; separate several by commas. Roles: vectors, labels, types, "
+        help="Column to use for a role, such as labels=topic; separate several with commas. Roles: vectors, labels, "
+        "types, "
         "text, ids, frequency, groups (rows that depend on each other, such as the tokens of a document).",
     ),
 ]
 SampleOption = Annotated[
     int,
-    typer.Option("--sample", metavar="ROWS", help="Compare pairs of up to this many rows; larger sources are sampled."),
+    typer.Option(
+        "--sample", metavar="ROWS", help="Maximum number of rows to compare pairwise; larger sources are sampled."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Random seed for sampling and k-means.")]
-MetricOption = Annotated[Metric, typer.Option("--metric", help="How to compare vectors with their neighbors.")]
+MetricOption = Annotated[Metric, typer.Option("--metric", help="Metric for nearest neighbors.")]
 NonfiniteOption = Annotated[
-    Nonfinite, typer.Option("--nonfinite", help="Stop at rows with NaN or infinity, or drop them.")
+    Nonfinite, typer.Option("--nonfinite", help="Whether to stop at rows with NaN or infinity, or to drop them.")
 ]
-HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as HTML to this file.")
+]
 JsonOption = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output."),
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON to this file; - means standard output."),
 ]
 OutputOption = Annotated[
     str,
@@ -71,7 +76,8 @@ OutputOption = Annotated[
     ),
 ]
 RunFolderOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run; rerun the command to resume.")
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="Folder for the results; rerun the same command to resume."),
 ]
 VectorsOnlyOption = Annotated[bool, typer.Option("--vectors-only", help="Write only the vectors and no other columns.")]
 RestartOption = Annotated[
@@ -83,15 +89,18 @@ MaxMemoryOption = Annotated[
         "--max-memory",
         metavar="SIZE",
         callback=_apply_memory_limit,
-        help="Memory limit, such as 2GB or 500MB; the file cache of the system does not count.",
+        help="Memory limit, such as 2GB or 500MB; the file cache of the operating system does not count.",
     ),
 ]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option("--engine", help="Compute in threads of this process or on a Dask cluster.", show_default="local"),
+    typer.Option(
+        "--engine", help="Where to compute: in threads of this process, or on a Dask cluster.", show_default="local"
+    ),
 ]
 SchedulerOption = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786.")
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786."),
 ]
 WorkersOption = Annotated[
     int | None,
@@ -106,7 +115,7 @@ def open_engine(kind: EngineName | None, scheduler: str | None, workers: int | N
     from isoscope.engines.engine import open_engine as open_named_engine
 
     if kind is EngineName.local and (scheduler or workers):
-        raise ParameterError("--engine local takes no --scheduler and no --workers: drop them, or use --engine dask")
+        raise ParameterError("--engine local does not accept --scheduler or --workers: omit them, or use --engine dask")
     if scheduler is not None and "://" not in scheduler:
         scheduler = f"tcp://{scheduler}"
     uses_dask = kind is EngineName.dask or scheduler is not None or workers is not None
@@ -123,7 +132,7 @@ def parse_columns(pairs: list[str] | None) -> dict[str, str]:
         role, equals, name = pair.partition("=")
         if role not in _ROLES or not equals or not name:
             roles = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
-            raise ParameterError(f"--columns {pair!r}: need ROLE=NAME with the role {roles}")
+            raise ParameterError(f"--columns {pair!r}: need ROLE=NAME, where ROLE is {roles}")
         columns[role] = name
     return columns
 
@@ -152,7 +161,9 @@ def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence
             continue
         real = os.path.realpath(output)
         if real in used:
-            raise OutputError(f"{output} is already read or written, as {used[real]}: name another file to write to")
+            raise OutputError(
+                f"{output} is already an input or output of this command ({used[real]}): choose another output file"
+            )
         if os.path.isfile(real) or not os.path.exists(real):
             used[real] = str(output)
 
@@ -163,7 +174,7 @@ def check_output_folders(*paths: Path | Address | None) -> None:
         if not isinstance(path, Path) or path == STDOUT:
             continue
         if path.is_dir():
-            raise OutputError(f"{path} is a folder: name a file to write to")
+            raise OutputError(f"{path} is a folder: choose a file to write to")
         check_parent(path)
         if not os.access(path.absolute().parent, os.W_OK):
             raise OutputError(f"{path} cannot be written: its folder is read-only")

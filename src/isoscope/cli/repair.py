@@ -59,32 +59,35 @@ _METHODS: dict[str, tuple[str, dict[str, str]]] = {
 _MethodArgument = Annotated[
     str,
     typer.Argument(
-        metavar="METHOD", help="center, standardize, all-but-the-top, whiten, cluster-center or cluster-null."
+        metavar="METHOD",
+        help="The repair: center, standardize, all-but-the-top, whiten, cluster-center or cluster-null.",
     ),
 ]
 _ComponentsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER",
-        help="Directions to remove, or auto (all-but-the-top, cluster-null); directions to keep (whiten).",
+        help="For all-but-the-top and cluster-null: number of directions to remove, or auto. For whiten: number to "
+        "keep.",
     ),
 ]
 _ClustersOption = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="Number of clusters, or auto (cluster-center, cluster-null).")
+    str | None, typer.Option(metavar="NUMBER", help="For cluster-center and cluster-null: number of clusters, or auto.")
 ]
 _ClustererOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="kmeans or gmm (cluster-center, cluster-null).")
+    str | None, typer.Option(metavar="NAME", help="For cluster-center and cluster-null: kmeans or gmm.")
 ]
-_AxesOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="zca or pca (whiten).")]
+_AxesOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="For whiten: zca or pca.")]
 _ShrinkageOption = Annotated[
-    str | None, typer.Option(metavar="SHARE", help="auto, none, or a number from 0 to 1 (whiten).")
+    str | None, typer.Option(metavar="SHARE", help="For whiten: auto, none, or a number from 0 to 1.")
 ]
 _FitSampleOption = Annotated[
-    int | None, typer.Option("--sample", metavar="ROWS", help="Rows to fit on (cluster-center, cluster-null).")
+    int | None,
+    typer.Option("--sample", metavar="ROWS", help="For cluster-center and cluster-null: number of rows to fit on."),
 ]
 _FitSeedOption = Annotated[
     int | None,
-    typer.Option("--seed", metavar="NUMBER", help="Random seed (cluster-center, cluster-null)."),
+    typer.Option("--seed", metavar="NUMBER", help="For cluster-center and cluster-null: random seed."),
 ]
 
 
@@ -124,7 +127,7 @@ def fit(
 
 @commands.command()
 def apply(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A repair that fit, fix or advise saved.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a repair saved by fit, fix or advise.")],
     source: SourceArgument,
     output: OutputOption,
     columns: ColumnsOption = None,
@@ -151,7 +154,7 @@ def apply(
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
         if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
-            raise OutputError(f"{target} is inside {folder}, which holds the repair: write to another folder")
+            raise OutputError(f"{target} is inside {folder}, which contains the repair: write to another folder")
         store = open_store(source, **parse_columns(columns))
         _check_not_in_source(target, source)
         _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
@@ -162,7 +165,9 @@ def fix(
     method: _MethodArgument,
     source: SourceArgument,
     output: OutputOption,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the repair too, as fit does.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also save the repair in this folder, as fit does.")
+    ] = None,
     html: HtmlOption = None,
     columns: ColumnsOption = None,
     vectors_only: VectorsOnlyOption = False,
@@ -271,7 +276,7 @@ def _build_repair(method: str, options: dict[str, Any]) -> Repair:
     if name not in _METHODS:
         near = difflib.get_close_matches(name, _METHODS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ParameterError(f"{method!r} is not a method: {hint}The methods are {', '.join(_METHODS)}")
+        raise ParameterError(f"{method!r} is not a known method: {hint}The methods are {', '.join(_METHODS)}")
     class_name, parameters = _METHODS[name]
     values: dict[str, Any] = {}
     for option, value in options.items():
@@ -299,7 +304,7 @@ def _parse_number(option: str, value: Any) -> Any:
     try:
         return float(value) if option == "shrinkage" else int(value)
     except ValueError:
-        need = "auto, none or a number from 0 to 1" if option == "shrinkage" else "auto or a whole number"
+        need = "auto, none or a number from 0 to 1" if option == "shrinkage" else "auto or an integer"
         raise ParameterError(f"--{option} {value}: need {need}") from None
 
 
@@ -336,13 +341,15 @@ def _check_target(target: Path | Address, engine: Engine) -> None:
     if not isinstance(target, Path):
         if on_cluster:
             raise ParameterError(
-                f"{target} is a database, which Dask workers cannot write: drop --engine or name a folder"
+                f"{target} is a database, and Dask workers cannot write to it: omit --engine or choose a folder"
             )
     elif not is_folder(target):
         check_writable(target)
         check_output_folders(target)
         if on_cluster:
-            raise ParameterError(f"{target} is a file, which several processes cannot write: name a folder instead")
+            raise ParameterError(
+                f"{target} is a file, and several processes cannot write to it: choose a folder instead"
+            )
     else:
         check_parent(target)
 
@@ -355,7 +362,7 @@ def _check_not_in_source(target: Path | Address, source: str) -> None:
         and os.path.isdir(folder)
         and os.path.realpath(target.absolute().parent) == os.path.realpath(folder)
     ):
-        raise OutputError(f"{target} is inside {source}, whose files are all read: write to another folder")
+        raise OutputError(f"{target} is inside the source folder {source}: write to another folder")
 
 
 def _write_repaired(

@@ -62,7 +62,8 @@ def convert(
 def sketch(
     source: SourceArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save the sketch, for Sketch.load.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Save the sketch to this file; load it with Sketch.load."),
     ] = None,
     columns: ColumnsOption = None,
     nonfinite: NonfiniteOption = Nonfinite.error,

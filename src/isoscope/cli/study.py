@@ -21,14 +21,18 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Number, Published, Study
 
 commands = typer.Typer()
-study_commands = typer.Typer(no_args_is_help=True, help="Rerun a paper on isotropy and compare the numbers.")
+study_commands = typer.Typer(
+    no_args_is_help=True, help="Rerun the experiments of a paper on isotropy and compare the results."
+)
 commands.add_typer(study_commands, name="study")
 
 _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue", "untested": "dim"}
 _LIST_WIDTH = 18  # columns for a list of values in the table of parameters
 _HEADING_WIDTH = 10  # columns for a word in a heading, if the cells below it are narrower
 
-_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a study; see isoscope study list.")]
+_NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a study; isoscope study list shows all names.")
+]
 
 
 @study_commands.command("list")
@@ -140,19 +144,21 @@ def run(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="A model folder or a name on the Hugging Face Hub; repeat for more.",
+            help="A model folder, or the name of a model on the Hugging Face Hub; repeat the option for more models.",
             show_default="those of the paper",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder that holds a folder for each data set.", show_default="download from the Hub"
+            metavar="DIR", help="Folder that contains one folder per data set.", show_default="download from the Hub"
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the study; see isoscope study show."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Set a parameter of the study; isoscope study show lists them."
+        ),
     ] = None,
     seeds: Annotated[
         str | None,
@@ -160,13 +166,16 @@ def run(
             metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.", show_default="as published"
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run a smaller version that takes a few minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run a smaller version of the study that takes a few minutes.")
+    ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             "--only",
             metavar="PATTERN",
-            help="Run only the arms whose key matches, such as 'cola/*/seed-0'; repeat for more.",
+            help="Run only the arms whose key matches this pattern, such as 'cola/*/seed-0'; repeat the option for "
+            "more.",
         ),
     ] = None,
 ) -> None:
@@ -195,7 +204,7 @@ def run(
             )
     except KeyboardInterrupt as stop:
         finished = plural(len(list((folder / "arms").glob("*.json"))), "finished arm")
-        raise Interruption(f"{folder} keeps {finished}; to resume, run: {resume_command()}") from stop
+        raise Interruption(f"{folder} contains {finished}; to resume, run: {resume_command()}") from stop
     show(_render_run(result))
     for file in ("results.json", "page.html", "summary.md"):
         report_written(folder / file)

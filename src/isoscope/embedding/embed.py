@@ -174,19 +174,18 @@ def _check_settings(
             raise ParameterError(f"{name} is {value}: need at least 1")
     if pool == "cls" and special_tokens == "drop":
         raise ParameterError(
-            "pool is cls and special_tokens is drop: [CLS] is a special token; keep them, or pool otherwise"
+            "pool is cls, but special_tokens is drop, which drops [CLS]: keep the special tokens, or choose another "
+            "pool"
         )
     if pool == "sentence-transformers":
         theirs: dict[str, Any] = {"window": window, "stride": stride, "special_tokens": special_tokens}
         for name, value in theirs.items():
             if value is not None:
                 raise ParameterError(
-                    f"{name} is {value!r} and pool is sentence-transformers: the model decides this itself"
+                    f"{name} is {value!r}, but with pool sentence-transformers the model determines it: omit {name}"
                 )
     if stride is not None and pool in ("cls", "last"):
-        raise ParameterError(
-            f"stride is {stride} and pool is {pool}: only one window of a text is read; leave stride out"
-        )
+        raise ParameterError(f"stride is {stride}, but with pool {pool} only one window per text is read: omit stride")
     kept = special_tokens or ("drop" if pool == "tokens" else "keep")
     return Settings(pool, window or WINDOW, stride, kept, dtype, max_tokens, seed)
 
@@ -199,10 +198,10 @@ def _open_model(
     static = open_words(model) if isinstance(model, str) else None
     if static is not None:
         if settings.pool not in ("tokens", "mean"):
-            raise ParameterError(f"pool is {settings.pool} and {model} holds word vectors: need tokens or mean")
+            raise ParameterError(f"pool is {settings.pool}, but {model} contains word vectors: use pool tokens or mean")
         if layers not in (None, "all", 0, -1, [0], [-1]):
             raise ParameterError(
-                f"layers is {layers} and {model} holds word vectors, which have no layers: leave it out"
+                f"layers is {layers}, but {model} contains word vectors, which have no layers: omit layers"
             )
         return static
     try:
@@ -215,7 +214,7 @@ def _open_model(
 
         if layers not in (None, -1, [-1]):
             raise ParameterError(
-                f"layers is {layers} and pool is sentence-transformers, which uses the last: leave it out"
+                f"layers is {layers}, but pool sentence-transformers always uses the last layer: omit layers"
             )
         return SentenceEmbedder(model, device=device, trust_remote_code=trust)
     from isoscope.embedding.transformer import TransformerEmbedder

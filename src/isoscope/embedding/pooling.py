@@ -137,14 +137,15 @@ def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
                 continue
             if not np.isnan(flat[bad]).any():
                 raise ParameterError(
-                    f"layer {layer} of {name} has {int(bad.sum()):,} values beyond the range of float16: "
+                    f"layer {layer} of {name} has {int(bad.sum()):,} values outside the range of float16: "
                     'use dtype="float32"'
                 )
         elif np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
             continue
         count = int((~np.isfinite(vectors).all(axis=1)).sum())
         raise MissingValueError(
-            f"layer {layer} of {name} has NaN or infinity in {count:,} of {len(vectors):,} rows: check its weights"
+            f"layer {layer} of {name} contains NaN or infinity in {count:,} of {len(vectors):,} rows: check the "
+            "model's weights"
         )
 
 

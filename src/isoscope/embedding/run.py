@@ -114,12 +114,14 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
         length, only = longest or 2**31, "first"
     room = length - len(reader.before) - len(reader.after)
     if room < 1:
-        raise ParameterError(f"window is {length}, of which {length - room} are special tokens: need at least 1 more")
+        raise ParameterError(
+            f"window is {length}, but the special tokens alone take {length - room}: need at least {length - room + 1}"
+        )
     step = settings.stride if settings.stride is not None else room
     if step > room:
         raise ParameterError(f"stride is {step}, which skips tokens between windows of {room}: need at most {room}")
     if settings.pool == "cls" and not reader.before:
-        raise ParameterError(f"{embedder.name} adds no token such as [CLS] before a text: pool by mean or last")
+        raise ParameterError(f"{embedder.name} adds no token such as [CLS] before a text: use pool mean or last")
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
@@ -198,7 +200,7 @@ def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None
     if work.windows.length < work.settings.window:
         notes.append(f"windows of {work.windows.length} tokens, the model's limit")
     if counts.empty:
-        notes.append(f"{counts.empty:,} texts have no tokens and get no row")
+        notes.append(f"{counts.empty:,} texts have no tokens and no output row")
     if counts.longer:
         some = "text is" if counts.longer == 1 else "texts are"
         room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"

@@ -58,7 +58,7 @@ class SentenceEmbedder:
             self.name, self._model = type(model).__name__, model
         else:
             raise ParameterError(
-                f"model is a {type(model).__name__} and pool is sentence-transformers: need a SentenceTransformer, or "
+                f"model is a {type(model).__name__}, but pool is sentence-transformers: need a SentenceTransformer, or "
                 "its folder or name"
             )
         tokenizer = self._model.tokenizer
@@ -119,7 +119,7 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
     place = resolve_model_path(name)
     if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
         raise FileFormatError(
-            f"{name} is not a Sentence Transformers model, as it has no modules.json: pool by mean, cls or last"
+            f"{name} is not a Sentence Transformers model because it has no modules.json: use pool mean, cls or last"
         )
     if not trust and _has_custom_code(Path(place)):
         raise ParameterError(format_trust_error(name))

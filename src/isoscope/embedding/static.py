@@ -77,7 +77,7 @@ class WordEmbedder:
         words = store.text
         if words is None:
             raise NotFoundError(
-                f"{name} holds vectors without words: need GloVe, word2vec or fastText files, or a text column"
+                f"{name} contains vectors without words: need a GloVe, word2vec or fastText file, or a text column"
             )
         self.name, self._store, self.dim, self.layers = name, store, store.dim, [0]
         self.reader = WordTokenizer([str(word) for word in words])

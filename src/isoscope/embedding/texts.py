@@ -84,7 +84,7 @@ def open_texts(
         if columns.names or split != "line":
             what = "split" if split != "line" else " and ".join(sorted(columns.names))
             raise ParameterError(
-                f"{what} applies only to files and datasets, and texts is a {type(source).__name__}: omit it"
+                f"{what} applies only to files and datasets, but texts is a {type(source).__name__}: omit it"
             )
         texts = _open_strings(source)
     return texts if labels is None or isinstance(labels, str) else _with_labels(texts, labels)
@@ -93,13 +93,15 @@ def open_texts(
 def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
     for role, value in (("config", config), ("part", part)):
         if value is not None:
-            raise ParameterError(f"{role} is {value!r}: it applies only to datasets, and {name} is not one; omit it")
+            raise ParameterError(
+                f"{role} is {value!r}: it applies only to datasets, but {name} is not a dataset; omit it"
+            )
 
 
 def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, part: str | None) -> Texts:
     path = Path(name).expanduser()
     if not os.path.exists(path) and (len(name.split()) > 1 or len(name) > 200):
-        raise NotFoundError(f"{name[:60]!r} does not exist: need a file; pass a text itself in a list")
+        raise NotFoundError(f"{name[:60]!r} does not exist: need a file; to embed this text itself, pass it in a list")
     if path.is_file():
         _check_no_parts(path.name, config, part)
         return _open_file(path, columns, split)
@@ -107,7 +109,7 @@ def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, p
         return _open_dataset(_load_dataset(str(path), config, part), f"dataset {path.name}", columns, part)
     if path.is_absolute() or name.startswith((".", "~")) or path.suffix or name.count("/") > 1:
         raise NotFoundError(
-            f"{name} does not exist: need a file of texts, or the name of a dataset on the Hugging Face hub"
+            f"{name} does not exist: need a file of texts, or the name of a dataset on the Hugging Face Hub"
         )
     return _open_dataset(_load_dataset(name, config, part), f"dataset {name}", columns, part)
 
@@ -116,7 +118,9 @@ def _open_strings(source: Any) -> Texts:
     if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise ParameterError(f"texts is a {type(source).__name__}: need a path, a dataset, or strings")
     if isinstance(source, Mapping) or hasattr(source, "columns"):
-        raise ParameterError(f"texts is a {type(source).__name__}, which has columns: pass the column of the texts")
+        raise ParameterError(
+            f"texts is a {type(source).__name__}, which has several columns: pass only the text column"
+        )
 
     def read() -> Iterator[Text]:
         for number, value in enumerate(source):
@@ -147,19 +151,19 @@ def replace_surrogates(text: str) -> str:
 def _with_labels(texts: Texts, labels: Any) -> Texts:
     values = labels.tolist() if hasattr(labels, "tolist") else labels
     if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping):
-        raise ParameterError(f"labels is a {type(labels).__name__}: need a column's name, or one label for each text")
+        raise ParameterError(f"labels is a {type(labels).__name__}: need the name of a column, or one label per text")
     values = [*values]
     if values and isinstance(values[0], list | tuple | dict):
-        raise ParameterError(f"labels has a {type(values[0]).__name__} for each text: need one value")
+        raise ParameterError(f"labels contains a {type(values[0]).__name__} for each text: need a single value")
 
     def read() -> Iterator[Text]:
         count = 0
         for count, each in enumerate(texts.read(), 1):
             if count > len(values):
-                raise ShapeError(f"labels has {len(values)} entries, and there are more texts: need one for each")
+                raise ShapeError(f"labels has {len(values)} entries but there are more texts; pass one label per text")
             yield each._replace(label=values[count - 1])
         if count < len(values):
-            raise ShapeError(f"labels has {len(values)} entries, and there are {count} texts: need one for each")
+            raise ShapeError(f"labels has {len(values)} entries but there are {count} texts; pass one label per text")
 
     return Texts(texts.name, read)
 
@@ -176,7 +180,7 @@ def _open_file(path: Path, columns: ColumnSpec, split: str) -> Texts:
             )
         return Texts(path.name, lambda: _read_plain_text(path, split))
     if split != "line":
-        raise ParameterError(f"split is {split!r}: {path} is a table, in which each cell is a text; omit split")
+        raise ParameterError(f"split is {split!r}: {path} is a table, where each cell is one text; omit split")
     return _open_table(path, columns, parse_labels=kind in ("csv", "tsv"))
 
 
@@ -229,15 +233,15 @@ def _parse_label(cell: str | None, where: str) -> int | str | None:
 def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: object) -> tuple[str, str | None]:
     """Return the columns of the texts and of the labels: as requested, or with a usual name, or the only column."""
     if not names:
-        raise MissingValueError(f"{where} is empty: need texts in it")
+        raise MissingValueError(f"{where} is empty: need at least one text")
     check_unique(names, where)
     chosen = choose_columns(names, columns, str(where))
     if "text" not in chosen and len(names) == 1:
         chosen["text"] = names[0]
     if "text" not in chosen:
         raise NotFoundError(
-            f"{where} has the columns {format_names(names)}, and none has a usual name for texts: name one, "
-            f'text="{names[0]}", on the command line --columns text={names[0]}'
+            f"{where} has the columns {format_names(names)}, but none has a common name for texts: choose one with "
+            f'text="{names[0]}" (on the command line: --columns text={names[0]})'
         )
     return chosen["text"], chosen.get("labels")
 
@@ -262,8 +266,8 @@ def _load_dataset(name: str, config: str | None, part: str | None) -> Any:
         if folder.is_dir():
             raise FileFormatError(f"{name} is a folder that datasets cannot load: {why}") from error
         raise NotFoundError(
-            f"{name} is not a file, and the dataset of this name could not be loaded from the Hugging Face hub: {why}; "
-            "check the name and the network, or name a file"
+            f"{name} is not a file, and no dataset of this name could be loaded from the Hugging Face Hub: {why}; "
+            "check the name and the network, or pass a file"
         ) from error
 
 
@@ -273,7 +277,9 @@ def _open_dataset(dataset: Any, name: str, columns: ColumnSpec, part: str | None
         wanted = part if part is not None else parts[0] if len(parts) == 1 else None
         if wanted not in parts:
             other = "" if part is None else f", not {part}"
-            raise ParameterError(f"{name} has the splits {', '.join(parts)}{other}: choose one, --part {parts[0]}")
+            raise ParameterError(
+                f"{name} has the splits {', '.join(parts)}{other}: choose one, for example --part {parts[0]}"
+            )
         dataset = dataset[wanted]
     elif part is not None and str(getattr(dataset, "split", None)) != part:
         raise ParameterError(f"part is {part!r}: {name} has no splits; omit part")

@@ -173,10 +173,10 @@ class Spool:
                     self.counts.texts += 1
                 progress("reading texts", self.counts.texts, 0.0)
         if not self.counts.texts:
-            raise MissingValueError(f"{texts.name} has no text: there is nothing to embed")
+            raise MissingValueError(f"{texts.name} contains no texts: there is nothing to embed")
         if not at:
             raise MissingValueError(
-                f"all {self.counts.texts:,} texts of {texts.name} are empty: there is nothing to embed"
+                f"all {self.counts.texts:,} texts in {texts.name} are empty: there is nothing to embed"
             )
         self.counts.missed = reader.missed
         self.label_kind = _choose_label_kind(kinds, texts.name)
@@ -215,7 +215,7 @@ class Spool:
         fit = int(np.searchsorted(total, most, "right" if whole else "left")) + (not whole)
         if not fit:
             raise ParameterError(
-                f"max_tokens is {most}: the first sampled text has {total[0]:,} tokens; need at least that"
+                f"max_tokens is {most}: the first sampled text has {total[0]:,} tokens; need at least that many"
             )
         taken = np.zeros(len(sizes), bool)
         taken[order[:fit]] = True
@@ -304,7 +304,7 @@ def _label(value: Any) -> Any:
     """Return a label as a Python value; None if it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ParameterError(f"a label is {value}: need whole numbers of 64 bits, or strings")
+        raise ParameterError(f"a label is {value}: need 64-bit integers or strings")
     return None if is_missing(value) else value
 
 
@@ -320,7 +320,7 @@ def _choose_label_kind(kinds: set[type], name: str) -> str | None:
     if not kinds:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
-        raise ParameterError(f"{name} has lists as labels: need one value per text")
+        raise ParameterError(f"the labels in {name} are lists: need one value per text")
     if all(issubclass(kind, int) for kind in kinds):
         return "int"
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"

@@ -131,8 +131,8 @@ class HubTokenizer:
         self._known = bool(np.setdiff1d(ids, self._tokenizer.all_special_ids).size)
         if not self._known and ids.size > 50:
             raise NotFoundError(
-                f"the tokenizer of {self._name} knows no word of the texts: its files, such as tokenizer.json, may be "
-                "missing; name a folder that has them"
+                f"the tokenizer of {self._name} recognizes none of the words in the texts: its files, such as "
+                "tokenizer.json, may be missing; pass a folder that contains them"
             )
 
     def strings(self, ids: Sequence[int]) -> list[str]:
@@ -172,14 +172,14 @@ class TransformerEmbedder:
         else:
             if not isinstance(model, nn.Module):
                 raise ParameterError(
-                    f"model is a {type(model).__name__}: need the folder or the name of a model, or a torch module"
+                    f"model is a {type(model).__name__}: need a model folder, a model name or a torch module"
                 )
             if hasattr(model, "tokenizer") and hasattr(model, "encode"):  # a SentenceTransformer
                 inner = next((each for each in model.modules() if hasattr(each, "auto_model")), None)
                 tokenizer = tokenizer or model.tokenizer
                 model = model if inner is None else inner.auto_model
             if tokenizer is None:
-                raise ParameterError(f"model is a {type(model).__name__}: pass its tokenizer too, tokenizer=…")
+                raise ParameterError(f"model is a {type(model).__name__}: pass its tokenizer too, with tokenizer=…")
             self.name, self._model = type(model).__name__, model
             config = getattr(model, "config", None)
         if getattr(config, "is_encoder_decoder", False):
@@ -192,7 +192,7 @@ class TransformerEmbedder:
         if len(self.layers) < len(self._capture.layers):
             self.close()
             raise ParameterError(
-                f"layers is {layers!r}: need all, or numbers from 0 (the embeddings), not module names"
+                f"layers is {layers!r}: need all, or layer numbers (0 is the embeddings), not module names"
             )
         self.device = choose_device(device, self._model, moved=isinstance(model, str))
         if isinstance(model, str):
@@ -272,7 +272,7 @@ class TransformerEmbedder:
             why = " ".join(str(error).split())[:200]
             raise ParameterError(
                 f"{self.name} cannot read {mask.shape[0]} windows of {mask.shape[1]} tokens: {why}; try a smaller "
-                "window, or fewer tokens in a batch"
+                "window, or fewer tokens per batch"
             ) from error
         finally:
             seen = self._capture.stop()
@@ -285,8 +285,8 @@ class TransformerEmbedder:
             if found[layer].shape[:2] != mask.shape:
                 shape = tuple(found[layer].shape)
                 raise ShapeError(
-                    f"layer {layer} of {self.name} gives states of shape {shape} for {mask.shape[0]} windows of "
-                    f"{mask.shape[1]} tokens, not one per token: choose other layers"
+                    f"layer {layer} of {self.name} returns states of shape {shape} for {mask.shape[0]} windows of "
+                    f"{mask.shape[1]} tokens, not one state per token: choose other layers"
                 )
             yield layer, found[layer].float().cpu().numpy()
 
@@ -310,7 +310,8 @@ class TransformerEmbedder:
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
         if len(set(widths.values())) > 1:
             raise ShapeError(
-                f"the layers of {self.name} have {sorted(set(widths.values()))} dimensions: choose layers of one width"
+                f"the layers of {self.name} have {sorted(set(widths.values()))} dimensions: choose layers of equal "
+                "width"
             )
         return int(next(iter(widths.values())))
 
@@ -352,8 +353,8 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
     missing = sorted(weight for weight in found["missing_keys"] if "pooler" not in weight)  # often untrained
     if missing:
         raise FileFormatError(
-            f"{name} has no values for {len(missing)} weights of its config.json, such as {missing[0]}; they would be "
-            "random: copy the model again, or fix the configuration"
+            f"{name} lacks {len(missing)} weights that its config.json requires, such as {missing[0]}; they would be "
+            "random: copy the model again, or fix config.json"
         )
     return model, tokenizer, config
 
@@ -371,7 +372,7 @@ def format_trust_error(name: str) -> str:
     """Return the error message for a model that comes with its own code."""
     return (
         f"{name} comes with its own code, which runs only if you allow it: read that code, then pass "
-        "trust_remote_code=True, on the command line --trust-remote-code"
+        "trust_remote_code=True (on the command line: --trust-remote-code)"
     )
 
 
@@ -389,7 +390,9 @@ def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0][:150]
-        raise ParameterError(f"device is {wanted!r}, which is not available: {why}; try cpu") from error
+        raise ParameterError(f"device is {wanted!r}, which is not available: {why}; try device cpu") from error
     if not moved and device.type != own.type:
-        raise ParameterError(f"device is {wanted!r} and the model is on {own}: move the model, or pass its folder")
+        raise ParameterError(
+            f"device is {wanted!r}, but the model is on {own}: move the model, or pass its folder instead"
+        )
     return device

@@ -84,7 +84,8 @@ def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngin
     if address is not None:
         if workers is not None:
             raise ParameterError(
-                f"workers is {workers}, but the scheduler {address} has its own workers: give one of the two"
+                f"workers is {workers}, but the scheduler {address} has its own workers: pass either workers or a "
+                "scheduler"
             )
         with _connect(distributed, address) as client:
             yield DaskEngine(client)
@@ -112,9 +113,9 @@ class DaskEngine:
 
     def __init__(self, client: Any):
         if client.asynchronous:
-            raise ParameterError("the client is asynchronous: need a synchronous one, Client(address)")
+            raise ParameterError("the client is asynchronous: pass a synchronous one, Client(address)")
         if client.status != "running":
-            raise ParameterError(f"the client is {client.status}: need a connected one, Client(address)")
+            raise ParameterError(f"the client is {client.status}: pass a connected one, Client(address)")
         self.client = client
         _check_versions(client)
 
@@ -222,7 +223,7 @@ class DaskEngine:
         except distributed.KilledWorker as error:
             raise InputError(
                 f"workers died {error.allowed_failures + 1} times on the same rows, most often because memory ran out: "
-                "give them more memory or fewer threads, and check their logs"
+                "allow them more memory or fewer threads, and check their logs"
             ) from error
         except (distributed.CancelledError, distributed.comm.CommClosedError, OSError) as error:
             if isinstance(error, OSError) and self.client.status == "running":
@@ -238,8 +239,8 @@ def _serialize(given: Any) -> bytes:
         return bytes(cloudpickle.dumps(given))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InputError(
-            f'the source or work cannot be sent to the workers ({error}): use engine="local", or pass only objects '
-            "that can be pickled"
+            f'the source or the function cannot be sent to the workers ({error}): use engine="local", or pass only '
+            "objects that can be pickled"
         ) from error
 
 
@@ -299,7 +300,9 @@ def _deserialize(data: bytes) -> Any:
     except (InputError, OSError) as error:
         from distributed import get_worker
 
-        raise InputError(f"{error} (worker {get_worker().address}: all workers must see the same files)") from error
+        raise InputError(
+            f"{error} (worker {get_worker().address}: all workers need access to the same files)"
+        ) from error
 
 
 # connecting
@@ -326,7 +329,7 @@ def _connect(distributed: Any, address: Any) -> Any:
         client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(
-            f"no Dask scheduler answers at {address}: check that it runs and that this machine can reach it"
+            f"no Dask scheduler answers at {address}: check that it is running and that this machine can reach it"
         ) from error
     return client
 

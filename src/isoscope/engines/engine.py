@@ -154,7 +154,9 @@ class SampleTally(Tally):
         finite = np.isfinite(to_numpy(item.vectors)).all(axis=1)
         if not finite.all():
             first = item.start + int(np.argmin(finite))
-            raise MissingValueError(f"{self.name} has NaN or infinity, first in row {first}: fix or drop these rows")
+            raise MissingValueError(
+                f"{self.name} contains NaN or infinity, first in row {first}: fix or drop these rows"
+            )
         return item
 
     def add(self, part: Batch) -> None:

@@ -269,7 +269,9 @@ class _Run:
             else all_rows.part(stratified_sample(all_rows.labels, self.settings.train_rows, _SAMPLING_SEED))
         )
         if len(np.unique(part.labels)) < 2:
-            raise TooFewRowsError(f"limit is {self.settings.limit}: all sampled rows have one class, need more rows")
+            raise TooFewRowsError(
+                f"limit is {self.settings.limit}: all sampled rows have the same class; use a larger limit"
+            )
         train, truncated_train = reader.read(part)
         dev, truncated_dev = reader.read(self.task.dev)
         probe = [dev[i] for i in stratified_sample(self.task.dev.labels, self.settings.probe, _SAMPLING_SEED)]
@@ -291,21 +293,21 @@ def _read_task(
     if isinstance(task, Task) or task in GLUE_NAMES:
         for name, value in for_files.items():
             if value is not None:
-                raise ParameterError(f"{name} is for a file of your own: leave it out for a named task or a Task")
+                raise ParameterError(f"{name} applies only to a file of your own: omit it for a named task or a Task")
     if isinstance(task, Task):
         return _check_task(task)
     if task in GLUE_NAMES:
         if data is None:
-            raise ParameterError(f"{task} needs the folder of its TSV files: data=, on the command line --data")
+            raise ParameterError(f"{task} needs the folder of its TSV files: pass data= (on the command line: --data)")
         return read_glue(str(task), data)
     if isinstance(task, str) and "." not in task and not Path(task).expanduser().exists():
         raise NotFoundError(
             f"there is no task named {task}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels"
         )
     if data is not None:
-        raise ParameterError(f"data is for a named task, and {os.fspath(task)} is a file: leave it out")
+        raise ParameterError(f"data applies only to a named task, but {os.fspath(task)} is a file: omit data")
     if dev is not None and dev_share is not None:
-        raise ParameterError("dev and dev_share are both set: pass a dev set, or the share of rows to hold out")
+        raise ParameterError("dev and dev_share are both set: pass either a dev set or the share of rows to hold out")
     share = 0.1 if dev_share is None else dev_share
     return read_custom_task(task, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
 
@@ -314,24 +316,26 @@ def _check_task(task: Task) -> Task:
     for word, split in (("train", task.train), ("dev", task.dev)):
         rows, labels = len(split), np.asarray(split.labels)
         if len(labels) != rows or (split.pairs is not None and len(split.pairs) != rows):
-            raise ShapeError(f"{word} of {task.name} has {rows} texts and {len(labels)} labels: need one for each")
+            raise ShapeError(
+                f"{word} of {task.name} has {rows} texts but {len(labels)} labels; pass one label per text"
+            )
         numbered = labels.dtype.kind in "iu" and rows > 0
         if task.labels and not (numbered and 0 <= labels.min() <= labels.max() < len(task.labels)):
             raise ParameterError(
-                f"{word} of {task.name} has labels that are not class numbers: need whole numbers from 0 to "
+                f"{word} of {task.name} has labels that are not class numbers: need integers from 0 to "
                 f"{len(task.labels) - 1}"
             )
     return task
 
 
 def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
-    message = f"seeds is {seeds!r}: need a number of seeds, or different whole numbers from 0 to {2**32 - 1}"
+    message = f"seeds is {seeds!r}: need a number of seeds, or a list of distinct integers from 0 to {2**32 - 1}"
     if isinstance(seeds, bool) or not isinstance(seeds, int | np.integer | Iterable):
         raise ParameterError(message)
     if not isinstance(seeds, Iterable) and seeds > _MAX_SEEDS:
         raise ParameterError(
-            f"seeds is {seeds}, more than {_MAX_SEEDS} runs; for that one seed pass [{seeds}], on the command line "
-            f"{seeds}, with a comma"
+            f"seeds is {seeds}, which means more than {_MAX_SEEDS} runs; for the single seed {seeds}, pass [{seeds}] "
+            f"(on the command line: {seeds}, with a comma)"
         )
     numbers = list(seeds) if isinstance(seeds, Iterable) else list(range(seeds))
     wrong = [each for each in numbers if not isinstance(each, int | np.integer) or not 0 <= each < 2**32]
@@ -350,7 +354,7 @@ def _regularizer_name(regularizer: Any) -> str:
 
     if not isinstance(regularizer, Regularizer):
         raise ParameterError(
-            f"regularizer is a {type(regularizer).__name__}: need one of {', '.join(REGULARIZERS)}, or an object of "
+            f"regularizer is a {type(regularizer).__name__}: need one of {', '.join(REGULARIZERS)}, or an object from "
             "isoscope.losses"
         )
     return " ".join(repr(regularizer).split())
@@ -363,7 +367,9 @@ def _check_options(regularizer: str | Regularizer, options: dict[str, Any]) -> N
     for name, value in options.items():
         if name not in known and value != defaults.get(name):
             if isinstance(regularizer, str):
-                raise ParameterError(f"{name} is {value!r}, an option that regularizer {regularizer!r} does not have")
+                raise ParameterError(
+                    f"{name} is {value!r}, but regularizer {regularizer!r} has no such option: omit it"
+                )
             raise ParameterError(f"{name} is {value!r}: set it in the regularizer object itself")
 
 
@@ -380,7 +386,9 @@ def _read_finished_seeds(folder: RunFolder, seeds: list[int], *, keep_model: boo
             path = folder.path / f"seed-{seed}"
             done[seed] = _read_outcome(path / "result.json")
             if keep_model and not (path / "model").is_dir():
-                raise OutputError(f"{path} is done, but its model was not kept: name another folder to keep it")
+                raise OutputError(
+                    f"{path} is complete, but its model was not saved: choose another folder to train and save it"
+                )
     return done
 
 

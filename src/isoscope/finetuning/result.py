@@ -75,7 +75,7 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
         rows = int((~np.isfinite(logits)).any(axis=1).sum())
         raise ParameterError(
             f"the model's outputs are not finite for {rows} of {len(logits)} rows of the dev set: training has "
-            "diverged; try a lower learning rate or a smaller weight of the regularizer"
+            "diverged; try a lower learning rate or a smaller regularizer weight"
         )
     if not classes:
         return score_grades(logits[:, 0].astype(np.float64), labels)

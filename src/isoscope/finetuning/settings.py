@@ -181,7 +181,7 @@ def _check_number(
         (most, "at most", le),
         (below, "below", lt),
     ]
-    kind = "a whole number" if whole else "a finite number"
+    kind = "an integer" if whole else "a finite number"
     words = [f"{word} {bound:g}" for bound, word, _ in bounds if bound is not None]
     wanted = " ".join([kind, " and ".join(words)]).strip()
     right = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -74,7 +74,7 @@ class PersistentEntropy(Regularizer):
             return [states]
         if labels.is_floating_point():
             raise ParameterError(
-                f"labels have dtype {labels.dtype}: need whole numbers as classes; "
+                f"labels have dtype {labels.dtype}: need integers as classes; "
                 "without classes, use PersistentEntropy(per_class=False)"
             )
         labels = labels.long()  # in uint8, 156 would equal −100

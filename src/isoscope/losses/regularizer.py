@@ -130,7 +130,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         return states.sum() * 0
 
     def _format_missing_labels(self) -> str:
-        return f"{type(self).__name__} needs labels, one per row, and got none"
+        return f"{type(self).__name__} needs labels, one per row, but got none"
 
 
 def _check_states(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -138,14 +138,14 @@ def _check_states(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor 
         given = f"shape {tuple(states.shape)}" if torch.is_tensor(states) else f"type {type(states).__name__}"
         raise ShapeError(f"the states have {given}: need a torch tensor (n, d), one row per example or token")
     if not states.is_floating_point():
-        raise ParameterError(f"the states have dtype {states.dtype}: need floating point numbers")
+        raise ParameterError(f"the states have dtype {states.dtype}: need floating-point numbers")
     if states.dtype not in (torch.float32, torch.float64):
         states = states.float()
     if labels is not None:
         labels = torch.as_tensor(labels, device=states.device)
         if tuple(labels.shape) != (len(states),):
             raise ShapeError(
-                f"labels have shape {tuple(labels.shape)}, the states {len(states)} rows: need one label per row"
+                f"labels has shape {tuple(labels.shape)} but the states have {len(states)} rows; pass one label per row"
             )
     return states, labels
 
@@ -156,7 +156,7 @@ def _check_groups(states: torch.Tensor, groups: Any) -> torch.Tensor | None:
     groups = torch.as_tensor(groups, device=states.device)
     if tuple(groups.shape) != (len(states),) or groups.is_floating_point():
         raise ShapeError(
-            f"groups have shape {tuple(groups.shape)} and dtype {groups.dtype}, the states {len(states)} rows: need "
-            "one whole number per row, such as the index of its text in the batch"
+            f"groups has shape {tuple(groups.shape)} and dtype {groups.dtype}, but the states have {len(states)} "
+            "rows; pass one integer per row, such as the index of its text in the batch"
         )
     return groups.long()

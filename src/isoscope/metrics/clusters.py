@@ -159,7 +159,7 @@ def choose_clusters(
     if check_integer(restarts, "restarts") < 1:
         raise ParameterError(f"restarts is {restarts}: need at least 1")
     if not numbers or numbers[0] < 2 or numbers[-1] >= n:
-        raise ParameterError(f"numbers is {numbers}: need numbers of clusters from 2 to {n - 1} for {n} rows")
+        raise ParameterError(f"numbers is {numbers}: with {n} rows, the numbers of clusters must be from 2 to {n - 1}")
     rng = np.random.default_rng(check_seed(seed))
     rows = np.arange(n) if n <= sample else np.sort(rng.choice(n, sample, replace=False))
     silhouettes: dict[int, float] = {}

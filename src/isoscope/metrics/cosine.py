@@ -173,7 +173,7 @@ def _similarity(
         value = _type_similarity(xp, X, kinds, which, average)
         if value is None:
             raise TooFewRowsError(
-                f"types has {len(kinds.names)} different values for {n} rows: "
+                f"types has {len(kinds.names)} distinct values for {n} rows: "
                 + ("need a type with at least two rows" if which == "intra" else "need at least two types")
             )
         return cast_result(xp, X, value)
@@ -188,7 +188,7 @@ def _similarity(
             values.append(value)
     if not values:
         needed = "two rows of one type" if which == "intra" else "two types"
-        raise TooFewRowsError(f"no cluster holds {needed}: use larger clusters")
+        raise TooFewRowsError(f"no cluster contains {needed}: use larger clusters")
     return cast_result(xp, X, xp.mean(xp.stack(values)))
 
 

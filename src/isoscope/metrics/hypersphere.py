@@ -109,9 +109,13 @@ def alignment(X: Array, Y: Array, alpha: float = 2.0) -> Array:
     xp, X = check_points(X, min_rows=1)
     other, Y = check_points(Y, min_rows=1, name="Y")
     if other is not xp:
-        raise ParameterError(f"X is an array of {xp.__name__} and Y of {other.__name__}: need the same library")
+        raise ParameterError(
+            f"X is a {xp.__name__} array but Y is a {other.__name__} array: need arrays from the same library"
+        )
     if X.shape != Y.shape:
-        raise ShapeError(f"X has shape {tuple(X.shape)} and Y {tuple(Y.shape)}: need one row of Y per row of X")
+        raise ShapeError(
+            f"X has shape {tuple(X.shape)} but Y has shape {tuple(Y.shape)}: need one row of Y per row of X"
+        )
     wide = accumulator_dtype(xp, X)
     step = _project_to_sphere(xp, X, wide, "X") - _project_to_sphere(xp, Y, wide, "Y")
     squared = xp.sum(step * step, axis=1)
@@ -121,5 +125,5 @@ def alignment(X: Array, Y: Array, alpha: float = 2.0) -> Array:
 def _project_to_sphere(xp: Any, X: Array, dtype: Any, name: str) -> Array:
     zero = 0 if is_traced(X) else int(xp.count_nonzero(xp.max(xp.abs(detach(X)), axis=1) == 0))
     if zero:
-        raise InputError(f"{name} has {zero} of {X.shape[0]} rows that are zero: they have no direction; drop them")
+        raise InputError(f"{zero} of {X.shape[0]} rows of {name} are zero: they have no direction; drop them")
     return unit_rows(xp, X, dtype)

@@ -115,7 +115,7 @@ def lid(
     count = int(known.sum())
     if not count:
         raise InputError(
-            f"no row of X has {k} neighbors at different distances: the local dimension cannot be estimated"
+            f"no row of X has {k} neighbors at distinct distances: the local dimension cannot be estimated"
         )
     _warn_duplicates(to_numpy(distances), known)
     mean = xp.sum(estimates) / count
@@ -185,7 +185,7 @@ def two_nn(
     Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
     """
     if not 0 <= check_real(discard, "discard") < 1:
-        raise ParameterError(f"discard is {discard}: need a share of at least 0 and below 1")
+        raise ParameterError(f"discard is {discard}: need a number of at least 0 and below 1")
     xp, X = check_points(X, min_rows=3, min_dims=1)
     distances = _neighbor_distances(xp, X, 2, "euclidean", sample, seed, max_memory)
     value = two_nn_slope(xp, distances, float(xp.finfo(result_dtype(xp, X)).eps), discard)
@@ -199,13 +199,17 @@ def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array
     n = int(known.sum())
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, and log 0 is not finite
     if kept < 2:
-        raise TooFewRowsError(f"{n} rows of X have no duplicate and {kept} of them are kept: need at least 2")
+        raise TooFewRowsError(
+            f"{n} rows of X have no duplicate, and only {kept} of them remain after discard: need at least 2"
+        )
     pairs = take(xp, distances, np.flatnonzero(known))
     logs = xp.log(pairs[:, 1] / pairs[:, 0])
     logs = take(xp, logs, np.argsort(to_numpy(logs), kind="stable")[:kept])
     heights = asarray_like(xp, distances, -np.log1p(-np.arange(1, kept + 1) / n), logs.dtype)
     if not float(to_numpy(logs)[-1]) > 8 * eps:
-        raise InputError("all rows of X have two neighbors at the same distance: the dimension cannot be estimated")
+        raise InputError(
+            "every row of X has its two nearest neighbors at the same distance: the dimension cannot be estimated"
+        )
     return xp.sum(logs * heights) / xp.sum(logs * logs)
 
 
@@ -275,9 +279,9 @@ def _neighbors(
     if metric not in ("euclidean", "cosine"):
         raise ParameterError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     if not 1 <= k < n:
-        raise ParameterError(f"k is {k} and X has {n} rows: need 1 ≤ k ≤ {n - 1}")
+        raise ParameterError(f"k is {k} but X has {n} rows: need 1 ≤ k ≤ {n - 1}")
     if sample is not None and not 1 <= check_integer(sample, "sample") <= n:
-        raise ParameterError(f"sample is {sample} and X has {n} rows: need 1 ≤ sample ≤ {n}")
+        raise ParameterError(f"sample is {sample} but X has {n} rows: need 1 ≤ sample ≤ {n}")
     rows = None
     if sample is not None and sample < n:
         rows = np.sort(np.random.default_rng(check_seed(seed)).choice(n, sample, replace=False))
@@ -292,7 +296,9 @@ def _neighbor_distances(
 ) -> Array:
     """Return the distances to the k nearest neighbors, nearest first; differentiable if X carries a gradient."""
     if carries_gradient(X) and sample is not None:
-        raise ParameterError(f"sample is {sample}, but X carries a gradient: pass the rows to sample instead")
+        raise ParameterError(
+            f"sample is {sample}, but X requires gradients: sample the rows yourself and pass only those"
+        )
     X = _drop_zero_rows(xp, X) if metric == "cosine" else X
     distances, indices = _neighbors(X, k, metric, sample, seed, max_memory)
     wide = accumulator_dtype(xp, X)
@@ -312,7 +318,7 @@ def _drop_zero_rows(xp: Any, X: Array) -> Array:
         return X
     if not some.any():
         raise InputError(f"all {len(some)} rows of X are zero: they have no direction")
-    warn_data(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are left out")
+    warn_data(f"{int((~some).sum())} of {len(some)} rows are zero: they have no direction and are omitted")
     return take(xp, X, np.flatnonzero(some))
 
 
@@ -321,5 +327,5 @@ def _warn_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
     duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
     if duplicated or left_out:
         warn_data(
-            f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} give no estimate and are left out"
+            f"{duplicated} of {len(distances)} rows have a duplicate; {left_out} rows yield no estimate and are omitted"
         )

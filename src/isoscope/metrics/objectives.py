@@ -116,8 +116,8 @@ def classifier_objective(X: Array, labels: Array, class_vectors: Array) -> Array
     other, C = check_points(class_vectors, min_rows=1, name="class_vectors")
     if tuple(C.shape) != (len(groups.names), X.shape[1]):
         raise ShapeError(
-            f"class_vectors has shape {tuple(C.shape)}: labels has {len(groups.names)} different values and X "
-            f"{X.shape[1]} columns, need ({len(groups.names)}, {X.shape[1]})"
+            f"class_vectors has shape {tuple(C.shape)}: labels has {len(groups.names)} distinct values and X has "
+            f"{X.shape[1]} columns, so the shape must be ({len(groups.names)}, {X.shape[1]})"
         )
     if other is not xp:
         C = asarray_like(xp, X, to_numpy(C), accumulator_dtype(xp, X))

@@ -120,7 +120,7 @@ def _check_directions(xp: Any, X: Array) -> tuple[Array, bool]:
         if longest == 0:
             raise InputError(f"all {X.shape[0]} rows of X are zero: they have no direction")
         if longest > 1e150:
-            raise InputError(f"X has values up to {longest:.3g}: their squares overflow; scale X down")
+            raise InputError(f"X has values up to {longest:.3g}: their squares overflow; rescale X to smaller values")
     return _directions(xp, X)
 
 

@@ -161,7 +161,7 @@ def eigenvalues(xp: Any, X: Array, center: bool, *, scale_free: bool = False) ->
     if scale_free and not is_traced(X) and not 1e-140 < to_float(xp.sum(xp.linalg.diagonal(matrix))) < 1e140:
         matrix = _moment(xp, rescale(xp, X, X - X[:1, :] if center else X), center)
     if not is_traced(X) and not math.isfinite(to_float(xp.sum(xp.linalg.diagonal(matrix)))):
-        raise InputError("the squares of X overflow: scale X down")
+        raise InputError("the squares of X overflow: rescale X to smaller values")
     values = xp.flip(xp.linalg.eigvalsh(matrix), axis=0)
     return xp.where(values > 0, values, xp.zeros_like(values))
 

@@ -204,12 +204,12 @@ def _check_groups(groups: Array | None, n: int, unbiased: bool, min_groups: int)
     if groups is None:
         return None
     if not unbiased:
-        raise ParameterError("groups is given without unbiased=True: the plug-in value does not depend on groups")
+        raise ParameterError("groups has no effect on the plug-in estimate: pass unbiased=True too, or omit groups")
     texts = encode_labels(groups, n, name="groups")
     if len(texts.names) < min_groups:
         raise TooFewRowsError(
-            f"groups has {len(texts.names)} different values: need at least {min_groups}, because the estimate "
-            "compares rows of different groups; use more texts or documents"
+            f"groups has {len(texts.names)} distinct values: need at least {min_groups}, because the estimate "
+            "compares rows from different groups; use more texts or documents"
         )
     return None if len(texts.names) == n else texts
 
@@ -274,7 +274,7 @@ def isoscore_star(X: Array, shrinkage: Array, zeta: float = 0.2) -> Array:
         raise ParameterError(f"zeta is {zeta}: need a number between 0 and 1")
     S_xp, S = check_points(shrinkage, name="shrinkage")
     if tuple(S.shape) != (d, d):
-        raise ShapeError(f"shrinkage has shape {tuple(S.shape)}: X has {d} columns, need ({d}, {d})")
+        raise ShapeError(f"shrinkage has shape {tuple(S.shape)} but X has {d} columns: need shape ({d}, {d})")
     if zeta == 0:
         sums = scale_free_sums(xp, X, wide=False)[1]
         return cast_result(xp, X, formulas.isoscore(formulas.covariance_traces(n, sums.trace, sums.trace_squared), d))
@@ -284,7 +284,7 @@ def isoscore_star(X: Array, shrinkage: Array, zeta: float = 0.2) -> Array:
     if not is_traced(X) and not 1e-12 < to_float(traces.squared_trace) < 1e12:  # its squares may be out of range
         traces = _shrunk_traces(xp, *rescale_both(xp, X, S), zeta)
     if not is_traced(X) and not to_float(traces.squared_trace) > 0:
-        raise InputError(f"neither the {n} rows of X nor shrinkage have any variance at zeta={zeta}")
+        raise InputError(f"neither the {n} rows of X nor shrinkage has any variance at zeta={zeta}")
     return cast_result(xp, X, formulas.isoscore(traces, d))
 
 
@@ -410,7 +410,7 @@ def anisotropy(X: Array, k: int = 3, *, center: bool = False) -> Array:
     xp, X = check_points(X, min_rows=1 if not center else 2)
     if not 1 <= check_integer(k, "k") <= min(X.shape):
         raise ParameterError(
-            f"k is {k}: X of shape {tuple(X.shape)} has {min(X.shape)} axes, need 1 ≤ k ≤ {min(X.shape)}"
+            f"k is {k}, but X of shape {tuple(X.shape)} has {min(X.shape)} principal axes: need 1 ≤ k ≤ {min(X.shape)}"
         )
     values = eigenvalues(xp, X, center, scale_free=True)
     if not is_traced(X) and not to_float(xp.sum(values)) > 0:

@@ -148,7 +148,7 @@ def _check_bars(bars: Array) -> tuple[Any, Array, np.ndarray]:
     bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
         raise MissingValueError(
-            f"{int(bad.sum())} of {len(values)} bars are negative, infinite or NaN, the first at "
-            f"{int(bad.argmax())}: need finite lengths; leave out the infinite bar"
+            f"{int(bad.sum())} of {len(values)} bars are negative, infinite or NaN, the first at index "
+            f"{int(bad.argmax())}: need finite lengths; remove the infinite bar"
         )
     return xp, bars, values

@@ -48,13 +48,12 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             if _FORMAT not in metadata:
-                raise FileFormatError(
-                    f"{path} is a safetensors file but not a sketch: need a file that Sketch.save wrote"
-                )
+                raise FileFormatError(f"{path} is a safetensors file, but it does not contain a sketch")
             about = json.loads(metadata[_FORMAT])
             if about["version"] > _VERSION:
                 raise FileFormatError(
-                    f"{path} has version {about['version']}, but this isoscope reads up to {_VERSION}: upgrade isoscope"
+                    f"{path} has version {about['version']}, but this version of isoscope reads at most version "
+                    f"{_VERSION}: upgrade isoscope"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if about["checksum"] != checksum(tensors, about["numbers"]):

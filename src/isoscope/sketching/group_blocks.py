@@ -126,7 +126,7 @@ class GroupBlocks:
         if len(self) < MIN_GROUPS:
             raise TooFewRowsError(
                 f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, because the estimate compares rows "
-                "of different groups"
+                "from different groups"
             )
         return self._total(mean, unit).traces(np)
 

@@ -76,10 +76,13 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
     if not isinstance(source, Iterable):
         raise ParameterError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
     if types is not None:
-        raise ParameterError("types is given, but source holds chunks: pass pairs (chunk, its types) as the source")
+        raise ParameterError(
+            "types cannot be passed separately if the source yields chunks: yield pairs (chunk, its types) instead"
+        )
     if groups is not None:
         raise ParameterError(
-            "groups is given, but source holds chunks: pass triples (chunk, its types or None, its groups)"
+            "groups cannot be passed separately if the source yields chunks: yield triples (chunk, its types or None, "
+            "its groups) instead"
         )
 
     def walk() -> Iterator[tuple[int, Any, Any, Any]]:
@@ -87,7 +90,7 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
         for item in source:
             if isinstance(item, tuple) and len(item) not in (2, 3):
                 raise ParameterError(
-                    f"a chunk is a tuple of {len(item)}: need an array, a pair (array, its types), or a triple "
+                    f"a chunk is a tuple of length {len(item)}: need an array, a pair (array, its types), or a triple "
                     "(array, its types or None, its groups)"
                 )
             chunk, chunk_types, *more = item if isinstance(item, tuple) else (item, None)
@@ -205,9 +208,7 @@ class Sketch:
         if not other.d:
             return replace(self, nonfinite=self.nonfinite + other.nonfinite)
         if self.d != other.d:
-            raise ShapeError(
-                f"one sketch has {self.d} dimensions and the other has {other.d}: need equal dimensions to add them"
-            )
+            raise ShapeError(f"sketches with {self.d} and {other.d} dimensions cannot be added")
         if (self.types is None) != (other.types is None) and self.n and other.n:
             raise ParameterError("one sketch has types and the other has none: pass types for both or for neither")
         if (self.groups is None) != (other.groups is None) and self.n and other.n:
@@ -292,7 +293,7 @@ class Sketch:
             raise ParameterError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
         if self.groups is None:
             raise ParameterError(
-                "the sketch has no groups, which an interval needs: pass each row's group to sketch, "
+                "the sketch has no groups, which an interval needs: pass the group of each row to sketch, "
                 "or pass the rows to isoscope.isoscore_interval(X)"
             )
         self._check_measurable(4, dimensions=2, variance=True)
@@ -381,7 +382,7 @@ class Sketch:
         """Return the mean cosine within types, S_intra; see `isoscope.intra_similarity`."""
         t = self._require_types()
         if t.counts.max() < 2:
-            raise TooFewRowsError(f"{len(t.names)} types for {self.n} rows: need a type with at least two rows")
+            raise TooFewRowsError(f"{self.n} rows have {len(t.names)} types: need a type with at least two rows")
         return float(formulas.intra_similarity(np, t.counts.astype(float), t.unit_sums, t.unit_squares))
 
     def inter_similarity(self, *, average: Average = "instances") -> float:
@@ -390,7 +391,7 @@ class Sketch:
             raise ParameterError(f'average is {average!r}: need "instances" or "types"')
         t = self._require_types()
         if len(t.names) < 2:
-            raise TooFewRowsError("the rows have one type: need at least two types")
+            raise TooFewRowsError("all rows have the same type: need at least two types")
         return float(formulas.inter_similarity(np, t.counts.astype(float), t.unit_sums, average))
 
     def isotropy_objective(self, *, cosine: bool = False) -> float:
@@ -440,13 +441,13 @@ class Sketch:
 
     def _format_range_error(self, what: str) -> str:
         return (
-            f"the longest row has norm {self.greatest_norm:.3g}: its {what} are outside the range of float64; "
+            f"the longest row has length {self.greatest_norm:.3g}: its {what} are outside the range of float64; "
             "rescale the rows"
         )
 
     def _require_types(self) -> TypeSums:
         if self.types is None:
-            raise ParameterError("the sketch has no types: pass each row's type to Sketch.of or sketch")
+            raise ParameterError("the sketch has no types: pass the type of each row to Sketch.of or sketch")
         return self.types
 
     # saving and loading
@@ -542,8 +543,8 @@ def _sketch_chunk(
     m = int(finite.sum())
     if m < n and nonfinite == "raise":
         raise MissingValueError(
-            f"{n - m} of the {n} rows {first}…{first + n - 1} have NaN or infinity, the first is row "
-            f'{first + int(np.argmin(finite))}: fix them, or leave them out with nonfinite="drop" (--nonfinite drop)'
+            f"{n - m} of the {n} rows {first}…{first + n - 1} contain NaN or infinity, first in row "
+            f'{first + int(np.argmin(finite))}: fix them, or drop them with nonfinite="drop" (--nonfinite drop)'
         )
     if not m:
         return Sketch(nonfinite=n)

@@ -157,7 +157,8 @@ class ArrowStore(Store):
         if (lengths != self.dim).any():
             at = int(np.argmax(lengths != self.dim))
             raise ShapeError(
-                f"{self._where}: {name} has {lengths[at]} numbers in row {rows[at]}, need {self.dim} as in the first"
+                f"{self._where}: {name} has {lengths[at]} numbers in row {rows[at]}: need {self.dim}, as in the first "
+                "row"
             )
         numbers = lists.flatten()
         if numbers.null_count:

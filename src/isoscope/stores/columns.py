@@ -82,22 +82,22 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
         if wanted.vectors in candidates:
             return wanted.vectors
         if wanted.vectors in others:
-            raise ParameterError(f"{where}: {wanted.vectors} does not hold vectors; {_describe_candidates(candidates)}")
-        raise NotFoundError(
-            f"{where} has no column or array named {wanted.vectors}; {_describe_candidates(candidates)}"
-        )
+            raise ParameterError(
+                f"{where}: {wanted.vectors} does not contain vectors; {_describe_candidates(candidates)}"
+            )
+        raise NotFoundError(f"{where} has no column named {wanted.vectors}; {_describe_candidates(candidates)}")
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        has = f"; it has {format_names(others)}" if others else ""
-        raise NotFoundError(f"{where} holds no vectors{has}: need rows of numbers of equal length")
+        has = f"; its columns are {format_names(others)}" if others else ""
+        raise NotFoundError(f"{where} contains no vectors{has}: need a column of equally long lists of numbers")
     for usual in _USUAL_VECTORS:
         for name in candidates:
             if name.lower().rsplit("/")[-1] == usual:
                 return name
     raise ParameterError(
-        f"{where} has several candidates for the vectors: {format_names(candidates)}; name one: "
-        f'vectors="{candidates[0]}", on the command line --columns vectors={candidates[0]}'
+        f"{where} has several columns of vectors: {format_names(candidates)}; choose one with "
+        f'vectors="{candidates[0]}" (on the command line: --columns vectors={candidates[0]})'
     )
 
 
@@ -111,7 +111,7 @@ def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> 
                 chosen[role] = chosen[requested]
         elif isinstance(requested, str):
             if requested not in available:
-                has = f"the columns are {format_names(available)}" if available else "it has only vectors"
+                has = f"the columns are {format_names(available)}" if available else "it contains only vectors"
                 raise NotFoundError(f"{where} has no column {requested} for {role}: {has}")
             chosen[role] = requested
         elif requested is None:
@@ -143,7 +143,7 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
     where = where or role
     array = _as_objects(values)
     if array.ndim != 1:
-        raise ShapeError(f"{where} has shape {array.shape}: need one value for each row")
+        raise ShapeError(f"{where} has shape {array.shape}: need one value per row")
     if array.dtype.kind == "O" and set(map(type, array.tolist())) == {str} and role not in ("ids", "frequency"):
         return array, None
     missing = None
@@ -174,8 +174,8 @@ def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
     """Raise a `MissingValueError` with the number of missing values and the first row of them."""
     if missing is not None and missing.any():
         raise MissingValueError(
-            f"{where} has no value in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "
-            f"{int(np.argmax(missing))}: fill in these rows, or use another column for {role}"
+            f"{where} is empty in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "
+            f"{int(np.argmax(missing))}: fill in these values, or use another column for {role}"
         )
 
 
@@ -184,13 +184,12 @@ def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(f"{where} holds {_first_non_number(values)!r}: frequencies must be numbers") from None
+        raise ParameterError(f"{where} contains {_first_non_number(values)!r}: frequencies must be numbers") from None
     wrong = ~(np.isfinite(numbers) & (numbers >= 0))
     if wrong.any():
         raise ParameterError(
-            f"{where} holds {numbers[wrong][0]:g} in row {int(np.argmax(wrong))} "
-            f"({plural(int(wrong.sum()), 'such row')}): "
-            "frequencies must be finite and at least 0"
+            f"{where} contains {numbers[wrong][0]:g} in row {int(np.argmax(wrong))} "
+            f"({plural(int(wrong.sum()), 'such row')}): frequencies must be finite and at least 0"
         )
     return numbers
 
@@ -209,7 +208,7 @@ def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
     """Return ids that a table keeps as floats as integers."""
     integers = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
     if (integers != values).any():
-        raise ParameterError(f"{where} holds {values[integers != values][0]}: ids must be integers or strings")
+        raise ParameterError(f"{where} contains {values[integers != values][0]}: ids must be integers or strings")
     return integers
 
 
@@ -226,9 +225,7 @@ def _as_objects(values: Any) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ShapeError(
-            "columns must have one value for each row: these values are lists of different lengths"
-        ) from None
+        raise ShapeError("labels, types, text, ids, … must have a single value per row, not a list") from None
     return array.astype(object) if array.dtype.kind in "UTS" else array
 
 
@@ -237,7 +234,7 @@ def _check_single_type(values: np.ndarray, where: str) -> np.ndarray:
     if kinds <= {int, bool, float}:
         return np.asarray(values.tolist())
     if kinds & {int, bool, float} and kinds & {str, bytes}:
-        raise ParameterError(f"{where} mixes numbers and text: need values of one type")
+        raise ParameterError(f"{where} contains both numbers and text: need values of one type")
     return values
 
 

@@ -139,7 +139,7 @@ def _open_pandas(source: Any, wanted: ColumnSpec) -> _Frame:
     if not isinstance(source, pd.DataFrame):
         raise ParameterError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
     if not source.columns.is_unique:
-        raise ParameterError("the data frame has two columns of the same name: rename one")
+        raise ParameterError("the data frame has two columns with the same name: rename one")
     return _Frame(source, wanted)
 
 
@@ -149,7 +149,7 @@ def _open_polars(source: Any) -> _Table:
     if isinstance(source, pl.Series):
         source = source.to_frame()
     if not isinstance(source, pl.DataFrame):
-        raise ParameterError(f"source is a polars {type(source).__name__}: need a DataFrame, pass source.collect()")
+        raise ParameterError(f"source is a polars {type(source).__name__}: need a DataFrame; pass source.collect()")
     return _Table(source.to_arrow())
 
 
@@ -171,11 +171,12 @@ def _open_dataset(source: Any) -> _Dataset:
     if isinstance(source, datasets.DatasetDict):
         splits = ", ".join(source)
         raise ParameterError(
-            f'source is a DatasetDict of {splits}: choose a split, source["{next(iter(source), "train")}"]'
+            f"source is a DatasetDict with the splits {splits}: choose one, such as "
+            f'source["{next(iter(source), "train")}"]'
         )
     if not isinstance(source, datasets.Dataset):
         raise ParameterError(
-            f"source is a {type(source).__name__}: need a datasets.Dataset, with a length and rows in Arrow"
+            f"source is a {type(source).__name__}: need a datasets.Dataset, which has a length and is stored in Arrow"
         )
     return _Dataset(source)
 

@@ -35,7 +35,7 @@ class _Records:
             at = int(np.argmax(wrong))
             row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
             raise FileFormatError(
-                f"{self._mapped.file} states {part['dim'][at]} dimensions in row {row} and {self.shape[1]} in row 0: "
+                f"{self._mapped.file}: row {row} has {part['dim'][at]} dimensions, but row 0 has {self.shape[1]}: "
                 "need vectors of equal length; copy or write it again"
             )
         vectors: np.ndarray = part["vector"]
@@ -49,12 +49,12 @@ def open_records(path: Path, wanted: ColumnSpec) -> Store:
     with path.open("rb") as file:
         dim = int.from_bytes(file.read(4), "little", signed=True)
     if not 0 < dim < 2**20:
-        raise FileFormatError(f"{path} states {dim} dimensions in its first 4 bytes: it is not a {path.suffix} file")
+        raise FileFormatError(f"the first 4 bytes of {path} declare {dim} dimensions: it is not a {path.suffix} file")
     n, rest = divmod(size, 4 + dim * number.itemsize)
     if rest:
         raise FileFormatError(
-            f"{path} is truncated, or its rows differ in length: {size} bytes are {n} rows of {dim} dimensions and "
-            f"{rest} bytes more; copy or write it again"
+            f"{path} is truncated, or its rows differ in length: {size} bytes are {n} rows of {dim} dimensions plus "
+            f"{rest} extra bytes; copy or write it again"
         )
     check_rows((n, dim), number, str(path))
     rows = _Records(path, dim, number, n)

@@ -69,7 +69,7 @@ def _import_h5py(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtra(f"{path} is an HDF5 file: reading it needs h5py, pip install 'isoscope[hdf5]'") from error
+        raise MissingExtra(f"{path} is an HDF5 file, which needs h5py: pip install 'isoscope[hdf5]'") from error
     return h5py
 
 

@@ -50,7 +50,7 @@ def open_array(source: Any, wanted: ColumnSpec) -> Store:
     as_real_array(source[:1, :], "the array")  # rejects a wrong dtype or layout
     if wanted.vectors is not None:
         raise ParameterError(
-            f"vectors is {wanted.vectors!r} and the source is an array: it has no columns to choose from"
+            f"vectors is {wanted.vectors!r}, but the source is an array, which has no columns: omit vectors"
         )
     rows = source if is_numpy_array(source) else _Foreign(source)
     check_rows(rows.shape, rows.dtype, "array")
@@ -140,16 +140,16 @@ def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raise an error unless shape and dtype are those of (n, d) real numbers, with at least one row."""
     if dtype.kind not in "fiu":
         what = {"b": "booleans", "O": "objects", "c": "complex numbers"}.get(dtype.kind, f"values of dtype {dtype}")
-        raise ParameterError(f"{where} holds {what}: need real numbers, float16, float32 or float64")
+        raise ParameterError(f"{where} contains {what}: need real numbers (float16, float32 or float64)")
     if len(shape) != 2:
         advice = {
             1: "; is this a column of labels? Pass a single vector as X.reshape(1, -1)",
             3: "; pass (batch, tokens, d) states as X.reshape(-1, d), without the padding",
         }.get(len(shape), "")
-        raise ShapeError(f"{where} has shape {tuple(shape)}: need (n, d), one row for each vector{advice}")
+        raise ShapeError(f"{where} has shape {tuple(shape)}: need (n, d), one row per vector{advice}")
     if not shape[0] or not shape[1]:
         empty = "rows" if not shape[0] else "columns"
-        raise MissingValueError(f"{where} has no {empty}, shape {tuple(shape)}: need at least one vector")
+        raise MissingValueError(f"{where} has no {empty} (shape {tuple(shape)}): need at least one vector")
 
 
 def check_size(path: Path, offset: int, nbytes: int, shape: tuple[int, ...]) -> None:
@@ -158,5 +158,6 @@ def check_size(path: Path, offset: int, nbytes: int, shape: tuple[int, ...]) -> 
     if size < offset + nbytes:
         rows = plural(shape[0], "row") if shape else "a number"
         raise FileFormatError(
-            f"{path} is truncated: its header states {rows}, {offset + nbytes} bytes, and it has {size}; copy it again"
+            f"{path} is truncated: its header declares {rows} ({offset + nbytes} bytes), but the file has {size} "
+            "bytes; copy it again"
         )

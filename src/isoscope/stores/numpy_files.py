@@ -43,7 +43,7 @@ def open_npy(path: Path, wanted: ColumnSpec) -> Store:
         header = _header(file, str(path))
     if wanted.vectors is not None:
         raise ParameterError(
-            f"vectors is {wanted.vectors!r} and {path} holds one array: it has no columns to choose from"
+            f"vectors is {wanted.vectors!r}, but {path} contains a single array without columns: omit vectors"
         )
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
@@ -55,7 +55,10 @@ def open_stdin(wanted: ColumnSpec) -> Store:
     """Open an .npy that is piped in. A temporary file keeps it for several passes and is deleted with the store."""
     where = "standard input"
     if sys.stdin is None or sys.stdin.isatty():
-        raise NotFoundError("standard input has no vectors: pipe an .npy file into the command, … - < vectors.npy")
+        raise NotFoundError(
+            "standard input contains no data: pipe an .npy file into the command, such as isoscope audit - < "
+            "vectors.npy"
+        )
     header = _header(sys.stdin.buffer, where)
     check_rows(header.shape, header.dtype, where)
     columns = choose_columns((), wanted, where)
@@ -117,7 +120,8 @@ def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
 def _check_not_pickled(dtype: np.dtype, where: str) -> None:
     if dtype.hasobject:
         raise FileFormatError(
-            f"{where} is a pickled array, which is never loaded: save a plain float array with np.save"
+            f"{where} is a pickled array, which isoscope never loads because it can run code: save a plain float "
+            "array with np.save"
         )
 
 

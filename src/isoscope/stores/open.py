@@ -131,7 +131,7 @@ def open_store(
 
 def _check_open_store(store: Store, wanted: ColumnSpec) -> Store:
     if wanted.vectors or any(isinstance(name, str) for role, name in wanted.roles.items() if role != "by"):
-        raise ParameterError(f"{store.name} is already open: name its columns when you open it")
+        raise ParameterError(f"{store.name} is already open: specify its columns when you open it")
     return store
 
 
@@ -159,11 +159,14 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
 
 def _open_file(path: Path, wanted: ColumnSpec) -> Store:
     if not path.is_file():
-        raise FileFormatError(f'{path} is not a regular file: pipe an .npy into "-", or save it first')
+        raise FileFormatError(
+            f'{path} is not a regular file: pass "-" to read an .npy file from standard input, or save it to a file '
+            "first"
+        )
     with path.open("rb") as file:
         start = file.read(8)
     if not start:
-        raise MissingValueError(f"{path} is empty: need vectors in it")
+        raise MissingValueError(f"{path} is empty: need at least one vector")
     store = _OPENERS[_format(path, start)](path, wanted)
     store.files = (path,)
     store.reopen_with(_reopen_file, path.absolute(), wanted.without_values(), path.stat().st_size)
@@ -184,17 +187,19 @@ def _format(path: Path, start: bytes) -> str:
     by_magic = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
     if by_name in _OPENERS:
         if by_name in _TEXT and by_magic:
-            raise FileFormatError(f"{path} is not text: it begins like a {by_magic} file; rename it to {by_magic}")
+            raise FileFormatError(
+                f"{path} is not text: it starts like a {by_magic} file; change its extension to {by_magic}"
+            )
         return by_name
     if by_magic:
         return by_magic
     if start.startswith(b"\x1f\x8b"):
         raise FileFormatError(
-            f"{path} is compressed with gzip, which is read only for {', '.join(_TEXT)}: rename or decompress it"
+            f"{path} is compressed with gzip, which is supported only for {', '.join(_TEXT)}: rename or decompress it"
         )
     known = ", ".join(_OPENERS)
-    ending = f"the unknown ending {by_name}" if by_name else "no ending"
-    raise FileFormatError(f"{path} has {ending}, and its first bytes are of no known format: need one of {known}")
+    ending = f"the unknown extension {by_name}" if by_name else "no ending"
+    raise FileFormatError(f"{path} has {ending}, and its first bytes match no known format: need one of {known}")
 
 
 def _suffix(path: Path) -> str:
@@ -223,14 +228,16 @@ def _shards_in(folder: Path) -> list[Path]:
         if len(kinds) > 1:
             endings = sorted({_suffix(path) for path in paths})
             raise ParameterError(
-                f"{folder} has files of several formats, {', '.join(endings)}: choose with a glob, "
+                f"{folder} has files of several formats, {', '.join(endings)}: choose one with a glob, such as "
                 f'"{folder}/*{endings[0]}"'
             )
         if paths:
             return paths
     below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     hint = f"; did you mean {below[0]}?" if below else ""
-    raise NotFoundError(f"{folder} is a folder without vectors: need files of one of {', '.join(_OPENERS)}{hint}")
+    raise NotFoundError(
+        f"{folder} is a folder without vectors: need files that end in one of {', '.join(_OPENERS)}{hint}"
+    )
 
 
 def _match_files(pattern: Path) -> list[Path]:

@@ -71,7 +71,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if 8 + length > min(size, _LONGEST_HEADER):
-                raise ValueError(f"the header would take {length} of {size} bytes")
+                raise ValueError(f"the header would take {length} bytes, but the file has {size}")
             header: dict[str, Any] = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 0
@@ -80,11 +80,11 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             shape, bits = about["shape"], _bits(about["dtype"])
             if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
                 raise ValueError(
-                    f"the {stop - start} bytes from {start} on do not hold shape {shape} of {about['dtype']}"
+                    f"the {stop - start} bytes from {start} on do not match shape {shape} of {about['dtype']}"
                 )
             end = stop
         if 8 + length + end != size:
-            raise ValueError(f"the tensors end at {8 + length + end} of {size} bytes")
+            raise ValueError(f"the tensors end at byte {8 + length + end}, but the file has {size} bytes")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise FileFormatError(

@@ -37,13 +37,13 @@ class ShardedStore(Store):
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
                 raise ShapeError(
-                    f"{paths[0]} has {first.dim} dimensions and {path} has {store.dim}: need vectors of equal length"
+                    f"{paths[0]} has {first.dim} dimensions but {path} has {store.dim}: need vectors of equal length"
                 )
             if _required_columns(store) != _required_columns(first):
                 roles = [*_required_columns(first), *_required_columns(store)]
                 role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
                 raise ParameterError(
-                    f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role} and {path} has "
+                    f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role}, but {path} has "
                     f"{store.columns.get(role, 'nothing')}: need the same columns in all shards"
                 )
         super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
@@ -157,7 +157,7 @@ class Span(Store):
         if self._full_layout is not None and own._layout() is None:
             raise ParameterError(
                 f"{self.name} is in the memory of this process, and its table cannot be sent to workers: omit the "
-                "engine, or write the vectors only: columns=False, on the command line --vectors-only"
+                "engine, or write only the vectors with columns=False (on the command line: --vectors-only)"
             )
         return {**self.__dict__, "_store": own, "_start": start}
 

@@ -154,7 +154,8 @@ class Store(ABC):
         for role in columns:
             if self._column_name(role) is None:
                 raise NotFoundError(
-                    f'{self.name} has no {role}: it has {self._roles()}; name the column with open_store(…, {role}="…")'
+                    f"{self.name} has no {role}: it has {self._roles()}; specify the column with open_store(…, "
+                    f'{role}="…")'
                 )
         rows = default_rows(self.dim) if rows is None else check_integer(rows, "rows")
         if rows < 1:
@@ -275,8 +276,8 @@ class Store(ABC):
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
             raise ShapeError(
-                f"{role} has {plural(len(plain), 'entry')}, the store has {plural(len(self), 'row')}: "
-                "need one entry for each row"
+                f"{role} has {plural(len(plain), 'entry')} but the store has {plural(len(self), 'row')}; "
+                "pass one entry per row"
             )
         check_no_missing(missing, role, role)
         other = copy.copy(self)
@@ -291,7 +292,7 @@ class Store(ABC):
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
         if not roles and (name in self._hidden or not self.has_column(name)):
             raise NotFoundError(
-                f"{self.name} has no {name} to group by: it has {self._roles()}; name another column when you open "
+                f"{self.name} has no {name} to group by: it has {self._roles()}; specify another column when you open "
                 f'the store: open_store(…, by="{name}")'
             )
         other = copy.copy(self)
@@ -321,7 +322,7 @@ class Store(ABC):
 
     def _column_name(self, role: str) -> str | None:
         if role not in ROLES:
-            raise ParameterError(f"{role!r} is not a column of a store: need {ALL_ROLES}")
+            raise ParameterError(f"{role!r} is not a role of a column: need {ALL_ROLES}")
         return self.columns.get(role)
 
     def _check_values(self, role: str, values: Any) -> np.ndarray:
@@ -339,7 +340,9 @@ class Store(ABC):
         """Return strictly increasing row numbers and how to restore the given order (None if it is this one)."""
         rows = np.asarray(indices)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-            raise ParameterError(f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers, shape (m,)")
+            raise ParameterError(
+                f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers of shape (m,)"
+            )
         rows = rows.astype(np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < len(self)):
             wrong = rows[(rows < 0) | (rows >= len(self))][0]
@@ -443,7 +446,7 @@ class MappedStore(Store):
         if result.shape != (len(vectors), self.dim):
             raise ShapeError(
                 f"the function returned shape {result.shape} for {vectors.shape}: need {(len(vectors), self.dim)}, "
-                f"one vector of {self.dim} dimensions for each row"
+                f"one vector of {self.dim} dimensions per row"
             )
         return result.astype(self.dtype, copy=False)
 

@@ -42,7 +42,7 @@ class Layout:
 
         if self.vectors in given:
             raise ParameterError(
-                f"the column of vectors is named {self.vectors}, and so are values that were passed: rename the column"
+                f"the vector column {self.vectors} has the same name as a column that was passed: rename one of them"
             )
         added = {name: pa.field(name, arrow_type(values)) for name, values in given.items()}
         fields = [added.pop(field.name, field) for field in self.schema]
@@ -112,8 +112,8 @@ def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             why = " ".join(str(error).split())[:200]
             raise ParameterError(
-                f"{path} has other columns than {where[0]}: {why}; need the same, or write the vectors only: "
-                "columns=False, on the command line --vectors-only"
+                f"{path} has different columns from {where[0]}: {why}; use the same columns, or write only the "
+                "vectors with columns=False (on the command line: --vectors-only)"
             ) from error
         partial = set(unified.names) ^ set(each.schema.names)
         unified = pa.schema([field.with_nullable(field.nullable or field.name in partial) for field in more])

@@ -108,8 +108,8 @@ class LineStore(Store):
                 yield block
         if self._header_length not in (None, count):
             raise FileFormatError(
-                f"{self._path} states {plural(self._header_length or 0, 'row')} in its first line and has {count}: "
-                "it was truncated or extended; copy it again, or correct that line"
+                f"the first line of {self._path} declares {plural(self._header_length or 0, 'row')}, but the file has "
+                f"{count}: it was truncated or extended; copy it again, or correct that line"
             )
         self._length = count
 
@@ -186,7 +186,8 @@ class _CellLines:
         for row, number in zip(rows, block.numbers, strict=True):
             if len(row) != len(self.names):
                 raise ShapeError(
-                    f"{self.path}, line {number}: {plural(len(row), 'cell')}, need {len(self.names)} as in the first"
+                    f"{self.path}, line {number} has {plural(len(row), 'cell')}: need {len(self.names)}, as in the "
+                    "first line"
                 )
         return rows
 
@@ -215,8 +216,8 @@ class _CellLines:
             numbers = _list_items(row[cell])
             if len(numbers) != self.dim:
                 raise ShapeError(
-                    f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}, "
-                    f"need {self.dim} as in the first"
+                    f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}: "
+                    f"need {self.dim}, as in the first row"
                 )
             try:
                 matrix[i] = numbers
@@ -244,7 +245,7 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
     form = _CellLines(path, names, delimiter, int(has_names))
     sample = lines[int(has_names) :]
     if not len(sample):
-        raise MissingValueError(f"{path} has a line of column names and no rows: need at least one vector")
+        raise MissingValueError(f"{path} has only a line of column names: need at least one vector")
     return LineStore(path, form, _choose_columns(form, form.rows(sample), wanted))
 
 
@@ -292,7 +293,7 @@ def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpe
         form.has_lists, form.cells = True, [names.index(vectors)]
         form.dim = len(_list_items(next(row[form.cells[0]] for row in sample if row[form.cells[0]].strip())))
         if not form.dim:
-            raise ShapeError(f"{where}: {vectors} has no numbers in its first row: need vectors")
+            raise ShapeError(f"{where}: {vectors} has no numbers in its first row: need at least one number")
     else:
         form.cells = [names.index(name) for name in numbers]
         form.dim = len(form.cells)
@@ -400,7 +401,7 @@ class _JsonLines:
         vector = value.get(self._key) if isinstance(value, dict) else None
         if vector is None:
             raise MissingValueError(
-                f"{self._where}, line {number}: there is no {self._key}; drop the lines without a vector"
+                f"{self._where}, line {number}: the field {self._key} is missing; drop the lines without a vector"
             )
         return vector
 
@@ -416,7 +417,7 @@ class _JsonLines:
                 raise FileFormatError(f"{where}: {str(value)[:30]}… in the vector is too large for float64")
         if len(vector) != self.dim:
             raise ShapeError(
-                f"{where}: the vector has {plural(len(vector), 'number')}, need {self.dim} as in the first"
+                f"{where}: the vector has {plural(len(vector), 'number')}: need {self.dim}, as in the first line"
             )
 
 
@@ -427,7 +428,7 @@ def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
         raise MissingValueError(f"{path} is empty: need a vector on each line")
     if path.name.lower().removesuffix(".gz").endswith(".json") and not _is_vector_line(first):
         raise FileFormatError(
-            f"{path} is one JSON value: need one object on each line, so that it can be read in batches; "
+            f"{path} is a single JSON value: need one object per line, so that it can be read in batches; "
             f"convert it with jq -c '.[]' {path.name} > {path.stem}.jsonl"
         )
     value = parse_json_line(first, f"{path}, line 1")
@@ -440,11 +441,12 @@ def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
         value = value[key]
     elif wanted.vectors is not None:
         raise ParameterError(
-            f"vectors is {wanted.vectors!r} and {path} holds bare lists: they have no names to choose from"
+            f"vectors is {wanted.vectors!r}, but {path} contains bare lists, which have no field names: omit vectors"
         )
     if not _is_vector(value):
         raise FileFormatError(
-            f'{path}, line 1: need a list of numbers, or an object with one: {{"embedding": [0.1, 0.2]}}'
+            f'{path}, line 1: need a list of numbers, or an object that contains one, such as {{"embedding": [0.1, '
+            f"0.2]}}"
         )
     return LineStore(path, _JsonLines(str(path), key, len(value)), choose_columns(columns, wanted, str(path)))
 

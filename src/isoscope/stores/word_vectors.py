@@ -59,8 +59,8 @@ class _WordLines:
         parts = line.rstrip(b" \t").replace(b"\t", b" ").rsplit(b" ", self.dim)
         if len(parts) <= self.dim:
             raise FileFormatError(
-                f"{self._where}, line {number}: {len(parts) - 1} numbers after the word, need {self.dim} as in the "
-                "first; is the file truncated?"
+                f"{self._where}, line {number} has {len(parts) - 1} numbers after the word: need {self.dim}, as in the "
+                "first line; is the file truncated?"
             )
         return parts
 
@@ -96,7 +96,7 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
             )
         if all(_is_fraction(line.split()[0]) for line in lines):
             raise FileFormatError(
-                f"{path} has numbers and no words: convert it with np.save(…, np.loadtxt({path.name!r}))"
+                f"{path} contains numbers but no words: convert it with np.save(…, np.loadtxt({path.name!r}))"
             )
     return LineStore(path, form, _columns(wanted, str(path)), length)
 
@@ -208,7 +208,7 @@ def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
     cells = head.split()
     if not head.endswith(b"\n") or len(cells) != 2 or not all(cell.isdigit() for cell in cells):
         raise FileFormatError(
-            f"{path} is not a word2vec binary file: need a first line with the number of rows and of dimensions"
+            f"{path} is not a word2vec binary file: its first line must contain the numbers of rows and dimensions"
         )
     n, dim = int(cells[0]), int(cells[1])
     check_rows((n, dim), np.dtype(np.float32), str(path))

@@ -116,11 +116,11 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write; an `OutputError` if its ending or its folder forbids it."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
-        raise OutputError(f"{path} has no ending of a writable format: need .npy, .safetensors or .parquet")
+        raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors or .parquet")
     if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is not a folder: create it first, or write elsewhere")
+        raise OutputError(f"{path.parent} is not a folder: create it first, or choose another location")
     if path.is_dir():
-        raise OutputError(f"{path} is a folder: need the name of a file")
+        raise OutputError(f"{path} is a folder: pass the name of a file")
     return path
 
 
@@ -242,8 +242,8 @@ class ParquetTarget:
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             self._file.close()
             raise FileFormatError(
-                f"Parquet cannot hold a column: {' '.join(str(error).split())[:200]}; write the vectors only: "
-                "columns=False, on the command line --vectors-only"
+                f"Parquet cannot store a column: {' '.join(str(error).split())[:200]}; write only the vectors with "
+                "columns=False (on the command line: --vectors-only)"
             ) from error
 
     def write(self, batch: Batch) -> None:
@@ -277,7 +277,7 @@ class ParquetTarget:
             }
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ParameterError(
-                f"the columns of the batch at row {batch.start} have another type than before: {error}"
+                f"the columns of the batch at row {batch.start} have a different type than in earlier batches: {error}"
             ) from error
 
 
@@ -338,7 +338,7 @@ def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
     for batch in batches:
         if not isinstance(batch, Batch):
             raise ParameterError(
-                f"the source yields a {type(batch).__name__}: need a store, an array, or batches of a store"
+                f"the source yields a {type(batch).__name__}: need a store, an array, or batches from a store"
             )
         if len(batch.vectors):
             yield batch
@@ -351,10 +351,12 @@ def _check_consistent(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]
         if batch.vectors.shape[1:] != dim or batch.columns.keys() != first.columns.keys():
             raise ShapeError(
                 f"the batch at row {batch.start} has shape {batch.vectors.shape} and columns {list(batch.columns)}, "
-                f"the first has {first.vectors.shape} and {list(first.columns)}: need the same"
+                f"but the first batch has {first.vectors.shape} and {list(first.columns)}: need the same dimensions "
+                "and columns"
             )
         if not np.can_cast(batch.vectors.dtype, dtype):
             raise ParameterError(
-                f"the batch at row {batch.start} has dtype {batch.vectors.dtype}, the first has {dtype}: cast one"
+                f"the batch at row {batch.start} has dtype {batch.vectors.dtype}, but the first batch has {dtype}: "
+                "cast one of them"
             )
         yield batch._replace(vectors=np.ascontiguousarray(batch.vectors, dtype))

@@ -62,7 +62,7 @@ def make_setting(
     for name in _SEED_PARAMETERS:
         wrong = [each for each in _tuple_or_empty(values.get(name)) if not 0 <= each < 2**32]
         if wrong:
-            raise ParameterError(f"{name} has {wrong[0]}: need integers from 0 to {2**32 - 1}")
+            raise ParameterError(f"{name} contains {wrong[0]}: need integers from 0 to {2**32 - 1}")
     places = [os.fspath(each) for each in models or (study.quick_models if quick else study.models)]
     found = tuple(map(_find_model, places))
     names = [each.name for each in found]
@@ -77,15 +77,15 @@ def _find_model(place: str) -> Model:
     path = Path(place).expanduser()
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise NotFoundError(
-            f"{path} has no model: need config.json, weights and a tokenizer, as `save_pretrained` writes them, or "
+            f"{path} contains no model: need config.json, weights and a tokenizer, as written by `save_pretrained`, or "
             "word vectors as vectors.npy and words.txt"
         )
     if path.exists():
         return Model(os.path.abspath(path))  # also resolves . and .. to a name
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
         raise NotFoundError(
-            f"there is no folder {path}: pass one with a model's config.json, weights and tokenizer, as "
-            "`save_pretrained` writes them, or a model's name on the Hugging Face hub"
+            f"there is no folder {path}: pass a folder with a model's config.json, weights and tokenizer, as written "
+            "by `save_pretrained`, or the name of a model on the Hugging Face Hub"
         )
     return Model(place)
 
@@ -93,7 +93,8 @@ def _find_model(place: str) -> Model:
 def _check_seed_count(seeds: int) -> int:
     if not 0 < seeds <= _MAX_SEEDS:
         raise ParameterError(
-            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list of seeds, such as {seeds},"
+            f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list such as [{seeds}] "
+            f"(on the command line: {seeds}, with a comma)"
         )
     return seeds
 
@@ -239,7 +240,7 @@ def run_study(
             path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
         write_summary(found, run.outcome, facts, folder)
     if failed:
-        raise _failure(failed, f"{plural(len(results), 'other arm')} done: {folder / 'page.html'}")
+        raise _failure(failed, f"finished {plural(len(results), 'other arm')}: {folder / 'page.html'}")
     return run
 
 
@@ -255,7 +256,7 @@ def _check_distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
     if not arms:
         raise ParameterError("nothing to run: pass at least one task, one seed and one model")
     if len(set(keys)) < len(keys):
-        raise RuntimeError(f"two arms have one key: {next(key for key in keys if keys.count(key) > 1)}")
+        raise RuntimeError(f"two arms have the same key: {next(key for key in keys if keys.count(key) > 1)}")
     return arms
 
 
@@ -266,7 +267,9 @@ def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
         return set(keys)
     for pattern in patterns:
         if not any(fnmatchcase(key, pattern) for key in keys):
-            raise ParameterError(f"only is {pattern}: no arm matches; arm keys go from {keys[0]} to {keys[-1]}")
+            raise ParameterError(
+                f"only is {pattern}, which matches no arm: the first key is {keys[0]} and the last is {keys[-1]}"
+            )
     return {key for key in keys if any(fnmatchcase(key, pattern) for pattern in patterns)}
 
 
@@ -329,10 +332,10 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if found["key"] != arm.key or not isinstance(found["result"], dict):
-            raise ValueError("it is of another arm")
+            raise ValueError("it belongs to another arm")
         float(found["seconds"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no result of an arm ({error}): remove it to run that arm anew") from error
+        raise InputError(f"{path} is not the result of an arm ({error}): remove it to rerun that arm") from error
     return found
 
 

@@ -373,7 +373,7 @@ class Parameter:
         verb = "has" if isinstance(value, tuple) else "is"
         for i, entry in enumerate(entries):
             if entry in entries[:i]:
-                raise ParameterError(f"{name} has {entry} twice; list each value once")
+                raise ParameterError(f"{name} contains {entry} twice; list each value once")
             if self.choices is not None and entry not in self.choices:
                 raise ParameterError(f"{name} {verb} {entry}: choose from {', '.join(self.choices)}")
             for limit, words, accepted in (

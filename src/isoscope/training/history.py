@@ -74,7 +74,9 @@ class History:
             raise ParameterError(f"measurement is {measurement!r}: need one of {', '.join(MEASUREMENTS)}")
         mine = [i for i, name in enumerate(self._columns["layer"]) if name == layer]
         if not mine:
-            raise NotFoundError(f"layer is {layer!r}: the history has {', '.join(self.layers) or 'none yet'}")
+            raise NotFoundError(
+                f"layer is {layer!r}: the layers of the history are {', '.join(self.layers) or 'not recorded yet'}"
+            )
         steps, values = ([self._columns[name][i] for i in mine] for name in ("step", measurement))
         return np.array(steps), np.array(values)
 
@@ -103,7 +105,9 @@ class History:
         while (aside := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
             number += 1
         os.replace(self.path, aside)
-        warn_data(f"{self.path} holds an earlier training, up to step {self.steps[-1]}: it was renamed to {aside.name}")
+        warn_data(
+            f"{self.path} contains an earlier training run, up to step {self.steps[-1]}: it was renamed to {aside.name}"
+        )
 
     # the file
 
@@ -129,18 +133,18 @@ class History:
 
         history, path = cls(path), _resolve_path(path)
         if not path.exists():
-            raise NotFoundError(f"{path} does not exist: need a history file that a tracker wrote")
+            raise NotFoundError(f"{path} does not exist: need a history file written by a tracker")
         try:
             table = pq.read_table(path, partitioning=None)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise FileFormatError(
-                f"{path} cannot be read as Parquet: {reason}; need a history file that a tracker wrote"
+                f"{path} cannot be read as Parquet: {reason}; need a history file written by a tracker"
             ) from error
         missing = [name for name in _COLUMNS if name not in table.column_names]
         if missing:
             raise FileFormatError(
-                f"{path} has no column {missing[0]}: need a history file that a tracker wrote, with "
+                f"{path} has no column {missing[0]}: need a history file written by a tracker, with "
                 f"{len(_COLUMNS)} columns"
             )
         for name, kind in _COLUMNS.items():
@@ -149,7 +153,7 @@ class History:
                 history._columns[name] = [kind(math.nan if v is None and kind is float else v) for v in values]
             except (TypeError, ValueError) as error:
                 raise FileFormatError(
-                    f"{path} has {error} in column {name}: need a history file that a tracker wrote"
+                    f"{path} has {error} in column {name}: need a history file written by a tracker"
                 ) from error
         return history
 
@@ -206,11 +210,13 @@ class Runs:
         arms = histories if isinstance(histories, Mapping) else {"": histories}
         self.arms = {str(name): [runs] if isinstance(runs, History) else list(runs) for name, runs in arms.items()}
         if not self.arms or not all(self.arms.values()):
-            raise TooFewRowsError("there is no history to draw: need one, a list of them, or a dict of lists by arm")
+            raise TooFewRowsError(
+                "there is no history to draw: pass a history, a list of histories, or a dict with a list for each arm"
+            )
         for history in self.all:
             if not isinstance(history, History):
                 raise ParameterError(
-                    f"a history is a {type(history).__name__}: need isoscope.History, or History.read(path)"
+                    f"a history is a {type(history).__name__}: need an isoscope.History, such as History.read(path)"
                 )
             if not len(history):
                 raise TooFewRowsError(
@@ -232,7 +238,7 @@ class Runs:
         """The layers that all histories have, first to last."""
         common = set.intersection(*(set(history.layers) for history in self.all))
         if not common:
-            raise ParameterError("the histories have no layer in common: need training runs of one model")
+            raise ParameterError("the histories have no layer in common: need training runs of the same model")
         return [layer for layer in self.all[0].layers if layer in common]
 
     def seeds(self, arm: str, layer: str, measurement: str) -> list[StepSeries]:

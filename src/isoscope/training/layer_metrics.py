@@ -108,7 +108,7 @@ def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None
     if len(bad):
         when = "" if step is None else f" at step {step}"
         raise MissingValueError(
-            f"{layer or 'the layer'}{when}: {len(bad)} of {len(rows)} rows of the probe have NaN or infinity, the "
+            f"{layer or 'the layer'}{when}: {len(bad)} of {len(rows)} rows of the probe contain NaN or infinity, the "
             f"first is row {bad[0]}: training has diverged; lower the learning rate or the regularizer's weight, or "
             "train in bf16 instead of fp16"
         )

@@ -24,9 +24,9 @@ def resolve_model_path(model: str) -> str:
     if folder.is_dir():
         return str(folder)
     if folder.is_file():
-        raise NotFoundError(f"{model} is a file: pass a model folder, or a model name on the Hugging Face hub")
+        raise NotFoundError(f"{model} is a file: pass a model folder, or a model name on the Hugging Face Hub")
     if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or os.sep == model[-1:]:
-        raise NotFoundError(f"{model} does not exist: pass a model folder, or a model name on the Hugging Face hub")
+        raise NotFoundError(f"{model} does not exist: pass a model folder, or a model name on the Hugging Face Hub")
     return model
 
 
@@ -36,8 +36,8 @@ def format_load_error(model: str, error: Exception, task: str) -> str:
     if Path(model).expanduser().is_dir():
         return f"{model} cannot be {task}: {why}"
     return (
-        f"{model} is not a local folder and could not be loaded from the Hugging Face hub: {why}; check the name and "
-        "the network, or pass a folder that holds the model"
+        f"{model} is not a local folder and could not be loaded from the Hugging Face Hub: {why}; check the name and "
+        "the network, or pass a folder that contains the model"
     )
 
 

@@ -50,7 +50,9 @@ class Probe:
         if self._labels is None or len(self._labels) == rows:
             return self._labels
         if self._has_own_labels:
-            raise ShapeError(f"labels has {len(self._labels)} entries, the probe has {rows} rows: need one per row")
+            raise ShapeError(
+                f"labels has {len(self._labels)} entries but the probe has {rows} rows; pass one label per row"
+            )
         return None
 
 
@@ -117,13 +119,15 @@ def _list_batches(examples: Any) -> list[Any]:
     from torch.utils.data import DataLoader
 
     if hasattr(examples, "keys") or torch.is_tensor(examples) or isinstance(examples, str):
-        raise ParameterError(f"probe is a {type(examples).__name__}: need a list of batches; pass [batch] for one")
+        raise ParameterError(
+            f"probe is a {type(examples).__name__}: need a list of batches; pass [batch] for a single batch"
+        )
     if hasattr(examples, "__getitem__") and hasattr(examples, "__len__") and not isinstance(examples, list | tuple):
         try:
             return list(DataLoader(examples, batch_size=_BATCH_SIZE))
         except (RuntimeError, TypeError) as error:
             raise ShapeError(
-                f"the items of probe cannot be collated into batches ({str(error).splitlines()[0]}): "
+                f"the items of the probe cannot be collated into batches ({str(error).splitlines()[0]}): "
                 "need items of equal length, or a DataLoader with your own collate_fn"
             ) from error
     try:

@@ -99,15 +99,15 @@ class Repairing:
         pool: str = "cls",
     ) -> None:
         if pool not in ("cls", "last"):
-            raise ParameterError(f'pool is {pool!r}: need "cls" or "last", the token that the head reads')
+            raise ParameterError(f'pool is {pool!r}: need the token that the head reads, "cls" or "last"')
         if not callable(repair):
             raise ParameterError(
-                f"repair is a {type(repair).__name__}: need a BatchRepair, or a function of (n, d) rows"
+                f"repair is a {type(repair).__name__}: need a BatchRepair, or a function that takes (n, d) rows"
             )
         stack = find_stack(model)
         if stack.depth > len(stack.names):
             raise ParameterError(
-                f"{type(model).__name__} runs the same layer again and again: it has no last layer to repair"
+                f"{type(model).__name__} reuses the same layer several times, so it has no last layer to repair"
             )
         self.repair, self.pool = repair, pool
         self._mask: torch.Tensor | None = None
@@ -136,7 +136,7 @@ class Repairing:
     def _forward_hook(self, _: nn.Module, __: Any, output: Any) -> Any:
         states = find_hidden_states(output)
         if states is None or states.ndim not in (2, 3):
-            raise ShapeError("the last layer returns no states (texts, positions, d) or (n, d) to repair")
+            raise ShapeError("the last layer returns no states of shape (texts, positions, d) or (n, d) to repair")
         return _replace_states(output, states, self._repair_states(states))
 
     def _repair_states(self, states: torch.Tensor) -> torch.Tensor:
@@ -155,4 +155,6 @@ def _replace_states(output: Any, before: torch.Tensor, states: torch.Tensor) -> 
         return states
     if isinstance(output, tuple):
         return tuple(states if each is before else each for each in output)
-    raise ParameterError(f"the last layer returns a {type(output).__name__}: need a tensor, or a tuple with one")
+    raise ParameterError(
+        f"the last layer returns a {type(output).__name__}: need a tensor, or a tuple that contains one"
+    )

@@ -47,8 +47,8 @@ class AffineRepair(Repair):
         first = not hasattr(self, "mean_")
         if not first and not hasattr(self, "sketch_"):
             raise ParameterError(
-                f"this {type(self).__name__} was loaded from a folder, which holds no sketch to extend: "
-                "save the Sketch of the corpus (Sketch.save), and fit to the sum of the old and the new one"
+                f"this {type(self).__name__} was loaded from a folder, which contains no sketch to extend: "
+                "save the Sketch of the corpus (Sketch.save), and fit to the sum of the old and the new sketch"
             )
         more = self._sketch_input(X, reset=first)
         return self._learn_from(more if first else self.sketch_ + more)
@@ -58,7 +58,9 @@ class AffineRepair(Repair):
             return sketch(validate_data(self, to_host(X), dtype=FLOATS, reset=reset))
         found = X if isinstance(X, Sketch) else sketch(as_store(X), engine=engine)
         if not reset and found.d != self.n_features_in_:
-            raise ShapeError(f"X has {found.d} dimensions, earlier vectors had {self.n_features_in_}: need the same")
+            raise ShapeError(
+                f"X has {found.d} dimensions but earlier vectors had {self.n_features_in_}: need the same number"
+            )
         if reset:
             self.__dict__.pop("feature_names_in_", None)  # left by an earlier fit to a table
         self.n_features_in_ = found.d
@@ -67,7 +69,7 @@ class AffineRepair(Repair):
     def _learn_from(self, total: Sketch) -> Self:
         if total.n < self._least_rows:
             raise TooFewRowsError(
-                f"{type(self).__name__} needs at least {self._least_rows} vectors, got n_samples = {total.n}"
+                f"{type(self).__name__} needs at least {self._least_rows} vectors, but got n_samples = {total.n}"
             )
         self._learn(total)
         self.sketch_ = total
@@ -187,14 +189,15 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.n_components != "auto" and not is_count(self.n_components):
-            raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or a whole number of at least 0')
+            raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or an integer of at least 0')
 
     def _learn(self, total: Sketch) -> None:
         d = total.d
         k = max(1, round(d / 100)) if self.n_components == "auto" else int(self.n_components)
         if k > min(total.n - 1, d) and self.n_components != "auto":
             raise TooFewRowsError(
-                f"n_components is {k}: {total.n} vectors of {d} dimensions have {min(total.n - 1, d)}"
+                f"n_components is {k}: {total.n} vectors of {d} dimensions have at most {min(total.n - 1, d)} "
+                "components"
             )
         _, components, seen = principal_directions(total)
         self.components_ = components[:k][seen[:k]]
@@ -262,17 +265,17 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         if self.method not in self._methods:
             raise ParameterError(f'method is {self.method!r}: need "zca" or "pca"')
         if self.n_components is not None and not is_count(self.n_components, 1):
-            raise ParameterError(f"n_components is {self.n_components!r}: need a whole number of at least 1, or None")
+            raise ParameterError(f"n_components is {self.n_components!r}: need an integer of at least 1, or None")
         share: Any = self.shrinkage
         number = isinstance(share, Real) and not isinstance(share, bool)
         if not (share is None or (share == "auto" if isinstance(share, str) else number and 0 <= float(share) <= 1)):
-            raise ParameterError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a share from 0 to 1')
+            raise ParameterError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a number from 0 to 1')
 
     def _learn(self, total: Sketch) -> None:
         d = total.d
         k = d if self.n_components is None else int(self.n_components)
         if k > d:
-            raise ParameterError(f"n_components is {k}: the vectors have {d} dimensions")
+            raise ParameterError(f"n_components is {k} but the vectors have only {d} dimensions")
         values, components, seen = principal_directions(total)
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
@@ -315,7 +318,8 @@ def check_range(total: Sketch) -> None:
     trace = np.trace(total.scatter)
     if not np.isfinite(trace) or (trace == 0 and len(total.rows.hashes) > 1):
         raise ParameterError(
-            f"rows reach {total.greatest_norm:.3g} in length: their squares exceed float64's range; scale them"
+            f"the longest row has length {total.greatest_norm:.3g}: its squares exceed the range of float64; rescale "
+            "the rows"
         )
 
 
@@ -329,8 +333,8 @@ def ledoit_wolf(total: Sketch) -> float:
         return 0.0
     if not 0 < total.quartic < np.inf:
         raise ParameterError(
-            f"rows reach {total.greatest_norm:.3g} in length: their fourth powers exceed float64's range; scale them "
-            "or pass a number as shrinkage"
+            f"the longest row has length {total.greatest_norm:.3g}: its fourth powers exceed the range of float64; "
+            "rescale the rows or pass a number as shrinkage"
         )
     W = total.scatter / trace  # normalized, because squares of a sum can overflow where the sum does not
     squared = float(np.sum(W * W))

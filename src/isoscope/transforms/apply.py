@@ -106,7 +106,7 @@ def repair_store(
     with show_progress(progress) as report:
         if (address := parse_address(output)) is not None:
             if not local:
-                raise ParameterError(f"{address} is a database, which only this process writes: leave out the engine")
+                raise ParameterError(f"{address} is a database, which only this process can write to: omit the engine")
             about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
             options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": report, "say": say}
             transform = _BatchTransform(repair, store)
@@ -115,7 +115,7 @@ def repair_store(
         path = Path(output).expanduser()
         if is_folder(path):
             if os.path.realpath(path) in {os.path.realpath(file.parent) for file in store.files}:
-                raise OutputError(f"{path} holds the source: write to another folder")
+                raise OutputError(f"{path} contains the source: write to another folder")
             return repair_parts(
                 repair,
                 store,
@@ -129,12 +129,12 @@ def repair_store(
                 say=say,
             )
         if not local:
-            raise ParameterError(f"{path} is one file, which only one process can write: name a folder")
+            raise ParameterError(f"{path} is a single file, which only one process can write: choose a folder")
         path = check_writable(path)
         if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
             raise OutputError(f"{path} is the source: write to another file")
         if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
-            say("an interrupted run starts over; write to a folder to be able to resume")
+            say("if it is interrupted, this run starts over; write to a folder to be able to resume")
         columns = columns and path.suffix.lower() == ".parquet"
         return write_without_guessed_columns(store, lambda store: _write_file(repair, store, path, columns, report))
 
@@ -229,9 +229,9 @@ class _BatchTransform:
         first = getattr(self.store, "first", 0)  # of a part: the number of its first row in the source
         row = f"row {first + start + at} of {self.store.name}"
         if not np.isfinite(given[at]).all():
-            raise MissingValueError(f"{row} holds NaN or infinity: fix or drop such rows first")
+            raise MissingValueError(f"{row} contains NaN or infinity: fix or drop such rows first")
         wider = "float32" if self.dtype == np.float16 else "float64"
-        raise ParameterError(f"{row} exceeds the range of {self.dtype} once repaired: pass the vectors as {wider}")
+        raise ParameterError(f"{row} exceeds the range of {self.dtype} after the repair: pass the vectors as {wider}")
 
 
 def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
@@ -239,7 +239,8 @@ def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
     if d != store.dim:
         name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
         raise ShapeError(
-            f"{store.name} has {store.dim} dimensions, the {name} was fitted to {d}: need vectors of the same model"
+            f"{store.name} has {store.dim} dimensions but the {name} was fitted to {d}: need vectors from the same "
+            "model"
         )
     return int(d)
 

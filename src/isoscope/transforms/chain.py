@@ -72,7 +72,7 @@ class Chain(Repair):
         if isinstance(X, Sketch):
             if len(steps) > 1:
                 raise ParameterError(
-                    "X is a Sketch, which can fit only the first step: pass an array, a store or a path"
+                    "X is a Sketch, which can fit only the first step of a Chain: pass an array, a store or a path"
                 )
             d = X.d
         else:
@@ -93,7 +93,7 @@ class Chain(Repair):
             )
         for step in steps:
             if not isinstance(step, Repair) or isinstance(step, Chain):
-                raise ParameterError(f"a step is a {type(step).__name__}: need repairs of isoscope other than Chain")
+                raise ParameterError(f"a step is a {type(step).__name__}: need isoscope repairs other than Chain")
             step._check_parameters()
 
     def _apply(self, xp: Any, X: Array) -> Array:

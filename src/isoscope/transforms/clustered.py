@@ -128,20 +128,24 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):
-            raise ParameterError(f'n_clusters is {self.n_clusters!r}: need "auto" or a whole number of at least 1')
+            raise ParameterError(f'n_clusters is {self.n_clusters!r}: need "auto" or an integer of at least 1')
         if isinstance(self.clusterer, str) and self.clusterer not in ("kmeans", "gmm"):
-            raise ParameterError(f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with predict')
+            raise ParameterError(
+                f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with a predict method'
+            )
         if isinstance(self.clusterer, type):
             raise ParameterError(
-                f"clusterer is the class {self.clusterer.__name__}: pass an object, {self.clusterer.__name__}()"
+                f"clusterer is the class {self.clusterer.__name__}: pass an instance, {self.clusterer.__name__}()"
             )
         if not isinstance(self.clusterer, str) and not (
             hasattr(self.clusterer, "fit") and hasattr(self.clusterer, "predict")
         ):
             name = type(self.clusterer).__name__
-            raise ParameterError(f"clusterer is a {name} without fit and predict: it cannot assign queries")
+            raise ParameterError(
+                f"clusterer is a {name} without fit and predict, so it cannot assign new vectors to clusters"
+            )
         if not is_count(self.sample, 1):
-            raise ParameterError(f"sample is {self.sample!r}: need a whole number of at least 1")
+            raise ParameterError(f"sample is {self.sample!r}: need an integer of at least 1")
 
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Fit the clusters, and return the cluster of each row."""
@@ -150,7 +154,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if largest := float(np.abs(moved).max()):
             if not 1e-140 < largest < 1e140:
                 raise ParameterError(
-                    f"values reach {largest:.3g} from their mean: their squares exceed float64's range; scale them"
+                    f"values differ from their mean by up to {largest:.3g}: their squares exceed the range of "
+                    "float64; rescale them"
                 )
             unit = 2.0 ** np.round(np.log2(largest * np.sqrt(np.mean((moved / largest) ** 2, dtype=np.float64))))
             moved /= unit  # so that neither a large mean nor the scale affects the clusters
@@ -181,7 +186,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
             raise TooFewRowsError(
-                f"n_clusters is {most}, n_samples = {len(X)}: need at least as many vectors, or fewer clusters"
+                f"n_clusters is {most} but n_samples = {len(X)}: need at least one vector per cluster; use fewer "
+                "clusters"
             )
         different: set[bytes] = set()
         for row in X:
@@ -228,7 +234,9 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         found = np.asarray(self.clusterer_.predict(X))
         if found.shape != (len(X),):
             name = type(self.clusterer).__name__
-            raise ShapeError(f"{name}.predict returned shape {found.shape} for {len(X)} rows: need one cluster per row")
+            raise ShapeError(
+                f"{name}.predict returned shape {found.shape} for {len(X)} rows: need one cluster number per row"
+            )
         return found
 
     def _codes(self, xp: Any, X: Array) -> np.ndarray:
@@ -250,7 +258,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
         if not isinstance(self.clusterer, str):
             raise ParameterError(
-                f"the clusterer is a {type(self.clusterer).__name__}, which ONNX cannot express: "
+                f"the clusterer is a {type(self.clusterer).__name__}, which cannot be exported to ONNX: "
                 'use clusterer="kmeans" or "gmm"'
             )
         codes = self._add_codes(graph, vectors)
@@ -315,7 +323,7 @@ class ClusterNull(ClusterCenter):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not is_count(self.n_components):
-            raise ParameterError(f"n_components is {self.n_components!r}: need a whole number of at least 0")
+            raise ParameterError(f"n_components is {self.n_components!r}: need an integer of at least 0")
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
         k = int(self.n_components)

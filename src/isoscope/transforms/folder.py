@@ -27,8 +27,8 @@ WriteFile = Callable[[Any, "Store", Path, bool], int]
 _PHRASES = {
     "source": "the source's files changed",
     "vectors": "the vectors' column, dimensions or dtype changed",
-    "repair": "the repair is another one",
-    "parts": "the source is split into other parts",
+    "repair": "the repair is a different one",
+    "parts": "the source is split into different parts",
     "columns": "the columns differ",
 }
 
@@ -51,7 +51,7 @@ class _PartJob:
         if self.run.is_done(self.name(number)):
             return len(part)
         if not self.run.path.is_dir():
-            raise OutputError(f"{self.run.path} is missing: all workers must reach the output folder")
+            raise OutputError(f"{self.run.path} is missing: all workers need access to the output folder")
         with single_threaded():
             return self.write(self.repair, part, self.run.path / self.name(number), self.columns)
 

@@ -42,10 +42,10 @@ _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the path of a folder to save a repair in; an `OutputError` if it exists and is not a saved repair."""
     if _ADDRESS.match(os.fspath(folder)):  # not quoted: it may contain a password
-        raise OutputError("a repair is saved in a folder, not at an address: name a folder")
+        raise OutputError("a repair is saved in a folder, not in a database: choose a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):
-        raise OutputError(f"{folder} exists and is not a saved repair: name another folder, or remove it")
+        raise OutputError(f"{folder} exists and is not a saved repair: choose another folder, or remove it")
     return target
 
 
@@ -161,14 +161,17 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
     with reraise_as_input_error(folder):
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise FileFormatError(f"{folder} does not hold a repair of isoscope: its {CONFIG} has another format")
+            raise FileFormatError(
+                f"{folder} does not contain an isoscope repair: the format of its {CONFIG} is not recognized"
+            )
         if config["version"] > VERSION:
             raise FileFormatError(
-                f"{folder} has version {config['version']}, this isoscope reads up to {VERSION}: upgrade isoscope"
+                f"{folder} has version {config['version']}, but this version of isoscope reads at most version "
+                f"{VERSION}: upgrade isoscope"
             )
         if config["class"] not in {*_FITTED_ARRAYS, CHAIN}:
             raise FileFormatError(
-                f"{folder} holds a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}"
+                f"{folder} contains a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}"
             )
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
@@ -204,9 +207,9 @@ def split_steps(
     found, width = [], int(config["dimensions"])
     for i, about in enumerate(config["steps"]):
         if about["class"] not in _FITTED_ARRAYS:
-            raise ValueError(f"step {i} is a {about['class']!r}")
+            raise ValueError(f"step {i} has the unknown class {about['class']!r}")
         if int(about["dimensions"]) != width:
-            raise ValueError(f"step {i} takes {about['dimensions']} dimensions and gets {width}")
+            raise ValueError(f"step {i} takes {about['dimensions']} dimensions but gets {width}")
         mark = f"{i}."
         held = {key.removeprefix(mark): value for key, value in tensors.items() if key.startswith(mark)}
         found.append((about, held))
@@ -223,9 +226,9 @@ def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> Non
         value = tensors[name]
         last = value.shape[0] if name == "matrix_" else value.shape[-1] if value.ndim else d
         if name not in _WITHOUT_DIMENSIONS and last != d:
-            raise ValueError(f"{name} has shape {value.shape}, the vectors have {d} dimensions")
+            raise ValueError(f"{name} has shape {value.shape} but the vectors have {d} dimensions")
         if not np.isfinite(value).all():
-            raise ValueError(f"{name} holds NaN or infinity")
+            raise ValueError(f"{name} contains NaN or infinity")
     if "means_" in names:
         counts = {name: len(tensors[name]) for name in names}
         if len(set(counts.values())) > 1:

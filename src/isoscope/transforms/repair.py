@@ -66,8 +66,8 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return X
         if is_source(X):
             raise ParameterError(
-                f"X is a {type(X).__name__}: only fit reads from it; pass an (n, d) array, "
-                "for example each batch.vectors of open_store(X).batches()"
+                f"X is a {type(X).__name__}: only fit accepts it; here, pass an (n, d) array, "
+                "for example batch.vectors for each batch in open_store(X).batches()"
             )
         if is_torch_array(X):
             self._check_tensor(X)
@@ -101,8 +101,8 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _check_tensor(self, X: Any) -> None:
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ShapeError(
-                f"X has shape {tuple(X.shape)}: {type(self).__name__} was fitted to vectors of {self.n_features_in_} "
-                "dimensions, one in each row"
+                f"X has shape {tuple(X.shape)}: {type(self).__name__} was fitted to vectors with {self.n_features_in_} "
+                "dimensions; pass one such vector per row"
             )
         if not X.dtype.is_floating_point:
             raise ParameterError(f"X has dtype {X.dtype}: need floating-point numbers")
@@ -200,7 +200,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         found = load(folder)
         if not isinstance(found, cls):
-            raise FileFormatError(f"{folder} holds a {type(found).__name__}, not a {cls.__name__}")
+            raise FileFormatError(f"{folder} contains a {type(found).__name__}, not a {cls.__name__}")
         return found
 
 

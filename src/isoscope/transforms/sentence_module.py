@@ -61,5 +61,5 @@ class RepairModule(Module):  # type: ignore[misc]
             local_files_only=local_files_only,
         )
         if folder is None:
-            raise NotFoundError(f"{model_name_or_path} has no folder {subfolder!r} with a repair: save it again")
+            raise NotFoundError(f"{model_name_or_path} has no folder {subfolder!r} with a repair: save the model again")
         return cls(load(folder))

@@ -74,7 +74,7 @@ def test_none_counts_as_half_of_the_least():
 def test_a_constant_frequency_is_reported(rng):
     found = isoscope.audit(rng.standard_normal((50, 4)), frequency=np.full(50, 7))
     assert "frequency" not in found
-    assert found.skipped["frequency"] == "all rows have the frequency 7: need different frequencies"
+    assert found.skipped["frequency"] == "all rows have the frequency 7: need at least two distinct frequencies"
 
 
 def test_the_frequency_of_word_vectors_is_the_inverse_rank(tmp_path, rng):

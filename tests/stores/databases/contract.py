@@ -60,7 +60,7 @@ def check_writing(
     first.close()
     del first
 
-    with pytest.raises(InputError, match="with another repair"):
+    with pytest.raises(InputError, match="with a different repair"):
         destination().begin(vectors.shape[1], vectors.dtype, None, {**ABOUT, "repair": "0000"})
     with pytest.warns(UserWarning, match="is incomplete"):
         assert len(reader()) == half
@@ -96,8 +96,8 @@ def check_writing(
 def check_foreign_collection_is_safe(destination: Callable[[], Any], reader: Callable[[], Store]) -> None:
     """A collection that isoscope did not make is neither written nor cleared."""
     rows = len(reader())
-    with pytest.raises(InputError, match="not made by isoscope"):
+    with pytest.raises(InputError, match="not created by isoscope"):
         destination().begin(4, np.dtype(np.float32), None, ABOUT)
-    with pytest.raises(InputError, match="not made by isoscope"):
+    with pytest.raises(InputError, match="not created by isoscope"):
         destination().clear()
     assert len(reader()) == rows

@@ -104,7 +104,7 @@ def test_folder_opened_by_the_program_is_read(tmp_path):
 
 def test_folder_opened_with_other_settings_raises(tmp_path):
     theirs = chromadb.PersistentClient(tmp_path, settings=chromadb.Settings(allow_reset=True))
-    with pytest.raises(InputError, match="with other settings"):
+    with pytest.raises(InputError, match="with different settings"):
         opened(f"chroma:{tmp_path}#docs")
     assert theirs.list_collections() == []
 
@@ -113,7 +113,7 @@ def test_folder_opened_with_other_settings_raises(tmp_path):
     ("name", "message"),
     [
         ("#dosc", "does not exist: did you mean docs"),
-        ("", "names no collection: .*#NAME; it has"),
+        ("", "does not specify a collection: .*#NAME; it contains"),
         ("#empty", "has no rows"),
         ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
@@ -121,7 +121,7 @@ def test_folder_opened_with_other_settings_raises(tmp_path):
 def test_missing_collection_raises_one_line(folder, name, message):
     with pytest.raises(InputError, match=message):
         opened(f"chroma:{folder}{name}")
-    with pytest.raises(InputError, match="named dense; choose from embedding"):
+    with pytest.raises(InputError, match="has no column named dense; choose from embedding"):
         opened(f"chroma:{folder}#docs", vectors="dense")
     with pytest.raises(InputError, match="has no column nothing for labels"):
         opened(f"chroma:{folder}#docs", labels="nothing")
@@ -144,7 +144,7 @@ def test_deleted_rows_raise(tmp_path):
     made = fill(client_of(tmp_path))
     store = opened(f"chroma:{tmp_path}#docs")
     made.delete(ids=["doc 7"])
-    with pytest.raises(InputError, match="lost rows after it was opened"):
+    with pytest.raises(InputError, match="has fewer rows than when it was opened"):
         list(store.chunks())
 
 

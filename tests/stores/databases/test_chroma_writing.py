@@ -78,7 +78,7 @@ def test_values_chroma_cannot_hold_become_json(tmp_path):
     ("where", "message"),
     [
         ("#docs?distance=manhattan", "distance=manhattan: need cosine, dot, euclid"),
-        ("", "names no collection"),
+        ("", "does not specify a collection"),
         ("#a", "Expected a name containing 3-512 characters"),
     ],
 )

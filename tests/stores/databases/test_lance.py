@@ -122,7 +122,7 @@ def test_column_with_special_characters_is_quoted(database, door):
     ("name", "message"),
     [
         ("#dosc", "does not exist: did you mean docs"),
-        ("", "names no table: .*#NAME; it has docs, empty"),
+        ("", "does not specify a table: .*#NAME; it contains docs, empty"),
         ("#empty", "has no rows"),
         ("#docs?column=x", "unknown option column="),
     ],
@@ -132,7 +132,7 @@ def test_missing_collection_raises_one_line(database, door, name, message):
     database.create_table("empty", schema=table().schema)
     with pytest.raises(InputError, match=message):
         opened(door + name)
-    with pytest.raises(InputError, match="named vektor; choose from vector"):
+    with pytest.raises(InputError, match="has no column named vektor; choose from vector"):
         opened(f"{door}#docs", vectors="vektor")
 
 

@@ -109,7 +109,7 @@ def test_write_that_fails_after_success_is_not_repeated(tmp_path, monkeypatch):
 
 
 def test_invalid_destination_raises(tmp_path):
-    with pytest.raises(InputError, match="names no table"):
+    with pytest.raises(InputError, match="does not specify a table"):
         open_lance_destination(parse_address(f"lancedb:{tmp_path}"))
     with pytest.raises(InputError, match="unknown option missing="):
         open_lance_destination(parse_address(f"lancedb:{tmp_path}#docs?missing=drop"))

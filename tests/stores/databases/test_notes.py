@@ -39,7 +39,7 @@ def test_other_origin_raises_with_the_difference(other):
 
 @pytest.mark.parametrize("note", [None, ""])
 def test_collection_without_note_is_not_touched(note):
-    with pytest.raises(OutputError, match="not made by isoscope"):
+    with pytest.raises(OutputError, match="not created by isoscope"):
         check_resumable(note, ABOUT, "here")
 
 
@@ -69,14 +69,14 @@ def test_rows_without_vector_raise_or_are_dropped():
 def test_fewer_rows_than_written_raise():
     check_row_count(10, 10, "here")
     check_row_count(10, 12, "here")  # the source has lost rows since an earlier run
-    with pytest.raises(OutputError, match=r"9 rows after 10 were written.* unique ids"):
+    with pytest.raises(OutputError, match=r"9 rows although 10 were written.* unique ids"):
         check_row_count(10, 9, "here")
 
 
 def test_similar_names_are_suggested():
     assert suggest_names("dosc", ["docs", "queries"]) == "did you mean docs?"
-    assert suggest_names("zzz", ["docs", "queries"]) == "there are docs, queries"
-    assert suggest_names("zzz", []) == "nothing exists yet"
+    assert suggest_names("zzz", ["docs", "queries"]) == "choose from docs, queries"
+    assert suggest_names("zzz", []) == "none exist yet"
     assert suggest_names("zzz", [f"name{i:02}" for i in range(14)]).endswith("name11 and 2 more")
 
 

@@ -119,7 +119,7 @@ def test_composite_keys_raise_and_a_generated_column_replaces_them(postgres):
     )
     with pytest.raises(ParameterError, match=r"several columns \(a, b\): .*&key=NAME; a view or a generated column"):
         isoscope.open_store(postgres.url("pairs"))
-    with pytest.raises(ParameterError, match=r"key=a,b names several columns: .*a view or a generated column"):
+    with pytest.raises(ParameterError, match=r"key=a,b refers to several columns: .*a view or a generated column"):
         isoscope.open_store(postgres.url("pairs", key="a,b"))
     postgres.run(
         "CREATE VIEW one_key AS SELECT a || b AS id, v FROM pairs",
@@ -140,7 +140,7 @@ def test_views_and_materialized_views_need_a_key(postgres, docs, cloud):
             isoscope.open_store(postgres.url(name))
         store = isoscope.open_store(postgres.url(name, key="id"))
         np.testing.assert_array_equal(np.concatenate(list(store.chunks(99))), cloud[500:])
-        with pytest.raises(InputError, match="key=label has 5 different values in 500 rows"):
+        with pytest.raises(InputError, match="key=label has 5 distinct values in 500 rows"):
             isoscope.open_store(postgres.url(name, key="label"))
 
 
@@ -208,7 +208,7 @@ def test_table_changed_after_lost_connection_warns(postgres, cloud, hasty):
     next(chunks)
     postgres.run("DELETE FROM shrinking WHERE id > 24")
     postgres.end_connections()
-    with pytest.warns(DataWarning, match="had 30 rows with a vector, now 25"):
+    with pytest.warns(DataWarning, match="had 30 rows with a vector, and now has 25"):
         assert sum(map(len, chunks)) == 15
 
 
@@ -239,7 +239,7 @@ def test_pages_with_long_texts_are_smaller(postgres, cloud, monkeypatch):
 def test_inherited_tables_need_unique_keys(postgres, cloud):
     postgres.fill("parent", cloud[:10])
     postgres.run("CREATE TABLE child () INHERITS (parent)", "INSERT INTO child SELECT * FROM parent WHERE id < 5")
-    with pytest.raises(InputError, match="key=id has 10 different values in 15 rows"):
+    with pytest.raises(InputError, match="key=id has 10 distinct values in 15 rows"):
         isoscope.open_store(postgres.url("parent"))
     postgres.run("UPDATE child SET id = id + 10")
     assert sum(map(len, isoscope.open_store(postgres.url("parent")).chunks(3))) == 15
@@ -254,10 +254,10 @@ def test_stopped_server_raises_one_line(cloud, hasty):
         chunks = store.chunks(100)
         next(chunks)
         server.stop()
-        with pytest.raises(InputError, match="connection was lost and not restored") as caught:
+        with pytest.raises(InputError, match="connection was lost and could not be restored") as caught:
             list(chunks)
         _one_safe_line(caught)
-        with pytest.raises(InputError, match=r"no connection .*that the server runs") as caught:
+        with pytest.raises(InputError, match=r"cannot connect .*the server is running") as caught:
             isoscope.open_store(server.url("docs"))
         _one_safe_line(caught)
     finally:
@@ -267,20 +267,20 @@ def test_stopped_server_raises_one_line(cloud, hasty):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ((PASSWORD, "wrong-s3cr3t"), "rejects this user or password"),
-        (("/postgres", "/postgras"), "no such database: did you mean postgres?"),
+        ((PASSWORD, "wrong-s3cr3t"), "rejected the user name or password"),
+        (("/postgres", "/postgras"), "database does not exist: did you mean postgres?"),
         (("table=docs", "table=doks"), "there is no table doks: did you mean docs"),
         (("table=docs", "table=no.docs"), "there is no table no.docs"),
         (("table=docs", "table=a.b.c"), "need NAME or SCHEMA.NAME"),
         (("table=docs", "table=docs&column=embeding"), "has no column embeding: did you mean embedding?"),
-        (("table=docs", "table=docs&column=text"), "text does not hold vectors, but embedding"),
+        (("table=docs", "table=docs&column=text"), "text does not contain vectors; choose from embedding"),
         (("table=docs", "table=docs&key=idd"), "no column idd for key=: did you mean id?"),
         (("table=docs", "table=docs&nonsense=1"), "cannot parse the address"),
-        (("?table=docs", ""), "names no table"),
+        (("?table=docs", ""), "does not specify a table"),
         (("table=docs", "table=empty"), "has no rows"),
         (("table=docs", "table=nulls"), "3 of 3 rows have no usable vector (3 with no embedding)"),
-        (("table=docs", "table=sparse&column=v"), "v holds sparse vectors, which isoscope cannot read"),
-        (("table=docs", "table=sparse&column=b"), "b holds bits, which isoscope cannot read"),
+        (("table=docs", "table=sparse&column=v"), "v contains sparse vectors, which isoscope cannot read"),
+        (("table=docs", "table=sparse&column=b"), "b contains bits, which isoscope cannot read"),
     ],
 )
 def test_errors_are_one_line_without_password(postgres, docs, change, words):

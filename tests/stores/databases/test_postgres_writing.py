@@ -212,7 +212,7 @@ def test_other_repair_raises_and_restart_replaces(postgres, cloud, repair):
     source, target = postgres.url("again", "embedding"), postgres.url("again", "fixed")
     isoscope.repair_store(source, repair, target)
     other = isoscope.Standardize().fit(cloud)
-    with pytest.raises(InputError, match=r"with another repair: .*--restart"):
+    with pytest.raises(InputError, match=r"with a different repair: .*--restart"):
         isoscope.repair_store(source, other, target)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:50]))
     isoscope.repair_store(source, other, target, restart=True)
@@ -228,11 +228,11 @@ def test_foreign_tables_are_not_touched(postgres, cloud, repair, restart):
     source = postgres.url("others", "embedding")
     before = postgres.run("SELECT * FROM theirs ORDER BY id")
     for target, words in [
-        (postgres.url("theirs", "embedding"), "embedding exists and was not made by isoscope"),
-        (postgres.url("theirs", "text"), "text exists and was not made by isoscope"),
-        (postgres.url("theirs"), "was not made by isoscope: name a new column"),
+        (postgres.url("theirs", "embedding"), "embedding exists and was not created by isoscope"),
+        (postgres.url("theirs", "text"), "text exists and was not created by isoscope"),
+        (postgres.url("theirs"), "was not created by isoscope: choose a new column"),
         (source, "is the source itself"),
-        (postgres.url(), "names no table to write to"),
+        (postgres.url(), "does not specify a table to write to"),
     ]:
         with pytest.raises(InputError, match=words):
             isoscope.repair_store(source, repair, target, restart=restart)
@@ -270,7 +270,7 @@ def test_invalid_ids_raise_one_line(postgres, cloud):
     with pytest.raises(InputError, match="id contains none of the source's ids, such as 77"):
         isoscope.write_store(isoscope.open_store(cloud[:1], ids=[77]), postgres.url("by_key", "fixed2"))
     for _ in range(2):
-        with pytest.warns(DataWarning, match="1 row of the source not found in the table"):
+        with pytest.warns(DataWarning, match="skipped 1 row of the source"):
             isoscope.write_store(isoscope.open_store(cloud[:2], ids=[7, 77]), postgres.url("by_key", "fixed3"))
     for _ in range(2):
         with pytest.raises(InputError, match="id contains none of the source's ids, such as 77"):
@@ -299,7 +299,7 @@ def test_concurrent_run_raises_and_rows_are_correct(postgres, cloud, repair, mon
         return there
 
     monkeypatch.setattr(PostgresDestination, "begin", late)
-    with pytest.raises(InputError, match="or another run writes to the same place"):
+    with pytest.raises(InputError, match="or another run is writing to the same target"):
         isoscope.repair_store(source, repair, target)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:20]))
 
@@ -313,7 +313,7 @@ def test_vectors_are_matched_to_rows_by_key(postgres, cloud, repair):
     with pytest.raises(InputError, match="the source has no ids to match"):
         isoscope.repair_store(cloud[:9], repair, postgres.url("ranked", "fixed"))
     labels = isoscope.open_store(cloud[:5], ids=list(range(5)))
-    with pytest.raises(InputError, match="key=label has 5 different values in 9 rows"):
+    with pytest.raises(InputError, match="key=label has 5 distinct values in 9 rows"):
         isoscope.write_store(labels, postgres.url("ranked", "fixed", key="label"))
     assert "fixed" not in kinds(postgres, "ranked")
     isoscope.repair_store(by_rank, repair, postgres.url("ranked", "fixed", key="rank"), columns=False)
@@ -322,7 +322,7 @@ def test_vectors_are_matched_to_rows_by_key(postgres, cloud, repair):
 
 def test_too_many_dimensions_and_unknown_types_raise(postgres):
     where = open_postgres_destination(parse_address(postgres.url("too_wide")))
-    with pytest.raises(InputError, match="16001 dimensions, a vector holds at most 16000"):
+    with pytest.raises(InputError, match="16001 dimensions, but the type vector supports at most 16000"):
         where.begin(16_001, np.dtype("f4"), None, ABOUT)
     with pytest.raises(InputError, match="type=text is unknown"):
         open_postgres_destination(parse_address(postgres.url("too_wide", type="text")))
@@ -352,7 +352,7 @@ def test_locked_table_raises_one_line(postgres, cloud, repair, monkeypatch):
     monkeypatch.setattr("isoscope.stores.databases.postgres_write._LOCK_TIMEOUT", "100ms")
     with postgres.connect() as connection, connection.transaction():
         connection.execute("LOCK TABLE held IN ACCESS SHARE MODE")
-        with pytest.raises(InputError, match="another transaction locks the table"):
+        with pytest.raises(InputError, match="another transaction has locked the table"):
             isoscope.repair_store(postgres.url("held", "embedding"), repair, postgres.url("held", "fixed"))
 
 

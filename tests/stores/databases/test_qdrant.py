@@ -141,7 +141,7 @@ def test_field_beyond_the_sample_can_be_named(client, door):
     ("name", "message"),
     [
         ("#dosc", "does not exist: did you mean docs"),
-        ("", "names no collection: .*#NAME; it has docs"),
+        ("", "does not specify a collection: .*#NAME; it contains docs"),
         ("#empty", "has no rows"),
         ("#docs?mising=drop", "unknown option mising=: need missing"),
     ],
@@ -230,6 +230,6 @@ def test_deleted_points_raise(client, door):
     store = opened(f"{door}#docs")
     store.take([0])
     client.delete("docs", points_selector=[5])
-    with pytest.raises(InputError, match="lost rows after it was opened"):
+    with pytest.raises(InputError, match="has fewer rows than when it was opened"):
         list(store.chunks())
     assert isinstance(store, QdrantStore)

@@ -126,7 +126,7 @@ def test_writing_retries_then_raises(monkeypatch):
     ("where", "message"),
     [
         ("#docs?distance=cosinus", "distance=cosinus: need cosine, dot, euclid, manhattan"),
-        ("", "names no collection"),
+        ("", "does not specify a collection"),
         ("#a/b", "Collection name cannot contain"),
     ],
 )

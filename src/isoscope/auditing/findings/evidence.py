@@ -87,7 +87,7 @@ class Evidence:
     def check_variance(self) -> None:
         """Raise an error if all rows are equal."""
         if not np.trace(self.sketch.scatter) > 0:
-            raise TooFewRowsError(f"all {self.n:,} rows are equal: need rows that differ")
+            raise TooFewRowsError(f"all {self.n:,} rows are equal: need at least two distinct rows")
 
     def around(self, value: float, spread: float, rows: int) -> tuple[float, float]:
         """Return the interval around a value, given its standard error, estimated from this many rows."""

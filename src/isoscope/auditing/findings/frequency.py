@@ -122,7 +122,7 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     if frequencies is None:
         return
     if frequencies.min() == frequencies.max():
-        raise TooFewRowsError(f"all rows have the frequency {frequencies[0]:g}: need different frequencies")
+        raise TooFewRowsError(f"all rows have the frequency {frequencies[0]:g}: need at least two distinct frequencies")
     e.check_variance()
     logs = np.log(replace_zeros(frequencies))
     k = min(3, e.d)

@@ -235,7 +235,9 @@ def types(e: Evidence) -> Iterator[Finding]:
         return
     number, rows, inter, intra = len(found.names), found.rows, found.inter, found.intra
     if number < 2 or not len(found.each):
-        raise TooFewRowsError(f"{number:,} types for {rows:,} rows: need two types, one of them with two rows")
+        raise TooFewRowsError(
+            f"{rows:,} rows have {number:,} types: need at least two types, one of them with at least two rows"
+        )
     within = _within_cluster_similarity(e)
     low, high = e.around(inter, nulls.mean_cosine_error(e.sketch, e.seen) * math.sqrt(e.n / rows), len(e.seen))
     judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, f"the value for isotropic data is 0; {SHARE_SOURCE}", 0.0)

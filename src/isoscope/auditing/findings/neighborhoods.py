@@ -32,9 +32,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     value, eps = float(estimates.mean()), _eps(e)
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
-        raise InputError(
-            "the local dimension of null samples with this spectrum is undefined: there is nothing to compare with"
-        )
+        raise InputError("random samples with this spectrum have no local dimension: there is nothing to compare with")
     center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
     low, high = student(center, reach, CONFIDENCE, len(null) - 1)
     low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
@@ -88,7 +86,7 @@ def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.
         raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")
     known &= (distances > 0).mean(axis=1) >= 0.5
     if not known.any():
-        raise TooFewRowsError("most neighbors of every row are copies of it: the local dimension is undefined")
+        raise TooFewRowsError("most neighbors of every row are exact copies of it: the local dimension is undefined")
     return estimates[known], known
 
 
@@ -101,7 +99,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     value = float(two_nn_slope(np, pairs, eps, 0.1))
     if value > 10 * e.d:
         raise TooFewRowsError(
-            "for nearly all rows, the two nearest neighbors are equally far away: the dimension is undefined"
+            "nearly every row has two nearest neighbors at the same distance: the dimension is undefined"
         )
     members = np.random.default_rng(e.m.settings.seed).permutation(len(pairs))
     folds = np.array_split(members, 20) if len(pairs) >= 200 else []
@@ -131,7 +129,8 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
     if tied > SHARE_LOOK:
         raise InputError(
-            f"{100 * tied:.0f}% of rows have copies or equally near neighbors: their nearest neighbors are arbitrary"
+            f"{100 * tied:.0f}% of rows have duplicates or neighbors at the same distance: their nearest neighbors "
+            "are arbitrary"
         )
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
     low, high = nulls.wilson_interval(value, len(lists.asked))

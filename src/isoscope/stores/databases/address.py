@@ -159,7 +159,7 @@ def _parse_other(kind: str, rest: str) -> Address:
 def _parse_error(kind: str, colon: str) -> ParameterError:
     """Return the error for an address that cannot be parsed, without the address: it may contain a password."""
     return ParameterError(
-        f"{kind}{colon}…: cannot parse the address; in a user name or password write %40 for @, %2F for /, %3F "
+        f"{kind}{colon}…: cannot parse the address; in a user name or password, write %40 for @, %2F for /, %3F "
         f"for ?, %23 for # (need {_FORMS[kind]})"
     )
 
@@ -173,10 +173,10 @@ def _parse_options(query: str, kind: str) -> dict[str, str]:
         if not equals or not name or "@" in name:
             raise ParameterError(f'{kind}: cannot parse the options after "?": need NAME=VALUE, separated by &')
         if name in options:
-            raise ParameterError(f"{kind}: {name}= is given twice: give it once")
+            raise ParameterError(f"{kind}: {name}= appears twice: use it once")
         options[name] = unquote(value)
     if options.get("missing", "drop") not in ("drop", "raise"):
-        raise ParameterError(f"missing={options['missing']}: need drop, to drop rows without a vector, or raise")
+        raise ParameterError(f"missing={options['missing']}: need drop (to skip rows without a vector) or raise")
     return options
 
 

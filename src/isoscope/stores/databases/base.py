@@ -201,13 +201,13 @@ def check_folder(
         return
     what = f"is not a {product} folder" if path.exists() else "does not exist"
     server = f", or a server: {server_form}" if server_form else ""
-    raise NotFoundError(f"{address.redacted}: {path} {what}: give the path of a {product} folder{server}")
+    raise NotFoundError(f"{address.redacted}: {path} {what}: pass the path of a {product} folder{server}")
 
 
 def unnamed_error(address: Address, names: Sequence[str], what: str = "collection") -> ParameterError:
     """Return the error for an address that names no collection."""
-    known = f"; it has {', '.join(names[:_MAX_NAMES])}" if names else ""
-    return ParameterError(f"{address.redacted} names no {what}: write {address.redacted}#NAME{known}")
+    known = f"; it contains {', '.join(names[:_MAX_NAMES])}" if names else ""
+    return ParameterError(f"{address.redacted} does not specify a {what}: use {address.redacted}#NAME{known}")
 
 
 def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
@@ -217,7 +217,7 @@ def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
 
 def rows_lost_error(where: str) -> DatabaseError:
     """Return the error for rows that disappeared after the store was opened."""
-    return DatabaseError(f"{where} lost rows after it was opened: open it again")
+    return DatabaseError(f"{where} has fewer rows than when it was opened: open it again")
 
 
 def count_usable_rows(
@@ -249,10 +249,10 @@ def count_usable_rows(
     if not usable:
         raise MissingValueError(f"{found}: need at least one vector")
     if address.options.get("missing") == "drop":
-        warn_data(f"{found}: dropped")
+        warn_data(f"{found}; such rows are dropped")
         return usable
     at = f"; the first is {first()}" if first else ""
-    raise MissingValueError(f"{found}{at}: give them a vector, or drop them with missing=drop in the address")
+    raise MissingValueError(f"{found}{at}: add the vectors, or skip these rows with missing=drop in the address")
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:
@@ -261,16 +261,16 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
         return f"did you mean {' or '.join(similar)}?"
     if not names:
-        return "nothing exists yet"
+        return "none exist yet"
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
+    return f"choose from {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str], where: str) -> None:
     """Raise for an option of an address that nothing reads."""
     for name in options:
         if name not in known:
-            need = f": need {' or '.join(known)}" if known else ": none are allowed here"
+            need = f": need {' or '.join(known)}" if known else ": no options are allowed here"
             raise ParameterError(f"{where}: unknown option {name}={need}")
 
 
@@ -303,29 +303,29 @@ def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> N
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
     if names:
         raise OutputError(
-            f"{where} was written by isoscope with another {' and '.join(names)}: write elsewhere, or replace it with "
-            "restart=True (on the command line --restart)"
+            f"{where} was written by isoscope with a different {' and '.join(names)}: choose another target, or "
+            "replace it with restart=True (on the command line: --restart)"
         )
 
 
 def check_ownership(note: str | None, where: str) -> None:
     """Raise an `OutputError` for a collection that isoscope did not make."""
     if not note:
-        raise OutputError(f"{where} exists and was not made by isoscope: nothing was changed; write to another name")
+        raise OutputError(f"{where} exists and was not created by isoscope: nothing was changed; choose another name")
 
 
 def warn_if_unfinished(note: str | None, where: str) -> None:
     """Warn that a collection is incomplete."""
     if note and _parse_note(note)[1] is None:
-        warn_data(f"{where} is incomplete: rerun the command that writes it")
+        warn_data(f"{where} is incomplete: rerun the command that wrote it")
 
 
 def check_row_count(written: int, found: int, where: str) -> None:
     """Raise if a collection has fewer rows than were written: some shared an id."""
     if found < written:
         raise OutputError(
-            f"{where} has {found} rows after {written} were written, so some share an id: use unique ids, or no ids to "
-            "number the rows"
+            f"{where} has {found} rows although {written} were written, so some rows share an id: use unique ids, or "
+            "pass no ids to number the rows"
         )
 
 

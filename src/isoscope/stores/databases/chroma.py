@@ -142,7 +142,8 @@ class ChromaClient(Client):
         except sqlite3.DatabaseError as error:
             if "locked" in str(error):
                 raise DatabaseError(
-                    f"{self.address.redacted} is locked by another process: end that process, or run Chroma as a server"
+                    f"{self.address.redacted} is locked by another process: stop that process, or run Chroma as a "
+                    "server"
                 ) from error
             return False
         return True
@@ -161,9 +162,9 @@ class ChromaClient(Client):
     def _explain(self, error: Exception, reason: str) -> str:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or type(error).__name__ == "ChromaAuthError":
-            return "the server denies access: give user and password, http://user:password@host:8000"
+            return "the server denies access: pass a user name and password, http://user:password@host:8000"
         if "different settings" in reason:
-            return "this program has opened the folder with other settings: open it with isoscope first"
+            return "this program has already opened the folder with different settings: open it with isoscope first"
         if _is_unreachable(error):
             return "the server cannot be reached: check that it is running, then rerun to resume"
         if self.is_remote and (status is None or status >= 500) and not hasattr(error, "code"):

@@ -102,7 +102,7 @@ class LancePieces:
         self._table = _open_table(self._address, reading=True)
         if self._table is None:
             raise NotFoundError(
-                f"{self._address.redacted} does not exist on this worker: need a path that every worker sees"
+                f"{self._address.redacted} does not exist on this worker: need a path that every worker can access"
             )
         with _translate_errors(self._address):
             self._table.checkout(self._version)
@@ -436,4 +436,4 @@ def _literal(value: Any) -> str:
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, int):
         return str(value)
-    raise ParameterError(f"an id is {value!r}: need integers or strings as ids")
+    raise ParameterError(f"an id is {value!r}: ids must be integers or strings")

@@ -58,7 +58,8 @@ def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str |
         raise DatabaseError(f"{where}: this database lacks pgvector: run CREATE EXTENSION vector, or use type=real[]")
     if dim > _MAX_DIMENSIONS:
         raise ParameterError(
-            f"{where}: the vectors have {dim} dimensions, a {name} holds at most {_MAX_DIMENSIONS}: use type=real[]"
+            f"{where}: the vectors have {dim} dimensions, but the type {name} supports at most {_MAX_DIMENSIONS}: use "
+            "type=real[]"
         )
     return VectorType(
         name, np.dtype(number), sql.SQL("{}({})").format(identifier(name, installed[name]), sql.Literal(dim))
@@ -215,15 +216,17 @@ class Table:
 
     def key(self, wanted: str | None, where: str) -> Key:
         """Return the column that orders the rows: the wanted one, or the primary key."""
-        advice = "name one column with unique values, &key=NAME; a view or a generated column can provide it"
+        advice = "choose one column with unique values, &key=NAME; a view or a generated column can provide it"
         if not wanted and not self.primary:
             raise ParameterError(f"{where} has no primary key: {advice}")
         if not wanted and len(self.primary) > 1:
-            raise ParameterError(f"{where} has a primary key of several columns ({', '.join(self.primary)}): {advice}")
+            raise ParameterError(
+                f"{where} has a primary key with several columns ({', '.join(self.primary)}): {advice}"
+            )
         name = wanted or self.primary[0]
         column = self.column(name)
         if column is None and "," in name:
-            raise ParameterError(f"{where}: key={name} names several columns: {advice}")
+            raise ParameterError(f"{where}: key={name} refers to several columns: {advice}")
         if column is None:
             names = [each.name for each in self.columns]
             raise NotFoundError(f"{where} has no column {name} for key=: {suggest_names(name, names)}")
@@ -270,8 +273,8 @@ def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
     names = _tables(connection)
     if not address.collection:
         if len(names) != 1:
-            known = f"tables with vectors are {', '.join(names[:12])}" if names else "no table has vectors"
-            raise ParameterError(f"{address} names no table: add &table=NAME; {known}")
+            known = f"tables with vectors are {', '.join(names[:12])}" if names else "no table contains vectors"
+            raise ParameterError(f"{address} does not specify a table: add &table=NAME; {known}")
         address = Address(address.kind, address.place, names[0], address.options)
     table = find_table(connection, address)
     if table is None:
@@ -337,10 +340,10 @@ def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> Non
     form = sql.SQL("SELECT count(*), count({0}), count(DISTINCT {0}) FROM {1}").format(key.sql(), table.sql)
     rows, filled, different = connection.execute(form).fetchone()
     if filled < rows:
-        raise ParameterError(f"{where}: key={key.name} is null in {rows - filled:,} rows: name another key=")
+        raise ParameterError(f"{where}: key={key.name} is null in {rows - filled:,} rows: choose another key=")
     if different < rows:
         raise ParameterError(
-            f"{where}: key={key.name} has {different:,} different values in {rows:,} rows: name another key="
+            f"{where}: key={key.name} has {different:,} distinct values in {rows:,} rows: choose another key="
         )
 
 

@@ -90,7 +90,9 @@ class CopiedRows:
         at, lengths = self._next()
         form = vector_form(kind, dim)
         if not (lengths == form.itemsize).all():
-            raise DatabaseError(f"a vector no longer has {dim} dimensions: the table changed during reading; rerun")
+            raise DatabaseError(
+                f"a vector no longer has {dim} dimensions: the table changed during reading; rerun the command"
+            )
         if not len(at):
             return np.empty((0, dim), np.dtype(_ELEMENTS[kind]).newbyteorder("="))
         rows = self._gather(at, form.itemsize).view(form)[:, 0]
@@ -113,7 +115,7 @@ class CopiedRows:
             return pa.array(values, mask=mask)
         infinite = ~null & ((values == np.iinfo(values.dtype).max) | (values == np.iinfo(values.dtype).min))
         if infinite.any():
-            raise ParameterError("a date column contains infinity, which Arrow cannot hold: use --vectors-only")
+            raise ParameterError("a date column contains infinity, which Arrow cannot represent: use --vectors-only")
         times = pa.array(np.where(null, 0, values + _EPOCH[kind]), mask=mask)
         return times.cast(pa.int32()).cast(pa.date32()) if kind == "date" else times.cast(time_type(kind))
 

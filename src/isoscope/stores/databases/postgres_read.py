@@ -88,7 +88,9 @@ class PostgresStore(Store):
             record = _record(page.columns, others) if beside else None
             yield Piece(page.vectors, values, done / max(expected, done), record)
         if done < start + max(0, expected - start) or done > max(expected, start):
-            warn_data(f"{self.name} changed during reading: it had {expected:,} rows with a vector, now {done:,}")
+            warn_data(
+                f"{self.name} changed during reading: it had {expected:,} rows with a vector, and now has {done:,}"
+            )
 
     def _layout(self) -> Layout:
         import pyarrow as pa
@@ -244,7 +246,7 @@ def open_postgres(address: Address, wanted: ColumnSpec) -> Store:
     require_psycopg()
     name = address.options.get("column")
     if name and wanted.vectors and name != wanted.vectors:
-        raise ParameterError(f"{address} has column={name}, but vectors is {wanted.vectors}: give one of the two")
+        raise ParameterError(f"{address} has column={name}, but vectors is {wanted.vectors}: pass only one of the two")
     if name:
         wanted = ColumnSpec(name, wanted.roles)
     session = Session(address)
@@ -283,7 +285,7 @@ def _vector_column(table: Table, wanted: ColumnSpec, where: str) -> Column:
     own = wanted.vectors and table.column(wanted.vectors)
     if own and own.kind in UNSUPPORTED_TYPES:
         raise ParameterError(
-            f"{where}: {own.name} holds {UNSUPPORTED_TYPES[own.kind]}, which isoscope cannot read: need a vector, "
+            f"{where}: {own.name} contains {UNSUPPORTED_TYPES[own.kind]}, which isoscope cannot read: need a vector, "
             "halfvec, real[] or double precision[] column"
         )
     if wanted.vectors and not own:

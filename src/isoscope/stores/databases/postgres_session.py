@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ERROR_MESSAGES = {
-    "55P03": "another transaction locks the table: end it, then rerun the same command",
+    "55P03": "another transaction has locked the table: end it, then rerun the same command",
     "42501": "this user lacks a permission ({0}): grant it",
     "25006": "the server is read-only: write to its primary",
     "53100": "the server's disk is full: free some space, then rerun the same command",
@@ -81,7 +81,9 @@ class Session:
                 reason = self.address.redact(_first_line(error))
                 if not self._is_lost(error):
                     raise DatabaseError(f"{self.address}: {_describe_error(error) or reason}") from None
-            raise DatabaseError(f"{self.address}: the connection was lost and not restored ({reason}): {advice}")
+            raise DatabaseError(
+                f"{self.address}: the connection was lost and could not be restored ({reason}): {advice}"
+            )
 
     def _run_once(self, work: Callable[[Any], T]) -> T:
         if self._connection is None:
@@ -164,13 +166,15 @@ class Session:
     def _connection_error(self, message: str) -> DatabaseError | NotFoundError:
         if "password" in message or "no pg_hba.conf entry" in message or "authentication failed" in message:
             return DatabaseError(
-                f"{self.address}: the server rejects this user or password: check both; PGPASSWORD and ~/.pgpass can "
-                "also provide the password"
+                f"{self.address}: the server rejected the user name or password: check both; PGPASSWORD and ~/.pgpass "
+                "can also provide the password"
             )
         if "database" in message and "does not exist" in message:
-            return NotFoundError(f"{self.address}: there is no such database: {self._suggest_database()}")
+            return NotFoundError(f"{self.address}: this database does not exist: {self._suggest_database()}")
         reason = self.address.redact(next((each for each in message.splitlines() if "failed:" in each), message))
-        return DatabaseError(f"{self.address}: no connection ({reason}): check host and port, and that the server runs")
+        return DatabaseError(
+            f"{self.address}: cannot connect ({reason}): check the host and port, and that the server is running"
+        )
 
     def _suggest_database(self) -> str:
         import psycopg
@@ -181,7 +185,7 @@ class Session:
             with self._open_connection(place) as connection:
                 rows = connection.execute("SELECT datname FROM pg_database WHERE NOT datistemplate").fetchall()
             return suggest_names(name, [row[0] for row in rows])
-        return "check its name"
+        return "check the name"
 
 
 def require_psycopg() -> None:

@@ -48,7 +48,7 @@ class PostgresDestination:
 
     def __init__(self, address: Address) -> None:
         if not address.collection:
-            raise ParameterError(f"{address} names no table to write to: add &table=NAME")
+            raise ParameterError(f"{address} does not specify a table to write to: add &table=NAME")
         check_vector_type(address.options.get("type"), str(address))
         self._address = address
         self._session = Session(address, writes=True)
@@ -119,8 +119,8 @@ class PostgresDestination:
         where, ids = str(self._address), self._about.get("ids", "")
         if not ids:
             raise ParameterError(
-                f"{where}: the source has no ids to match with the table's {self._key.name}: name them with "
-                "--columns ids=NAME, or write to a new table"
+                f"{where}: the source has no ids to match with the table's {self._key.name}: specify the id column "
+                "with --columns ids=NAME, or write to a new table"
             )
         if ids != self._key.name and table.column(ids) is not None:
             raise ParameterError(
@@ -224,8 +224,8 @@ class PostgresDestination:
 
     def _no_match_error(self, example: Any) -> ParameterError:
         return ParameterError(
-            f"{self._address}: the table's {self._key.name} contains none of the source's ids, such as {example}: name "
-            "the matching column of the source with --columns ids=NAME"
+            f"{self._address}: the table's {self._key.name} contains none of the source's ids, such as {example}: "
+            "specify the matching column of the source with --columns ids=NAME"
         )
 
     def finish(self, rows: int) -> None:
@@ -241,9 +241,7 @@ class PostgresDestination:
         check_row_count(rows - self._unmatched, found, str(self._address))
         self._session.run(lambda connection: self._comment(connection, table, rows), _RESUME_HINT)
         if self._unmatched:
-            warn_data(
-                f"{self._address}: {plural(self._unmatched, 'row')} of the source not found in the table: skipped"
-            )
+            warn_data(f"{self._address}: skipped {plural(self._unmatched, 'row')} of the source: no match in the table")
 
     def clear(self) -> None:
         """See `Destination`."""
@@ -282,7 +280,7 @@ class PostgresDestination:
         self._own = table is None or (read_note(table.comment) is not None and not is_added)
         if not self._own and "column" not in self._address.options:
             raise OutputError(
-                f"{self._address} exists and was not made by isoscope: name a new column for it with &column=NAME, or "
+                f"{self._address} exists and was not created by isoscope: choose a new column with &column=NAME, or "
                 "write to another table"
             )
 
@@ -347,8 +345,8 @@ class PostgresDestination:
         except (TypeError, ValueError, OverflowError):
             wrong = next((each for each in ids.tolist() if not _is_integer(each)), ids[0])
             raise ParameterError(
-                f"{self._address}: {self._key.name} is a 64-bit integer, but the source has the id {wrong!r}: name "
-                "other ids with --columns ids=NAME"
+                f"{self._address}: {self._key.name} is a 64-bit integer, but the source contains the id {wrong!r}: "
+                "choose other ids with --columns ids=NAME"
             ) from None
 
 

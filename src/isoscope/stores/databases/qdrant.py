@@ -183,7 +183,7 @@ class QdrantStore(Store):
         info = client.call_collection("get_collection")
         shown, self._vector, params = _choose_vectors(info.config.params, wanted, where)
         if params.multivector_config is not None:
-            raise ParameterError(f"{where}: {shown} holds several vectors per point: need one vector per point")
+            raise ParameterError(f"{where}: {shown} contains several vectors per point: need one vector per point")
         metadata = info.config.metadata or {}
         warn_if_unfinished(metadata.get(NOTE), where)
         self._client, self._shown, self._distance = client, shown, params.distance.value.lower()
@@ -437,7 +437,9 @@ class QdrantDestination:
         self._client.call_collection("create_collection", vectors_config=config, metadata={NOTE: format_note(about)})
         if self._note() is None:
             self._client.call_collection("delete_collection")
-            raise DatabaseError(f"{self._where}: the server stores no collection metadata: need Qdrant 1.16 or later")
+            raise DatabaseError(
+                f"{self._where}: the server does not support collection metadata: need Qdrant 1.16 or later"
+            )
         return False
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:

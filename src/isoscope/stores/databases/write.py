@@ -113,7 +113,9 @@ class _MissingRows:
             _check_unique_ids(ids, self._name)
             missing = self._destination.find_missing(ids)
             if not self._resumed and not missing.all():
-                raise _duplicate_id_error(ids[~missing][0], self._name, ", or another run writes to the same place")
+                raise _duplicate_id_error(
+                    ids[~missing][0], self._name, ", or another run is writing to the same target"
+                )
             self.rows += len(ids)
             if missing.any():
                 yield self._select_rows(batch, missing)
@@ -147,7 +149,7 @@ def _check_unique_ids(ids: np.ndarray, where: str) -> None:
 
 def _duplicate_id_error(duplicate: Any, where: str, otherwise: str = "") -> ParameterError:
     return ParameterError(
-        f"{where}: two rows have the id {duplicate}{otherwise}: a database needs unique ids; name others with "
+        f"{where}: two rows have the id {duplicate}{otherwise}: a database needs unique ids; choose others with "
         "--columns ids=NAME"
     )
 
@@ -209,7 +211,7 @@ def _check_not_source(target: Address, store: Store) -> None:
     if source is None or _location_key(source) != _location_key(target):
         return
     if target.options.get("column", _vectors(store)) == _vectors(store):
-        raise OutputError(f"{target} is the source itself: write to another place")
+        raise OutputError(f"{target} is the source itself: choose another target")
 
 
 def _location_key(address: Address) -> tuple[str, ...]:

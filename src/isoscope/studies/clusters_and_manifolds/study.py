@@ -68,7 +68,8 @@ class ClustersAndManifolds(Study):
         """Return the corpora; none if there are only word vectors."""
         if setting["tokens"] <= max(setting["k"], 20):
             raise ParameterError(
-                f"tokens is {setting['tokens']} and k is {setting['k']}: need more than k tokens, and more than 20"
+                f"tokens is {setting['tokens']} and k is {setting['k']}: tokens must be greater than k and greater "
+                "than 20"
             )
         return [] if all(each.holds_word_vectors for each in setting.models) else list(setting["corpora"])
 
@@ -114,7 +115,9 @@ def _measure_words(model: Model, asked: MeasureOptions, bench: ArmContext) -> di
     place = Path(model.place)
     store = open_store(place if place.is_file() else place / "vectors.npy")
     if len(store) <= asked.k:
-        raise TooFewRowsError(f"{model.place} has {len(store)} vectors: need more than k, {asked.k}; pass a smaller k")
+        raise TooFewRowsError(
+            f"{model.place} has {len(store)} vectors: need more than k, which is {asked.k}; pass a smaller k"
+        )
     bench.tell(0.1, f"{len(store):,} vectors")
     X = np.concatenate([each.astype(np.float32, copy=False) for each in store])
     facts = {"what": "words", "model": model.name, "seed": asked.seed, "rows": len(X), "width": X.shape[1]}
@@ -151,7 +154,7 @@ class Architecture:
                 raise InputError(format_load_error(model.place, error, "used for embedding")) from error
         layers = getattr(config.get_text_config(), "num_hidden_layers", None)
         if not isinstance(layers, int) or layers < 1:
-            raise FileFormatError(f"config.json of {model.place} has no num_hidden_layers: need the number of layers")
+            raise FileFormatError(f"config.json of {model.place} has no num_hidden_layers: add the number of layers")
         kind = str(config.model_type)
         return cls(layers, kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES)
 
@@ -227,8 +230,8 @@ class CorpusStates:
             tokens = len(store) // self.architecture.layers
             if tokens <= self.setting["k"]:
                 raise TooFewRowsError(
-                    f"{self.corpus} has {tokens} tokens: need more than k, {self.setting['k']}; pass more text or a "
-                    "smaller k"
+                    f"{self.corpus} has {tokens} tokens: need more than k, which is {self.setting['k']}; pass more "
+                    "text or a smaller k"
                 )
             with atomic_replace(folder / "room.txt") as path:
                 path.write_text(f"{self._room()}", encoding="utf-8")

@@ -105,13 +105,13 @@ def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
             continue
         if part not in _POS or not count.isdecimal():
             raise FileFormatError(
-                f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need one of {', '.join(_POS)} and an "
-                "integer"
+                f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need a pos from {', '.join(_POS)} "
+                "and a count that is an integer"
             )
         word_classes.setdefault(lemma, set()).update(supersenses.split("|") if name == "supersense" else [_POS[part]])
         tagged[lemma] = tagged.get(lemma, 0) + int(count)
     if not word_classes:
-        raise MissingValueError(f"{path} has no words for {name}: need lemmas of letters")
+        raise MissingValueError(f"{path} has no words for {name}: need lemmas that consist only of letters")
     words = sorted(word_classes, key=lambda word: (-tagged[word], word))
     classes = tuple(sorted(set().union(*word_classes.values()))) if name == "supersense" else tuple(_POS.values())
     targets = np.array([[each in word_classes[word] for each in classes] for word in words], np.int64)
@@ -129,7 +129,7 @@ def _read_polarity(data: DataSource) -> tuple[list[str], list[str]]:
         for name, old in (("neg", "0"), ("pos", "1"))
     }
     if sum(map(len, by_label.values())) < len(rows["text"]):
-        raise FileFormatError("polarity on the hub has labels other than neg and pos")
+        raise FileFormatError("polarity on the Hugging Face Hub has labels other than neg and pos")
     return by_label["neg"], by_label["pos"]
 
 
@@ -143,7 +143,7 @@ def _read_snli(data: DataSource) -> ClassifiedTexts:
         first, second, labels = rows["premise"], rows["hypothesis"], rows["label"]
     kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the others have no label
     if not kept:
-        raise MissingValueError(f"snli has no labeled pair: need {', '.join(_SNLI)}")
+        raise MissingValueError(f"snli has no labeled pair: need the labels {', '.join(_SNLI)}")
     columns = [[str(column[i]) for i in kept] for column in (first, second)]
     return _deduplicate_texts(columns, np.array([_SNLI.index(str(labels[i])) for i in kept]), _SNLI)
 

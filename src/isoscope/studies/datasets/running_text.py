@@ -50,11 +50,13 @@ def read_text(name: str, split: str, data: DataSource) -> list[str]:
     else:
         rows = data.rows(wanted, SPLITS[split])
         if _COLUMNS[name] not in rows:
-            raise NotFoundError(f"{name} on the hub has {', '.join(rows)}: need a column {_COLUMNS[name]}")
+            raise NotFoundError(
+                f"{name} on the Hugging Face Hub has the columns {', '.join(rows)}: need a column {_COLUMNS[name]}"
+            )
         lines = map(str, rows[_COLUMNS[name]])
     chunks = list(_chunk_lines(lines))
     if not chunks:
-        raise MissingValueError(f"the {split} split of {name} has no text")
+        raise MissingValueError(f"the {split} split of {name} contains no text")
     return chunks
 
 

@@ -118,15 +118,15 @@ def _choose_file(source: str, split: str, found: list[Path]) -> Path:
 def _parse_pairs(columns: dict[str, list[Any]], names: tuple[str, str, str, str | None], where: Any) -> Pairs:
     missing = [each for each in names if each is not None and each not in columns]
     if missing:
-        raise NotFoundError(f"{where} has no column {missing[0]}: it has {', '.join(columns)}")
+        raise NotFoundError(f"{where} has no column {missing[0]}: its columns are {', '.join(columns)}")
     first, second, scores, subset = names
     try:
         values = np.asarray(columns[scores], np.float64)
     except (TypeError, ValueError) as error:
-        raise FileFormatError(f"{where} has a score that is not a number ({error}): need one for each pair") from error
+        raise FileFormatError(f"{where} has a score that is not a number ({error}): need one score per pair") from error
     if len(values) < 3:
         raise TooFewRowsError(f"{where} has {len(values)} pairs: need at least 3")
     if not np.isfinite(values).all():
-        raise MissingValueError(f"{where} has scores that are not finite: need a finite score for each pair")
+        raise MissingValueError(f"{where} contains scores that are not finite: need a finite score for each pair")
     subsets = [""] * len(values) if subset is None else [str(each) for each in columns[subset]]
     return Pairs([str(each) for each in columns[first]], [str(each) for each in columns[second]], values, subsets)

@@ -37,9 +37,13 @@ class DataSource:
     def files(self, wanted: DataSet) -> list[Path]:
         """Return the files of a data set in the folder; the error for a missing one says where to get it."""
         if self.folder is None:
-            raise ParameterError(f"{wanted.name} is read from files; pass their folder with --data")
+            raise ParameterError(
+                f"{wanted.name} cannot be downloaded automatically; use --data to pass the folder of its files"
+            )
         if not self.folder.is_dir():
-            raise NotFoundError(f"{self.folder} is not a folder; pass with --data one that has {_format_files(wanted)}")
+            raise NotFoundError(
+                f"{self.folder} is not a folder; use --data to pass a folder that contains {_format_files(wanted)}"
+            )
         places = [self.folder / each for each in wanted.folders if (self.folder / each).is_dir()] or [self.folder]
         for place in places:
             paths = [_find_plain_or_gzip(place / each) for each in wanted.files]
@@ -60,9 +64,9 @@ class DataSource:
         except Exception as error:  # the package raises errors of many kinds
             why = " ".join(str(error).split())[:200]
             raise InputError(
-                f"cannot read {wanted.name} from the hub as {wanted.hub}"
-                f"{'' if wanted.config is None else ' ' + wanted.config}, split {split}: {why}; "
-                f"or pass a folder with --data that has {_format_files(wanted)}"
+                f"cannot load {wanted.name} from the Hugging Face Hub as "
+                f"{wanted.hub}{'' if wanted.config is None else ' ' + wanted.config}, split {split}: {why}; "
+                f"alternatively, use --data to pass a folder that contains {_format_files(wanted)}"
             ) from error
         label_names = {name: getattr(kind, "names", None) for name, kind in table.features.items()}
         columns = {}
@@ -89,8 +93,8 @@ class DataSource:
 def _check_datasets_installed(wanted: DataSet) -> None:
     if find_spec("datasets") is None:
         raise MissingExtra(
-            f"reading {wanted.name} from the Hugging Face hub needs the package datasets: pip install datasets, or "
-            "pass a folder of its files with --data"
+            f"reading {wanted.name} from the Hugging Face Hub needs the package datasets: pip install datasets, or "
+            "use --data to pass a folder with its files"
         )
 
 

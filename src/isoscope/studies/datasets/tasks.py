@@ -74,5 +74,7 @@ def _make_split(name: str, how: _HubColumns, rows: dict[str, list[object]], clas
     try:
         labels = np.array([classes.index(how.labels[str(label)]) for label in rows[how.label]], np.int64)
     except KeyError as error:
-        raise FileFormatError(f"{name} on the hub has a label {error}: need {', '.join(how.labels)}") from error
+        raise FileFormatError(
+            f"{name} on the Hugging Face Hub has the label {error}: need one of {', '.join(how.labels)}"
+        ) from error
     return Split(texts, None if how.pair is None else [str(text) for text in rows[how.pair]], labels)

@@ -82,7 +82,7 @@ class IsotropicWordRepresentation(Study):
         models = [each.name for each in setting.models]
         unknown = [each for each in setting["tuned"] if each not in models]
         if unknown:
-            raise ParameterError(f"tuned has {unknown[0]}: choose from {', '.join(models)}")
+            raise ParameterError(f"tuned contains {unknown[0]}: choose from {', '.join(models)}")
         if 0 < setting["pairs"] < 3:
             raise ParameterError(f"pairs is {setting['pairs']}: need at least 3 for a correlation, or 0 for all")
         parts, names = setting["parts"], []

@@ -111,14 +111,16 @@ def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
     if tasks and not pairs:
         words = [task for task in tasks if task in _WORD_TASKS]
         raise ParameterError(
-            f"{', '.join(words)} needs word vectors; pass with --model a GloVe, word2vec or fastText file, or a folder "
-            "with vectors.npy and words.txt"
+            f"{', '.join(words)} needs word vectors; use --model to pass a GloVe, word2vec or fastText file, or a "
+            "folder with vectors.npy and words.txt"
             if words
-            else f"{setting.models[0].place} holds word vectors, but {', '.join(tasks)} needs a sentence model; "
+            else f"{setting.models[0].place} contains word vectors, but {', '.join(tasks)} needs a sentence model; "
             "pass one with --model"
         )
     if setting.data.folder is None and any(task in _WORD_TASKS for task, _ in pairs):
-        raise ParameterError(f"{pairs[0][0]} reads WordNet from a file; pass the folder of wordnet30 with --data")
+        raise ParameterError(
+            f"{pairs[0][0]} reads WordNet from a file; use --data to pass the folder that contains wordnet30"
+        )
     return pairs
 
 
@@ -223,7 +225,7 @@ def _embed_task(task: str, model: Model, setting: Setting, bench: ArmContext) ->
         return _select_known_words(task, data, documents, vectors)
     if len(documents) != len(data.texts):
         raise MissingValueError(
-            f"{len(data.texts) - len(documents)} texts of {task} have no token for {model.place}; remove these texts"
+            f"{len(data.texts) - len(documents)} texts of {task} have no tokens in {model.place}; remove these texts"
         )
     return vectors, data
 
@@ -236,6 +238,8 @@ def _select_known_words(
     task: str, data: ClassifiedTexts, documents: np.ndarray, vectors: np.ndarray
 ) -> tuple[np.ndarray, ClassifiedTexts]:
     if len(documents) < 3:
-        raise TooFewRowsError(f"{len(documents)} words of {task} have a vector: need at least 3; pass English vectors")
+        raise TooFewRowsError(
+            f"only {len(documents)} words of {task} have a vector: need at least 3; pass English word vectors"
+        )
     words = [data.texts[i] for i in documents]
     return vectors, ClassifiedTexts(words, np.arange(len(words))[:, None], data.targets[documents], data.classes)

@@ -15,16 +15,14 @@ def read_text_lines(path: Path, *, latin: bool = False) -> list[str]:
     """
     content = b"\n".join(line for block in read_lines(path) for line in block.lines)
     if b"\0" in content:
-        raise FileFormatError(f"{path} is not plain text: it contains zero bytes; save it as UTF-8, or copy it again")
+        raise FileFormatError(f"{path} is not plain text: it contains null bytes; save it as UTF-8, or copy it again")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         if not latin:
-            raise FileFormatError(
-                f"{path} is not text in UTF-8: {error}; save it as UTF-8, or copy it again"
-            ) from error
+            raise FileFormatError(f"{path} is not valid UTF-8: {error}; save it as UTF-8, or copy it again") from error
         text = content.decode("latin-1")
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     if not lines:
-        raise MissingValueError(f"{path} holds no text: need a sentence on each line; copy it again")
+        raise MissingValueError(f"{path} contains no text: need one sentence per line; copy it again")
     return lines

@@ -123,7 +123,9 @@ class StableAnisotropicRegularization(Study):
     def arms(self, setting: Setting) -> list[Arm]:
         """Return the arms of the estimators, of the models before training, and of each seed."""
         if 0 in (*setting["lambdas"], *setting["cosreg"]):
-            raise ParameterError("lambdas or cosreg has 0; remove it, the arm without a regularizer always runs")
+            raise ParameterError(
+                "lambdas or cosreg contains 0: remove it, because the arm without a regularizer always runs"
+            )
         arms = estimator_arms(setting) if "a" in setting["part"] else []
         return arms + (_training_arms(setting) if "b" in setting["part"] else [])
 
