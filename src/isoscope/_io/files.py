@@ -62,7 +62,7 @@ def sync(path: Path) -> None:
 
 
 def lock_file(lock: IO[bytes] | int) -> None:
-    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if another process holds the lock."""
+    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked."""
     with suppress(ImportError):  # Windows has no such lock
         import fcntl
 

@@ -139,7 +139,7 @@ class RunFolder:
         return None if found else earlier
 
     def check_empty_or_own(self) -> None:
-        """Raise an `OutputError` if the folder has files but no manifest; names that start with "." or "_" are ignored."""
+        """Raise an `OutputError` if the folder has files but no manifest; ignore names that start with "." or "_"."""
         others = sorted(path.name for path in self.path.iterdir() if not path.name.startswith((".", "_")))
         if others and not self.manifest.exists():
             raise OutputError(f"{self.path} holds other files, such as {others[0]}: name another folder")

@@ -19,8 +19,11 @@ from isoscope._core.errors import (
 from isoscope._io.tables import format_names
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
-"""The roles of columns. Rows with the same value in `groups` depend on each other, as the tokens of a text do.
-`by` holds the groups that are audited separately; it is never guessed."""
+"""The roles of columns.
+
+Rows with the same value in `groups` are not independent, such as the tokens of one text. `by` contains the groups that
+are audited separately; it is never chosen automatically.
+"""
 ALL_ROLES = '"labels", "types", "text", "ids", "frequency", "groups" or "by"'
 
 INVERSE_RANK = "1/rank"

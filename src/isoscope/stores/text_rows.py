@@ -139,7 +139,7 @@ class _CellLines:
         self.cells: list[int] = []  # the columns of the vectors
         self.has_lists = False
         self.typed: set[str] = set()  # columns that become numbers if all their cells are numbers
-        self.ids: str | None = None  # the id column, which is one of these; its cells become numbers only if none is like 007
+        self.ids: str | None = None  # the id column, one of these; an id such as 007 is not 7
         self._types: dict[str, Callable[[str], Any]] = {}
 
     def vectors(self, block: LineBlock) -> np.ndarray:
@@ -287,7 +287,7 @@ def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpe
         filled = [row[i] for row in sample if row[i].strip()]
         if filled and all(cell.lstrip().startswith("[") for cell in filled):
             lists.append(name)
-        elif 2 * sum(map(_is_number, filled)) > len(filled):  # an invalid cell is an error, not a reason to drop the column
+        elif 2 * sum(map(_is_number, filled)) > len(filled):  # an invalid cell is an error; the column is kept
             numbers.append(name)
     numbers = choose_dimensions(numbers, wanted)
     if wanted.vectors is not None or lists or len(numbers) < 2:  # a single column of numbers is not a vector

@@ -346,7 +346,7 @@ def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
 
 
 def _check_consistent(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
-    """Yield the batches in little-endian order; raise an error if dimensions, columns or dtype differ from the first."""
+    """Yield the batches in little-endian order; raise an error if dimensions, columns or dtype differ."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:
         if batch.vectors.shape[1:] != dim or batch.columns.keys() != first.columns.keys():
