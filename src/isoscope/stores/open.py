@@ -59,12 +59,19 @@ def open_store(
     Parameters
     ----------
     source : path, or object
-        A file (`.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`, `.ivecs`,
-        word2vec `.bin`; GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`, `.tsv`, each also as `.gz`), a
-        folder of such files or a glob, ``"-"`` for an `.npy` on standard input; the address of a database
-        (``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``, ``"lancedb:PATH#table"``,
-        ``"chroma:PATH#collection"``); or an (n, d) array of any library, a list of lists, a DataFrame of pandas or
-        polars, a pyarrow Table, a `datasets.Dataset`; or a store.
+        The vectors, in one of these forms:
+
+        - a binary file: `.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`,
+          `.ivecs` or word2vec `.bin`;
+        - a text file, optionally compressed as `.gz`: GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`
+          or `.tsv`;
+        - a folder of such files, or a glob pattern;
+        - ``"-"`` for `.npy` data on standard input;
+        - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
+          ``"lancedb:PATH#table"`` or ``"chroma:PATH#collection"``;
+        - an (n, d) array from any library, or a list of lists;
+        - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`;
+        - a store.
     vectors : str, optional
         The name of the column, dataset or array that contains the vectors, if there are several.
     labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from isoscope._core.errors import ParameterError
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
-_MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # a slash or the colon is missing
+_MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
 _OWN = ("table", "column", "key", "missing", "type")  # all other options of a PostgreSQL URL belong to libpq

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _INTEGER_IDS = "isoscope_ids"  # metadata key: the ids were integers, which Chroma stores as strings
 _DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}  # keys are Chroma's names
 _SPACES = {distance: space for space, distance in _DISTANCES.items()}
-_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # per answer
-_IDS_PER_PAGE = 20_000  # per answer
+_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # numbers and rows per response
+_IDS_PER_PAGE = 20_000  # ids per response
 _IDS_PER_QUERY = 2000
 _SAMPLE = 256  # rows whose metadata is searched for fields
 _WAIT = 5.0  # seconds to wait for a folder that another process is writing to
@@ -108,7 +108,7 @@ class ChromaClient(Client):
             except ValueError as error:
                 if "different settings" not in str(error):
                     raise
-                return chromadb.PersistentClient(path)  # the calling program has already opened it with its own settings
+                return chromadb.PersistentClient(path)  # already open in this process, with other settings
         url = urlsplit(self.address.place)
         headers = {}
         if url.username:
@@ -220,7 +220,7 @@ class ChromaStore(Store):
         sample = client.call_collection("get", limit=_SAMPLE, include=["embeddings", "documents", "metadatas"])
         count_usable_rows(client.address, len(sample["ids"]))
         self._ids = self._list_ids()
-        self._integers = bool(metadata.get(_INTEGER_IDS)) and _are_integers(self._ids)  # other programs may have added text ids
+        self._integers = bool(metadata.get(_INTEGER_IDS)) and _are_integers(self._ids)  # others may have added text ids
         documents = any(document is not None for document in sample["documents"] or [])
         if documents and wanted.roles.get("text") is None:
             wanted = replace(wanted, roles={**wanted.roles, "text": "document"})

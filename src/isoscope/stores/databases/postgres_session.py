@@ -116,7 +116,7 @@ class Session:
         return self._is_lost(error) or getattr(error, "sqlstate", None) in _CONFLICT_CODES
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return whether the connection is lost; close a lost connection, otherwise roll back the failed transaction."""
+        """Return whether the connection is lost, and close it in that case; otherwise roll back the transaction."""
         import psycopg
 
         if not isinstance(error, psycopg.Error):
@@ -133,7 +133,7 @@ class Session:
         return bool(is_lost)
 
     def _connect(self) -> None:
-        """Open the first connection without retries; a failure means that the address is wrong or the server is down."""
+        """Open the first connection without retries; a failure means a wrong address or a server that is down."""
         import psycopg
 
         try:

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 _NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # for UUIDs derived from ids; never change it
 _ORIGINAL_ID = "isoscope_id"  # payload key for an id that Qdrant does not support
-_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 4096  # per response: Python lists take eight times the bytes of their numbers
+_PAGE_NUMBERS, _PAGE_ROWS = (
+    2**18,
+    4096,
+)  # numbers and rows per response: lists take eight times the bytes of their numbers
 _STEP = 1024  # rows between two bookmarks on a server
 _SAMPLE = 256  # points whose payloads are searched for fields
 _REQUEST_BYTES = 4 * 2**20  # bytes of float32 per request: servers accept 32 MB, and JSON is longer
@@ -274,7 +277,7 @@ class QdrantStore(Store):
         return True if beside else [_key(name) for name in fields] or False
 
     def _walk(self, start: int, payload: Any, vectors: bool) -> Iterator[Any]:
-        """Yield every point from a row on; a folder is read by id, because paging would sort all points for each page."""
+        """Yield every point from a row on; folders are read by id, because they would sort all points for each page."""
         page = self._page_rows if vectors else _PAGE_ROWS
         if not self._client.is_remote:
             marks = self._bookmarks()
