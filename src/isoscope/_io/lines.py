@@ -16,7 +16,7 @@ from isoscope._core.errors import FileFormatError
 
 _BLOCK_BYTES = 2**21
 _LONGEST_LINE = 2**26
-_OPENING_QUOTE = re.compile(rb'(?:^|[,;]) *"')  # only at the start of a cell is a quote special
+_OPENING_QUOTE = re.compile(rb'(?:^|[,;]) *"')  # a quote is special only at the start of a cell
 
 
 @dataclass(frozen=True)

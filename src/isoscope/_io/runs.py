@@ -70,8 +70,8 @@ class RunFolder:
     def open(self, *, parents: bool = False) -> Iterator[Path]:
         """Create the folder and lock it while the block runs; remove it if it stays empty.
 
-        Raises an `OutputError` if the path is not a folder, if its parent does not exist (unless `parents` creates it),
-        or if another process is writing to the folder.
+        Raises an `OutputError` if the path is not a folder, or if another process is writing to it. Also raises it if
+        the parent folder does not exist, unless `parents` is set to create it.
         """
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path} is a file: need the name of a folder")

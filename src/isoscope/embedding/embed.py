@@ -68,8 +68,8 @@ def embed(
         encoder-decoder, Sentence Transformers. Or a file of word vectors (GloVe, word2vec, fastText), or a folder with
         `vectors.npy` and `words.txt`. Or a loaded model, with its `tokenizer`.
     texts : path, name, Dataset, or iterable of str
-        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file, any other file as plain text, a folder or name that `datasets`
-        loads, or the strings themselves. A text without tokens gets no row, but keeps its number.
+        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file; any other file, which is read as plain text; a folder or name
+        that `datasets` loads; or the strings themselves. A text without tokens gets no row, but keeps its number.
     output : path, optional
         The folder to write. After an interruption, the same call resumes the run. By default, the result stays in
         memory.
@@ -85,8 +85,8 @@ def embed(
         (default: one window, so that windows do not overlap). If windows overlap, the row of a token comes from the
         window with the most context.
     special_tokens : {"keep", "drop"}, optional
-        Whether [CLS], [SEP], <s> and the like become rows and count in means. The model always reads them. By default,
-        they are dropped if rows are tokens, and kept in means.
+        Whether special tokens such as [CLS], [SEP] and <s> become rows and count in means. The model always reads them.
+        By default, they are dropped if rows are tokens, and kept in means.
     dtype : {"float32", "float16"}
         The dtype of the rows. The model computes in float32.
     max_tokens : int, optional

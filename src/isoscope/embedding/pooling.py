@@ -128,7 +128,7 @@ def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np
 
 
 def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
-    """Raise an error if a layer contains NaN or infinity; it names the layer, and float16 if that is the cause."""
+    """Raise an error if a layer contains NaN or infinity; the message states whether float16 is the cause."""
     for layer, vectors in rows.items():
         flat = vectors.reshape(-1)
         if vectors.dtype == np.float16:

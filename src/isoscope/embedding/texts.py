@@ -53,8 +53,8 @@ def open_texts(
     Parameters
     ----------
     source : path, name, Dataset, or iterable of str
-        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (each but the last also as `.gz`), any other file as plain text, a
-        folder or name that `datasets` loads, or the strings themselves.
+        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (all but the last may be compressed as `.gz`); any other file,
+        which is read as plain text; a folder or name that `datasets` loads; or the strings themselves.
     text : str, optional
         The column of the texts in a table (default: one with a common name).
     labels : str, or sequence with an entry for each text, optional

@@ -67,7 +67,7 @@ class Windows:
     step: int
     """The number of tokens from the start of a window to the start of the next."""
     only: str | None = None
-    """ "first" or "last" if only that window of a text is needed."""
+    """Either "first" or "last" if only that window of a text is needed."""
     causal: bool = False
     """Whether a token depends only on earlier ones; the earlier of two overlapping windows then has more context."""
     special: bool = False
@@ -127,7 +127,7 @@ class Spool:
     frequency: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """The number of occurrences of each token id in the texts."""
     label_kind: str | None = None
-    """int, float or str; None if no text has a label."""
+    """The type of the labels: int, float or str; None if no text has a label."""
     digest: str = ""
     """A checksum of the texts, their tokens and labels."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
@@ -348,8 +348,8 @@ def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, 
 def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
     """Yield batches of windows of similar length, with at most `most_tokens` tokens once padded.
 
-    If a batch is a quarter full, it ends before a window that is 10% longer than its first window, because a smaller
-    batch costs less than padding. Without `pads`, only windows of equal length share a batch.
+    If a batch is a quarter full, it ends before a window that is 10% longer than its first window. A smaller batch
+    costs less than padding. Without `pads`, only windows of equal length share a batch.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order].tolist()

@@ -208,7 +208,7 @@ class TransformerEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the first and last values of each weight array; all values may be billions."""
+        """A checksum of only the first and last values of each weight array, because a model may have billions."""
         found = hashlib.blake2b(digest_size=16)
         for name, weight in self._model.state_dict().items():
             flat = weight.detach().reshape(-1)
@@ -316,7 +316,7 @@ class TransformerEmbedder:
 
 
 def _padding(model: nn.Module, tokenizer: Any) -> int:
-    """Return a padding token that the model has an embedding for; it has none for some tokenizers' own."""
+    """Return a padding token that has an embedding in the model; the default of some tokenizers has none."""
     try:
         known = int(model.get_input_embeddings().num_embeddings)
     except (AttributeError, NotImplementedError):

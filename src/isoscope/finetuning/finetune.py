@@ -152,7 +152,8 @@ def finetune(
     Returns
     -------
     FineTuning
-        Scores and shape of the space, final and as means over the last 30% of steps, for each seed and over all seeds.
+        The scores and the shape of the embedding space, for each seed and over all seeds. Both are given at the end and
+        as means over the last 30% of steps.
 
     Examples
     --------

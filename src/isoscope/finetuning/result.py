@@ -89,7 +89,7 @@ LATE_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
+    """The mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
 
     mean: float
     std: float
@@ -139,7 +139,7 @@ class SeedOutcome:
 
     @property
     def late(self) -> dict[str, float]:
-        """Means over the last 30% of the steps."""
+        """The means over the last 30% of the steps."""
         return self._means(since=(1 - LATE_SHARE) * self.steps)
 
     def _means(self, since: float | None) -> dict[str, float]:

@@ -12,7 +12,7 @@ class CosReg(Regularizer):
     """A regularizer that spreads the directions of the states: weight · (mean cosine of all pairs of rows).
 
     Positive weights push vectors apart, negative ones pull them together. The mean is computed exactly, over all pairs.
-    A low mean cosine does not prove isotropy: centering alone makes it 0, whatever the spectrum.
+    A low mean cosine does not prove isotropy: centering alone makes it 0, regardless of the spectrum.
 
     Parameters
     ----------

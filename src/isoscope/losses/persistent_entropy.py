@@ -17,8 +17,8 @@ class PersistentEntropy(Regularizer):
     if all bars are equal, so the longest edges shrink. By default the states are those of the first token in the last
     hidden layer.
 
-    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing (the published code needs
-    5, and fails with fewer). Identical points produce bars of length 0, which have no gradient.
+    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing. The published code needs 5
+    examples, and fails with fewer. Identical points produce bars of length 0, which have no gradient.
 
     Parameters
     ----------

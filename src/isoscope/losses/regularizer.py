@@ -101,7 +101,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Return the term, a scalar to add to the loss.
 
-        `groups` holds the number of each row's text; regularizers without `takes_groups` ignore it.
+        `groups` contains the number of each row's text; regularizers without `takes_groups` ignore it.
         """
         states, labels = _check_states(states, labels)
         groups = _check_groups(states, groups) if self.takes_groups else None

@@ -1,4 +1,4 @@
-"""Opening of any source of vectors: detection of its format and choice of its reader."""
+"""Sources of vectors: detection of the format and choice of the reader."""
 
 from __future__ import annotations
 

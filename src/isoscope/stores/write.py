@@ -51,10 +51,10 @@ def write_store(
     source : store, array, iterable of Batch, or anything that `open_store` accepts
         The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32.
     output : path or database address
-        A file name that ends in `.npy`, `.safetensors` (one tensor, ``embeddings``) or `.parquet` (a column of
-        fixed-size lists, named as in the source, or ``embedding``). Or the address of a database (see `open_store`):
-        rows are written under their ids, or under their row numbers if they have none. Rows that an earlier,
-        interrupted call wrote are skipped.
+        A file name that ends in `.npy`, `.safetensors` or `.parquet`. A `.safetensors` file contains one tensor,
+        ``embeddings``. A `.parquet` file contains a column of fixed-size lists, with the name from the source, or
+        ``embedding``. Or the address of a database (see `open_store`): rows are written under their ids, or under their
+        row numbers if they have none. Rows that an earlier, interrupted call wrote are skipped.
     columns : bool
         Whether to write the other columns too. A table keeps all its columns, in the same order and with the same
         types. For any other source, labels, types, text and ids are written under their own names. Parquet files and

@@ -70,8 +70,8 @@ class BatchRepair:
 class Repairing:
     """A hook that repairs the hidden states of a model in every batch, in training and evaluation, until `remove()`.
 
-    The repair changes the output of the last layer (before a final norm, if the model has one), at the token of each
-    text that the head reads.
+    The repair changes the output of the last layer, before a final norm if the model has one. It changes only the token
+    of each text that the head reads.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class IsotropyTracker:
         self.layer, self.pool, self.every, self.stop_on_collapse = layer, pool, every, stop_on_collapse
         self.should_stop = False
         self.latest = 0
-        """The last measured step, which processes that do not measure also know."""
+        """The last measured step, also set in processes that do not measure."""
         self._probe = Probe(probe, labels)
         self.history = History(path)
         if self.history.path is not None and self.history.path.exists():

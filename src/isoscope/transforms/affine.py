@@ -231,10 +231,10 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
     Notes
     -----
-    A direction without variance (an eigenvalue below d·eps of the largest, or a deviation below the rounding error of
-    the mean) is never amplified. Shrinkage assigns it a share of the mean variance. This matters if there are fewer
-    vectors than dimensions: most directions are then merely unobserved, and queries have components along them. Without
-    shrinkage, such a direction is mapped to 0.
+    A direction without variance is never amplified. Its eigenvalue is below d·eps of the largest, or its deviation is
+    below the rounding error of the mean. Shrinkage assigns such a direction a share of the mean variance. This matters
+    if there are fewer vectors than dimensions: most directions are then merely unobserved, and queries have components
+    along them. Without shrinkage, the direction is mapped to 0.
 
     Examples
     --------

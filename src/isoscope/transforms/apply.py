@@ -90,8 +90,8 @@ def repair_store(
 
     Notes
     -----
-    A folder is resumed only if the source's files (their sizes and modification times), the repair, the format and the
-    version of isoscope are the same.
+    A run in a folder is resumed only if the source, the repair, the format and the version of isoscope are the same.
+    The source files are compared by size and modification time.
 
     Examples
     --------

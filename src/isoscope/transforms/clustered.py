@@ -368,7 +368,7 @@ class ClusterNull(ClusterCenter):
 def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> ScoreCoefficients:
     """Return the coefficients of −½(x−m)ᵀP(x−m) + const for each cluster, in powers of x − shift.
 
-    The quadratic term matters only if clusters differ in P; for K-means P is a multiple of the identity.
+    The quadratic term matters only if clusters differ in P; for k-means, P is a multiple of the identity.
     """
     shift = centers.mean(axis=0)  # so that a large mean does not reduce precision
     P, m = precisions, centers - shift

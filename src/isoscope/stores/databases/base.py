@@ -297,7 +297,7 @@ def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
 
 
 def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> None:
-    """Raise an `OutputError` if a collection has another origin than this run."""
+    """Raise an `OutputError` if a collection has a different origin than this run."""
     check_ownership(note, where)
     earlier = _parse_note(note)[0]
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
@@ -378,7 +378,7 @@ class CollectionInfo(NamedTuple):
     """Properties of a collection that are stored in the Arrow schema of its rows."""
 
     distance: str = ""
-    """cosine, dot, euclid or manhattan; empty if unknown."""
+    """The distance: cosine, dot, euclid or manhattan; empty if unknown."""
     vector_name: str = ""
     """The name of the vectors; empty if they have no name."""
     ids_from: str = ""

@@ -363,7 +363,7 @@ class LanceDestination:
         self._table = None
 
     def _create_table(self, batch: Batch) -> None:
-        """Create the table for rows like these."""
+        """Create the table with a schema for these rows."""
         import pyarrow as pa
 
         ids = batch.columns["ids"]

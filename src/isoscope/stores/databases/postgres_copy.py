@@ -133,7 +133,7 @@ class CopiedRows:
 
 
 def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the output with the positions of their bytes; in parts, as each position takes 8 bytes."""
+    """Yield slices of the output and the positions of their bytes, in parts because a position takes 8 bytes."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     row = 0
     while row < len(at):

@@ -183,7 +183,7 @@ class PostgresStore(Store):
 
     @property
     def _counter(self) -> str:
-        """A column name that the table does not use."""
+        """Return a column name that the table does not use."""
         taken = {column.name for column in self._table.columns}
         return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
 

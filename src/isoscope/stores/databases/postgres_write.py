@@ -278,7 +278,7 @@ class PostgresDestination:
         table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
         name = self._address.options.get("column")
         column = table and name and table.column(name)
-        is_added = name is not None and (not column or read_note(column.comment) is not None)  # after the table
+        is_added = name is not None and (not column or read_note(column.comment) is not None)  # later than the table
         self._own = table is None or (read_note(table.comment) is not None and not is_added)
         if not self._own and "column" not in self._address.options:
             raise OutputError(

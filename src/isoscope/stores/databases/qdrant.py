@@ -51,7 +51,7 @@ _ORIGINAL_ID = "isoscope_id"  # payload key for an id that Qdrant does not suppo
 _PAGE_NUMBERS, _PAGE_ROWS = (
     2**18,
     4096,
-)  # numbers and rows per response: lists take eight times the bytes of their numbers
+)  # per response; a Python list takes eight times the bytes of its numbers
 _STEP = 1024  # rows between two bookmarks on a server
 _SAMPLE = 256  # points whose payloads are searched for fields
 _REQUEST_BYTES = 4 * 2**20  # bytes of float32 per request: servers accept 32 MB, and JSON is longer
