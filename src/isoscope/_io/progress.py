@@ -72,7 +72,7 @@ class ProgressBar:
         counted, covered = done - self.before[0], share - self.before[1]
         speed = f"{counted / spent:,.0f} {self.unit}/s" if counted >= spent > 0.2 else ""
         left = format_time_left(spent * (1 - share) / covered) if covered > 0.002 and share < 1 and spent > 2 else ""
-        self.view.update(stage, share, [each for each in (left, speed, note) if each])  # the end may be cut off
+        self.view.update(stage, share, [each for each in (left, speed, note) if each])  # the end may be truncated
 
 
 @contextmanager

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 768 * 2**20  # bytes of vectors kept in memory until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # minimum and maximum tokens in a block; larger blocks need less padding
-_UNKNOWN_SHARE_LIMIT = 0.02  # share of unknown tokens that causes a warning
+_UNKNOWN_SHARE_LIMIT = 0.02  # a larger share of unknown tokens causes a warning
 
 
 @dataclass(frozen=True)

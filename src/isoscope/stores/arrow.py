@@ -277,7 +277,7 @@ def _is_memory_mapped(source: Any, reader: Any) -> bool:
 
 
 def _cheapest(schema: Any) -> list[int]:
-    """Return a list with the index of a column of scalars, whose length is cheap to read; empty if there is none."""
+    """Return a list with the index of a column of scalars, whose length is cheap to read, or an empty list."""
     import pyarrow.types as kinds
 
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]

@@ -27,7 +27,7 @@ def embedding_run(folder: Path) -> RunFolder:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest that `embed` wrote to a folder, or None if there is none."""
+    """Return the manifest that `embed` wrote to a folder, or None if the folder has no manifest."""
     run = embedding_run(folder)
     if not run.manifest.exists():
         return None

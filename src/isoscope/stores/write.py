@@ -126,7 +126,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder: it has no extension, or it exists and its extension is no file format."""
+    """Return whether a path means a folder: it has no extension, or it is a folder with the extension of no format."""
     return not path.suffix or (path.suffix.lower() not in ENDINGS and path.is_dir())
 
 

@@ -76,8 +76,8 @@ class Destination(Protocol):
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
         """Create the table or collection if needed; return whether an earlier run with the same `about` left rows.
 
-        `about["ids"]` is the name of the id column, or empty if there is none. Raises an `OutputError`, before changing
-        anything, if the destination has another origin or was not created by isoscope.
+        `about["ids"]` is the name of the id column, or empty if the source has no ids. Raises an `OutputError`, before
+        changing anything, if the destination has another origin or was not created by isoscope.
         """
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:

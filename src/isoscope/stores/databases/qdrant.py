@@ -277,7 +277,7 @@ class QdrantStore(Store):
         return True if beside else [_key(name) for name in fields] or False
 
     def _walk(self, start: int, payload: Any, vectors: bool) -> Iterator[Any]:
-        """Yield every point from a row on; folders are read by id, because they would sort all points for each page."""
+        """Yield every point from a row on; folders are read by id, as paging would sort all points for each page."""
         page = self._page_rows if vectors else _PAGE_ROWS
         if not self._client.is_remote:
             marks = self._bookmarks()
